@@ -1,0 +1,5 @@
+"""mcp-gateway: a daemon that turns one YAML file into an MCP server."""
+
+from typing import Final
+
+__version__: Final = "0.1.0"

@@ -1,0 +1,177 @@
+"""Primitives as they are served: frozen, compiled, ready to run. Values only; the compiler makes them.
+
+Every `definition` is the wire form of 2026-07-28; `gateway.protocol.results` takes away what older revisions lack.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Protocol
+
+from gateway.config.secrets import Redactor
+from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
+from gateway.json_types import JsonObject
+
+
+class ArgumentsSchema(Protocol):
+    """A tool's compiled input schema."""
+
+    def prepare(self, arguments: JsonObject) -> JsonObject:
+        """Fill in defaults, coerce, validate, confine paths.
+
+        Raises:
+            ExecutionError: the arguments do not fit; the text names each by JSON Pointer.
+        """
+
+
+class ResultShape(Protocol):
+    """A tool's compiled `output:`."""
+
+    def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult: ...
+
+
+class ContentsShape(Protocol):
+    """How a resource's outcome becomes contents: text if it is UTF-8, otherwise a blob; within `max_size`."""
+
+    def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
+        """`ReadResourceResult.contents`.
+
+        Raises:
+            ExecutionError: the outcome is a failure, or too large.
+        """
+
+
+class Completer(Protocol):
+    """Where the values for one argument or variable come from."""
+
+    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Sequence[str]:
+        """Every candidate that fits `value`: prefix first, case-insensitive, in source order, then substring."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderParameter:
+    """An input that clients of 2026-07-28 mirror as `Mcp-Param-{name}` (server/tools, "x-mcp-header")."""
+
+    name: str
+    path: tuple[str, ...]
+    """Property names from the root of the arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Primitive:
+    """What all of them have."""
+
+    name: str
+    """The key in the file."""
+    definition: JsonObject
+    timeout: timedelta
+    concurrency: int
+    queue: int
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    required_capabilities: JsonObject = MappingProxyType({})
+    """What the client must have declared, in the shape of ClientCapabilities."""
+    executor: Executor | None = None
+    """None for a prompt made of messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool(Primitive):
+    arguments: ArgumentsSchema
+    result: ResultShape
+    header_parameters: tuple[HeaderParameter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(Primitive):
+    """One that has an exact URI: declared by itself, or one file of a `files:` glob."""
+
+    uri: str
+    contents: ContentsShape
+    cache_ttl: timedelta | None = None
+
+
+class UriMatcher(Protocol):
+    """A compiled URI template (RFC 6570, the forms that can be matched)."""
+
+    def match(self, uri: str) -> Mapping[str, str] | None:
+        """The variables that make the template expand to `uri`, percent-decoded once; None if none do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceTemplate(Primitive):
+    uri_template: str
+    matcher: UriMatcher
+    contents: ContentsShape
+    cache_ttl: timedelta | None = None
+    completers: Mapping[str, Completer] = MappingProxyType({})
+
+
+class PromptMessages(Protocol):
+    """A prompt's compiled `messages:`, or the function that returns them."""
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        """`GetPromptResult.messages`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptArgument:
+    name: str
+    required: bool
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt(Primitive):
+    arguments: tuple[PromptArgument, ...]
+    messages: PromptMessages
+    completers: Mapping[str, Completer] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A definition whose `requires` is unmet: not on offer, and the status says why."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """The immutable set of primitives on offer. Mappings keep file order, which is the order in lists."""
+
+    generation: int
+    server_info: JsonObject
+    """`Implementation` (2026-07-28 schema): name, version, and what else the file says."""
+    instructions: str | None
+    page_size: int
+    cache_ttl: timedelta
+    tools: Mapping[str, Tool] = MappingProxyType({})
+    resources: Mapping[str, Resource] = MappingProxyType({})
+    """By URI."""
+    resource_templates: tuple[ResourceTemplate, ...] = ()
+    prompts: Mapping[str, Prompt] = MappingProxyType({})
+    aliases: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    """For "tools", "resources" (URIs) and "prompts": old name → name."""
+    left_out: tuple[LeftOut, ...] = ()
+    redactor: Redactor
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
+
+    def tool(self, name: str) -> Tool | None:
+        return self.tools.get(name) or self.tools.get(self.aliases.get("tools", {}).get(name, ""))
+
+    def prompt(self, name: str) -> Prompt | None:
+        return self.prompts.get(name) or self.prompts.get(self.aliases.get("prompts", {}).get(name, ""))
+
+    def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
+        """What serves `uri`, and the variables in it: an exact URI wins over templates, which go in file order."""
+        uri = self.aliases.get("resources", {}).get(uri, uri)
+        if (resource := self.resources.get(uri)) is not None:
+            return resource, {}
+        for template in self.resource_templates:
+            if (variables := template.matcher.match(uri)) is not None:
+                return template, variables
+        return None

@@ -1,0 +1,43 @@
+"""Text from the file that remembers which of its parts were interpolated. Values only: no I/O.
+
+Why: `${env:NAME}` and `${file:/path}` are filled in before templates are compiled, and what they bring is literal. A
+secret that happens to hold `{{` must not become a template. So an interpolated string keeps its seams, and whoever
+compiles it asks for `parts`.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What one `${…}` brought. Literal text: never a template, a URI template or YAML."""
+
+    text: str
+    secret: bool
+
+
+Part = str | Inserted
+
+
+class Interpolated(str):
+    """A scalar with at least one `${…}` in it; as a `str` it is the text with everything filled in."""
+
+    __slots__ = ("parts",)
+
+    parts: tuple[Part, ...]
+
+    def __new__(cls, parts: tuple[Part, ...]) -> Self:
+        text = super().__new__(cls, "".join(part.text if isinstance(part, Inserted) else part for part in parts))
+        text.parts = parts
+        return text
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the value is one interpolation and nothing else; it then takes its field's type."""
+        return len(self.parts) == 1 and isinstance(self.parts[0], Inserted)
+
+
+def parts_of(text: str) -> tuple[Part, ...]:
+    """The seams of `text`: template source as `str`, what interpolation brought as `Inserted`."""
+    return text.parts if isinstance(text, Interpolated) else (text,)

@@ -1,0 +1,103 @@
+"""The three families of errors, and the one place where a configuration problem has its shape.
+
+Why three: each has a different reader. A `ConfigError` speaks to the operator who wrote the file, an `RpcError` to the
+peer that sent the message, an `ExecutionError` to the model that called a tool. Anything else is our bug: it is logged
+with its traceback, and the peer learns a correlation id and nothing more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from pathlib import Path
+
+from gateway.json_types import Json, JsonObject
+
+
+class ErrorCode(IntEnum):
+    """JSON-RPC 2.0 error codes, and those that MCP adds (2026-07-28 basic/index, "Error Codes")."""
+
+    PARSE_ERROR = -32700
+    INVALID_REQUEST = -32600
+    METHOD_NOT_FOUND = -32601
+    INVALID_PARAMS = -32602
+    INTERNAL_ERROR = -32603
+    RESOURCE_NOT_FOUND = -32002
+    """Legacy revisions only; 2026-07-28 uses INVALID_PARAMS."""
+    HEADER_MISMATCH = -32020
+    MISSING_CLIENT_CAPABILITY = -32021
+    UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Location:
+    """A place in a source file; line and column count from 1."""
+
+    file: Path
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One mistake in what the operator wrote."""
+
+    message: str
+    """What is wrong, what is allowed there, and for a near miss what was probably meant. One line."""
+    path: str = ""
+    """Where in the document: `tools.disk_usage.shell.command`; empty for the document itself."""
+    location: Location | None = None
+    source_line: str = ""
+    """The line at `location`, with literal secrets masked."""
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (str(self.location or ""), self.path, self.message) if part)
+
+
+class ConfigError(Exception):
+    """The operator's files cannot be served. Carries every problem found, not the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class RpcError(Exception):
+    """The peer's message cannot be answered with a result: a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Json = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ResourceNotFoundError(RpcError):
+    """No resource has this URI. Its code depends on the revision (PROTOCOL: -32002 before 2026-07-28)."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(ErrorCode.INVALID_PARAMS, "Resource not found", {"uri": uri})
+
+
+class MissingCapabilityError(RpcError):
+    """The client did not declare what the primitive requires; `capabilities` has the shape of ClientCapabilities."""
+
+    def __init__(self, capabilities: JsonObject) -> None:
+        super().__init__(
+            ErrorCode.MISSING_CLIENT_CAPABILITY,
+            f"This needs a client with the capability {', '.join(sorted(capabilities))}",
+            {"requiredCapabilities": dict(capabilities)},
+        )
+        self.capabilities = capabilities
+
+
+class ExecutionError(Exception):
+    """A tool could not do what was asked; its text is written for the model, which may mend its call."""

@@ -1,0 +1,1 @@
+"""How a primitive does its work: child processes, HTTP requests, Python functions, fixed content, files."""

@@ -1,0 +1,97 @@
+"""The seam between what was asked and how it is done: an `Invocation` goes in, an `Outcome` comes out."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from gateway.json_types import Json, JsonObject
+from gateway.plugin import Context
+
+_EMPTY: JsonObject = MappingProxyType({})
+
+
+class Slot(Protocol):
+    """The caller's place among those that may run at once."""
+
+    def hold_until(self, task: asyncio.Task[None]) -> None:
+        """Keep the place taken, after the call has been answered, until `task` (clean-up) is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """One call, ready to run: validated, with defaults filled in."""
+
+    arguments: JsonObject
+    context: Context
+    deadline: float
+    """When it must be answered: seconds on the event loop's clock."""
+    slot: Slot
+    caller: str
+    """Whom outputs and caches belong to: the principal, or what stands for it without authentication."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawOutput:
+    """Bytes that a child wrote or a server answered, still to be shaped."""
+
+    data: bytes
+    media_type: str | None = None
+    """As the backend said it, parameters included; None from a child."""
+    omitted: int = 0
+    """Bytes that were dropped between the first and the second half of `data`, because there were too many."""
+    variables: JsonObject = field(default=_EMPTY)
+    """Names of the place in `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A structured value from a function: becomes JSON text, and structured content unless it is a bare scalar."""
+
+    value: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Finished content blocks, in the wire form of 2026-07-28."""
+
+    content: tuple[JsonObject, ...]
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The backend ran and failed; the text says how, for the model."""
+
+    text: str
+
+
+Outcome = RawOutput | Value | Blocks | Failure
+
+
+ABSENT: Final[Json] = object()
+"""No structured content at all, where None would be JSON's null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """An outcome after output shaping: what `tools/call` answers, before the revision's wire form."""
+
+    content: Sequence[JsonObject]
+    structured: Json = ABSENT
+    is_error: bool = False
+
+
+class Executor(Protocol):
+    """Carries out a primitive's work."""
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        """Do it, and answer by the invocation's deadline.
+
+        Raises:
+            ExecutionError: it could not be done, or not in time; the text is for the model.
+            RpcError: a plugin raised `ProtocolError`.
+        """

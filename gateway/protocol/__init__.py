@@ -1,0 +1,1 @@
+"""The Model Context Protocol without I/O: messages, both eras' doors, methods, and the wire form of results."""

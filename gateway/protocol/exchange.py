@@ -1,0 +1,57 @@
+"""What a binding gives the protocol for each message: who sent it, and the way back to the sender."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from gateway.json_types import JsonObject
+
+
+class Binding(StrEnum):
+    STDIO = "stdio"
+    STREAMABLE_HTTP = "streamable-http"
+    HTTP_SSE = "http+sse"
+    MEMORY = "memory"
+    """In process: tests and the command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Facts of the transport about who sent a message. Never taken from the message itself."""
+
+    binding: Binding
+    principal: str | None = None
+    """Who authenticated; None where nobody has to."""
+    address: str = ""
+    headers: Mapping[str, str] = field(default=MappingProxyType({}))
+    """Header fields of the HTTP request, names in lower case; empty elsewhere."""
+
+    @property
+    def key(self) -> str:
+        """Whom limits, caches and parked outputs belong to."""
+        return self.principal or f"anonymous@{self.address}"
+
+
+class Exchange(Protocol):
+    """One message and the way back to its sender.
+
+    The binding commits late: until the first `send` nothing is written, so that a fast error keeps its HTTP status and
+    a plain answer stays `application/json`.
+    """
+
+    @property
+    def caller(self) -> Caller: ...
+
+    async def send(self, notification: JsonObject) -> None:
+        """Send a notification that belongs to this message, before its answer. Does nothing once the sender is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to a message: bytes of one JSON-RPC message, or None where there is nothing to say (HTTP 202)."""
+
+    body: bytes | None
+    status: int = 200
+    """The HTTP status, should the binding still be free to choose it."""

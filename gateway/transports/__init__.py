@@ -1,0 +1,1 @@
+"""Bindings: bytes in, bytes out. Which message means what is the protocol's business."""

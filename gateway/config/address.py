@@ -1,0 +1,39 @@
+"""host:port, as it is written in `listen.http`, `--http` and MCP_GATEWAY_HTTP."""
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final, Self
+
+EXPECTED: Final = "expected host:port such as 127.0.0.1:8000, [::1]:8000 or :8000 (every interface)"
+_PATTERN: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/\[\]@]*)):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read host:port; an empty host is every interface.
+
+        Raises:
+            ValueError: it is not one; the text says what is expected.
+        """
+        match = _PATTERN.fullmatch(text)
+        if match is None or int(match["port"]) > 65535:
+            raise ValueError(EXPECTED)
+        return cls(match["v6"] or match["host"] or "0.0.0.0", int(match["port"]))  # noqa: S104 - asked for by `:port`
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

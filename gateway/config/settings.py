@@ -1,0 +1,138 @@
+"""What the process was started with: flags and MCP_GATEWAY_… variables. The file's content is `Document`.
+
+The order is flag, variable, file, default: a field that the file may answer too is None here when nobody gave it.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from gateway.config.address import Address
+from gateway.config.base import Duration
+from gateway.errors import ConfigError, Problem
+from gateway.json_types import Json
+
+PREFIX: Final = "MCP_GATEWAY_"
+
+
+def _address(value: Json) -> Json:
+    return Address.parse(value) if isinstance(value, str) else value
+
+
+def _names(value: Json) -> Json:
+    return frozenset(filter(None, (name.strip() for name in value.split(",")))) if isinstance(value, str) else value
+
+
+def _bare_seconds(value: Json, parse: ValidatorFunctionWrapHandler) -> Json:
+    """Take `30` from a flag or variable, where all is text, as the file takes the number 30."""
+    return parse(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value)
+
+
+def _switch(value: Json) -> Json:
+    if isinstance(value, str):
+        if value.lower() not in _SWITCHES:
+            raise ValueError("expected true or false")
+        return _SWITCHES[value.lower()]
+    return value
+
+
+_SWITCHES: Final = {"true": True, "1": True, "yes": True, "on": True} | dict.fromkeys(
+    ("false", "0", "no", "off"), False
+)
+Switch = Annotated[bool, BeforeValidator(_switch)]
+Seconds = Annotated[Duration, WrapValidator(_bare_seconds)]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["json", "console"]
+
+
+class Settings(BaseSettings):
+    """The process's options."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
+    )
+
+    config: Path = Path("config.yaml")
+    """The file, or a directory that is read as all its files."""
+    http: Annotated[Address | None, BeforeValidator(_address)] = None
+    """Where to listen; None: as the file's `listen.http` says."""
+    stdio: Switch = False
+    """Speak MCP on standard input and output; over HTTP as well only if `http` is given too."""
+    allow_anonymous: Switch = False
+    """Listen beyond loopback although nobody has to authenticate."""
+    scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_names)] = None
+    """What a stdio caller may do; None: everything."""
+    no_watch: Switch = False
+    """Reload on SIGHUP and request alone."""
+    poll: Seconds = timedelta(seconds=30)
+    """How often files are compared where no event comes; 0 never."""
+    drain_timeout: Seconds = timedelta(seconds=10)
+    """How long calls in flight may go on after a request to stop."""
+    log_level: LogLevel = "info"
+    log_format: LogFormat | None = None
+    """None: console on a terminal, otherwise json."""
+    secret_key: SecretStr | None = None
+    """Signs cursors and request state; None: random, so that neither outlives the process."""
+    secret_key_file: Path | None = None
+
+    @property
+    def serves_http(self) -> bool:
+        return not self.stdio or self.http is not None
+
+    def signing_key(self) -> bytes | None:
+        """The secret key, read from its file where it lies in one, or None when none was given.
+
+        Raises:
+            ConfigError: both are given, the file cannot be read, or the key is empty.
+        """
+        if self.secret_key_file is None:
+            return self.secret_key.get_secret_value().encode() if self.secret_key else None
+        variable = variable_of("secret_key_file")
+        if self.secret_key is not None:
+            raise _refusal(variable, f"and {variable_of('secret_key')} are given; only one can be")
+        try:
+            key = self.secret_key_file.read_bytes().removesuffix(b"\n")
+        except OSError as error:
+            raise _refusal(variable, f"cannot read {self.secret_key_file}: {error.strerror}") from error
+        if not key:
+            raise _refusal(variable, f"{self.secret_key_file} is empty")
+        return key
+
+
+def read_settings(flags: Mapping[str, Json]) -> Settings:
+    """Settings from the given flags, by field name, then the environment, then defaults.
+
+    Raises:
+        ConfigError: values that cannot be; each problem names the flag or the variable.
+    """
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
+
+
+def variable_of(field: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def flag_of(field: str) -> str:
+    """The command line's name of a field."""
+    return "--" + field.replace("_", "-")
+
+
+def _problem(detail: Mapping[str, Json], flags: Mapping[str, Json]) -> Problem:
+    field = str(detail["loc"][0])
+    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    given = "" if "secret" in field else f", not {detail['input']!r}"
+    if not message.startswith("expected"):
+        message = f"expected {message}"
+    return Problem(message=message + given, path=flag_of(field) if field in flags else variable_of(field))
+
+
+def _refusal(variable: str, message: str) -> ConfigError:
+    return ConfigError([Problem(message=message, path=variable)])

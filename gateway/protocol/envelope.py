@@ -1,0 +1,103 @@
+"""The modern door: decide whether a message belongs to 2026-07-28, and open its envelope. Pure: no I/O, no clock.
+
+Each request of this era carries its version, its client's capabilities and its client's name in `params._meta`; over
+HTTP the version stands in a header field too, and must be the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import meta
+from gateway.protocol.jsonrpc import Message, Notification, Request
+from gateway.protocol.versions import MODERN, is_modern_date
+
+_ENVELOPE_KEYS: Final = (meta.META_PROTOCOL_VERSION, meta.META_CLIENT_CAPABILITIES, meta.META_CLIENT_INFO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What a modern request says about itself."""
+
+    revision: str
+    client_info: JsonObject
+    client_capabilities: JsonObject
+    log_level: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A request that is refused at the door, and with which HTTP status."""
+
+    error: RpcError
+    status: int = 400
+
+
+def is_modern(message: Message, *, version_header: str | None) -> bool:
+    """Whether the modern era's rules apply. The other `Mcp-*` header fields do not decide: legacy clients send them."""
+    if version_header is not None and is_modern_date(version_header):
+        return True
+    if not isinstance(message, Request | Notification):
+        return False
+    fields = message.params.get(meta.META)
+    return isinstance(fields, dict) and any(key in fields for key in _ENVELOPE_KEYS)
+
+
+def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | Rejection:
+    """Check a request's version and metadata, in this order:
+
+    1. over HTTP, `MCP-Protocol-Version` is there, and is the version in `_meta` if that has one: -32020
+    2. the version is one of ours: -32022
+    3. `_meta` has the version, the capabilities and well-formed optional fields: -32602
+
+    Args:
+        request: any request for which `is_modern` holds.
+        headers: header fields of the HTTP request, names in lower case; None where there are none.
+    """  # noqa: D400, D415 - the sentence goes on in the list
+    fields = request.params.get(meta.META)
+    fields = fields if isinstance(fields, dict) else {}
+    version = fields.get(meta.META_PROTOCOL_VERSION)
+    stated = version
+    if headers is not None:
+        stated = headers.get(meta.HEADER_PROTOCOL_VERSION)
+        if stated is None or (isinstance(version, str) and version != stated):
+            return Rejection(error=_header_mismatch())
+    if isinstance(stated, str) and stated not in MODERN:
+        return Rejection(error=unsupported_version(stated))
+    if (mistake := _mistake_in(fields)) is not None:
+        return Rejection(error=RpcError(ErrorCode.INVALID_PARAMS, mistake, {"supported": list(MODERN)}))
+    return Envelope(
+        revision=fields[meta.META_PROTOCOL_VERSION],
+        client_info=fields.get(meta.META_CLIENT_INFO, {}),
+        client_capabilities=fields[meta.META_CLIENT_CAPABILITIES],
+        log_level=fields.get(meta.META_LOG_LEVEL),
+    )
+
+
+def unsupported_version(requested: str) -> RpcError:
+    return RpcError(
+        ErrorCode.UNSUPPORTED_PROTOCOL_VERSION,
+        "Unsupported protocol version",
+        {"supported": list(MODERN), "requested": requested},
+    )
+
+
+def _header_mismatch() -> RpcError:
+    return RpcError(
+        ErrorCode.HEADER_MISMATCH, "The header field MCP-Protocol-Version is missing or does not match the request body"
+    )
+
+
+def _mistake_in(fields: dict[str, Json]) -> str | None:
+    """What is wrong with the envelope's fields, if anything."""
+    if not isinstance(fields.get(meta.META_PROTOCOL_VERSION), str):
+        return f'`_meta` needs "{meta.META_PROTOCOL_VERSION}"; supported: {", ".join(MODERN)}'
+    if not isinstance(fields.get(meta.META_CLIENT_CAPABILITIES), dict):
+        return f'`_meta` needs "{meta.META_CLIENT_CAPABILITIES}", an object'
+    if not isinstance(fields.get(meta.META_CLIENT_INFO, {}), dict):
+        return f'"{meta.META_CLIENT_INFO}" must be an object'
+    if (level := fields.get(meta.META_LOG_LEVEL)) is not None and level not in meta.LOG_LEVELS:
+        return f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
+    return None

@@ -1,0 +1,22 @@
+"""Reserved keys of `_meta` and the header fields that mirror a modern request. Constants only.
+
+MCP 2026-07-28 basic/index, "General fields"; basic/transports/streamable-http, "Request metadata".
+"""
+
+from typing import Final
+
+META: Final = "_meta"
+META_PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+META_CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
+META_CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
+META_PROGRESS_TOKEN: Final = "progressToken"
+
+HEADER_PROTOCOL_VERSION: Final = "mcp-protocol-version"
+HEADER_METHOD: Final = "mcp-method"
+HEADER_NAME: Final = "mcp-name"
+HEADER_PARAM_PREFIX: Final = "mcp-param-"
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""RFC 5424 severities, mildest first."""

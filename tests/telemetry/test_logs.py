@@ -1,0 +1,189 @@
+"""Log lines: where they go, what they hold, what they never hold, and that they never stop the process."""
+
+import json
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from gateway.telemetry.logs import FAREWELL_SECONDS, LONGEST_QUEUE, Logs, Style
+
+
+class Target:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def lines(self) -> list[str]:
+        return self._path.read_text().splitlines()
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines()]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    target = Target(tmp_path / "stderr")
+    yield target
+    os.close(target.descriptor)
+
+
+def masked(text: str) -> str:
+    return text.replace("hunter2hunter2", "***")
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+def logs(target: Target, *, level: str = "info", style: Style | None = None) -> Logs:
+    return Logs(level=level, style=style, mask=masked, descriptor=target.descriptor)  # type: ignore[arg-type]
+
+
+def test_an_event_is_one_json_object_with_level_and_time(target: Target) -> None:
+    with logs(target):
+        structlog.get_logger().info("catalog swapped", generation=7, names=("a", "b"))
+    [event] = target.events()
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {"event": "catalog swapped", "level": "info", "generation": 7, "names": ["a", "b"]}
+
+
+def test_events_below_the_level_are_left_out(target: Target) -> None:
+    with logs(target, level="warning"):
+        structlog.get_logger().info("quiet")
+        structlog.get_logger().error("loud")
+        logging.getLogger("library").info("quiet")
+    assert [event["event"] for event in target.events()] == ["loud"]
+
+
+def test_debug_shows_our_events_and_no_library_s(target: Target) -> None:
+    with logs(target, level="debug"):
+        structlog.get_logger().debug("ours")
+        logging.getLogger("asyncio").debug("theirs")
+    assert [event["event"] for event in target.events()] == ["ours"]
+
+
+def test_a_library_s_record_becomes_an_event(target: Target) -> None:
+    with logs(target):
+        logging.getLogger("aiohttp.server").warning("bad request from %s", "10.0.0.1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("old", DeprecationWarning, stacklevel=1)
+    first, second = target.events()
+    assert (first["event"], first["logger"], first["level"]) == (
+        "bad request from 10.0.0.1",
+        "aiohttp.server",
+        "warning",
+    )
+    assert "DeprecationWarning: old" in second["event"]
+
+
+def test_secrets_are_masked_wherever_they_stand(target: Target) -> None:
+    with logs(target):
+        log = structlog.get_logger()
+        log.info(
+            "hunter2hunter2", a="x hunter2hunter2", b={"hunter2hunter2": ["hunter2hunter2"]}, c=Path("/hunter2hunter2")
+        )
+        try:
+            fail("hunter2hunter2")
+        except ValueError:
+            log.exception("failed")
+            logging.getLogger("library").exception("failed with %s", "hunter2hunter2")
+    text = "\n".join(target.lines())
+    assert "hunter2" not in text
+    assert text.count("***") >= 7
+
+
+def test_an_exception_carries_its_traceback(target: Target) -> None:
+    with logs(target):
+        try:
+            fail("broken")
+        except ValueError:
+            structlog.get_logger().exception("plugin raised", tool="score")
+    [event] = target.events()
+    assert event["exception"].startswith("Traceback")
+    assert event["exception"].endswith("ValueError: broken")
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), b"\xff", "\ud800", {1: 2}, 2**70])
+def test_any_value_can_be_logged(target: Target, value: object) -> None:
+    with logs(target):
+        structlog.get_logger().info("odd", value=value)
+    assert len(target.lines()) == 1
+
+
+def test_console_style_has_no_colour_outside_a_terminal(target: Target) -> None:
+    with logs(target, style="console"):
+        structlog.get_logger().info("catalog swapped", generation=7)
+    [line] = target.lines()
+    assert "\x1b" not in line
+    assert "catalog swapped" in line
+    assert "generation=7" in line
+
+
+def terminal_output(environ: dict[str, str]) -> str:
+    ours, theirs = os.openpty()
+    try:
+        with Logs(level="info", style=None, mask=masked, descriptor=theirs, environ=environ):
+            structlog.get_logger().info("catalog swapped")
+        return os.read(ours, 4096).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_terminal_gets_the_console_style_in_colour() -> None:
+    text = terminal_output({"TERM": "xterm"})
+    assert "catalog swapped" in text
+    assert "\x1b[" in text
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_refused(environ: dict[str, str]) -> None:
+    assert "\x1b[" not in terminal_output(environ)
+
+
+def flood(writer: int, logged: threading.Event) -> None:
+    with Logs(level="info", style="json", mask=masked, descriptor=writer):
+        for number in range(LONGEST_QUEUE * 2):
+            structlog.get_logger().info("flood", number=number)
+        logged.set()
+
+
+def test_a_reader_that_never_reads_does_not_hold_the_process() -> None:
+    reader, writer = os.pipe()
+    started = time.monotonic()
+    flood(writer, threading.Event())
+    assert time.monotonic() - started < FAREWELL_SECONDS + 5
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_late_reader_is_told_how_much_was_dropped() -> None:
+    reader, writer = os.pipe()
+    flooding = threading.Thread(target=flood, args=[writer, logged := threading.Event()])
+    flooding.start()
+    assert logged.wait(30)
+    read = b""
+    while b"log lines dropped" not in read:
+        read += os.read(reader, 1 << 20)
+    flooding.join(10)
+    assert not [thread for thread in threading.enumerate() if thread.name == "log writer"]
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_closed_standard_error_does_not_stop_the_process() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with Logs(level="info", style="json", mask=masked, descriptor=writer):
+        for _ in range(10):
+            structlog.get_logger().info("unheard")
+    os.close(writer)

@@ -86,7 +86,7 @@ class _Lane:
         except BaseException as error:
             if place.done() and not place.cancelled():  # it came free in the very moment that we left
                 self.running -= 1
-            else:
+            elif place in self.waiting:
                 self.waiting.remove(place)
             self.wake()
             if isinstance(error, TimeoutError):

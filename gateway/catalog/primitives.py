@@ -72,12 +72,11 @@ class Primitive:
     tags: tuple[str, ...] = ()
     required_capabilities: JsonObject = MappingProxyType({})
     """What the client must have declared, in the shape of ClientCapabilities."""
-    executor: Executor | None = None
-    """None for a prompt made of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Primitive):
+    executor: Executor
     arguments: ArgumentsSchema
     result: ResultShape
     header_parameters: tuple[HeaderParameter, ...] = ()
@@ -88,6 +87,7 @@ class Resource(Primitive):
     """One that has an exact URI: declared by itself, or one file of a `files:` glob."""
 
     uri: str
+    executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
 
@@ -103,6 +103,7 @@ class UriMatcher(Protocol):
 class ResourceTemplate(Primitive):
     uri_template: str
     matcher: UriMatcher
+    executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
     completers: Mapping[str, Completer] = MappingProxyType({})

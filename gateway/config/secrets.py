@@ -1,8 +1,10 @@
 """Masks secrets in text that leaves the daemon: errors, progress, output, logs, problems."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+from gateway.json_types import Json
 
 MASK: Final = "***"
 SHORTEST_MASKED: Final = 8
@@ -18,3 +20,15 @@ class Redactor:
 
     def text(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(MASK, text)
+
+    def json(self, value: Json) -> Json:
+        """`value` with every string in it masked, names of members too."""
+        if self._pattern is None:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(name): self.json(member) for name, member in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.json(item) for item in value]
+        return value

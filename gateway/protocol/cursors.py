@@ -17,8 +17,7 @@ class Cursors:
         self._serializer: Final = URLSafeSerializer(secret_key, salt="cursor")
 
     def issue(self, list_name: str, fingerprint: str, offset: int) -> str:
-        cursor = self._serializer.dumps([list_name, fingerprint, offset])
-        return cursor if isinstance(cursor, str) else cursor.decode()
+        return str(self._serializer.dumps([list_name, fingerprint, offset]))
 
     def redeem(self, cursor: Json, list_name: str, fingerprint: str) -> int:
         """The offset at which the page begins.

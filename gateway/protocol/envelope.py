@@ -55,7 +55,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
     Args:
         request: any request for which `is_modern` holds.
         headers: header fields of the HTTP request, names in lower case; None where there are none.
-    """  # noqa: D400, D415 - the sentence goes on in the list
+    """
     fields = request.params.get(meta.META)
     fields = fields if isinstance(fields, dict) else {}
     version = fields.get(meta.META_PROTOCOL_VERSION)

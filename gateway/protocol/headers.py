@@ -38,9 +38,7 @@ def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> N
     _same("Mcp-Name", None if given is None else _decoded("Mcp-Name", given), params.get(parameter))
 
 
-def check_parameters(
-    parameters: Iterable[HeaderParameter], arguments: JsonObject, headers: Mapping[str, str]
-) -> None:
+def check_parameters(parameters: Iterable[HeaderParameter], arguments: JsonObject, headers: Mapping[str, str]) -> None:
     """Raises: RpcError: -32020, an `Mcp-Param-*` field is missing, not expected, or has another value."""
     for parameter in parameters:
         field = f"Mcp-Param-{parameter.name}"

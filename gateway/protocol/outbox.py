@@ -16,48 +16,46 @@ class Outbox:
     2025-11-25 basic/transports, "Multiple Connections": each message goes out on one stream, never on several.
     """
 
-    __slots__ = ("_messages", "_readers")
+    __slots__ = ("messages", "readers")
 
     def __init__(self) -> None:
-        self._messages: deque[JsonObject] = deque()
-        self._readers: list[OutboxReader] = []
+        self.messages: Final[deque[JsonObject]] = deque()
+        self.readers: Final[list[OutboxReader]] = []
 
     def put(self, message: JsonObject) -> bool:
         """Queue a message; False if the queue is full and it was dropped."""
-        if len(self._messages) >= LONGEST:
+        if len(self.messages) >= LONGEST:
             return False
-        self._messages.append(message)
-        self._wake()
+        self.messages.append(message)
+        self.wake()
         return True
 
-    def reader(self) -> "OutboxReader":
-        """A new reader, to be used as a context manager; while open it is the newest."""
-        return OutboxReader(self)
-
-    def _wake(self) -> None:
-        if self._readers and self._messages:
-            self._readers[-1].woken.set()
+    def wake(self) -> None:
+        if self.readers and self.messages:
+            self.readers[-1].woken.set()
 
 
 class OutboxReader:
+    """One stream's turn at an outbox; the newest that is entered is the one that reads."""
+
     __slots__ = ("_outbox", "woken")
 
     def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self.woken = asyncio.Event()
+        self._outbox: Final = outbox
+        self.woken: Final = asyncio.Event()
 
     def __enter__(self) -> Self:
-        self._outbox._readers.append(self)
-        self._outbox._wake()
+        self._outbox.readers.append(self)
+        self._outbox.wake()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._outbox._readers.remove(self)
-        self._outbox._wake()
+        self._outbox.readers.remove(self)
+        self._outbox.wake()
 
     async def get(self) -> JsonObject:
         """The next message, once there is one and no newer reader."""
-        while not (self._outbox._messages and self._outbox._readers[-1] is self):
+        while not (self._outbox.messages and self._outbox.readers[-1] is self):
             self.woken.clear()
             await self.woken.wait()
-        return self._outbox._messages.popleft()
+        return self._outbox.messages.popleft()

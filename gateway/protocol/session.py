@@ -14,7 +14,19 @@ _ID_BYTES: Final = 24
 class Session:
     """One client of the legacy era: an `Mcp-Session-Id` over HTTP, the process over stdio."""
 
-    __slots__ = ("capabilities", "client_info", "id", "in_flight", "is_initialized", "log_level", "outbox", "principal", "revision")
+    __slots__ = (
+        "__weakref__",
+        "capabilities",
+        "client_info",
+        "id",
+        "in_flight",
+        "is_initialized",
+        "log_level",
+        "outbox",
+        "principal",
+        "revision",
+        "subscriptions",
+    )
 
     def __init__(
         self, *, revision: str, client_info: JsonObject, capabilities: JsonObject, principal: str | None
@@ -28,5 +40,7 @@ class Session:
         """Whether `notifications/initialized` has come."""
         self.log_level: str | None = None
         """What `logging/setLevel` asked for. Until then nothing is logged to the client."""
+        self.subscriptions: frozenset[str] = frozenset()
+        """URIs of `resources/subscribe`."""
         self.in_flight: Final = InFlight()
         self.outbox: Final = Outbox()

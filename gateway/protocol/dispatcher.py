@@ -1,0 +1,210 @@
+"""From a message to its reply: choose the door, take the catalog once, look the method up, and catch what falls.
+
+The pure parts are elsewhere (envelope, handshake, results); here is the order in which they are asked.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from gateway.access.slots import Slots
+from gateway.catalog.store import CatalogStore
+from gateway.errors import ErrorCode, RpcError
+from gateway.executors.services import Services
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import handshake, headers, jsonrpc, results
+from gateway.protocol.announcements import Announcements
+from gateway.protocol.cursors import Cursors
+from gateway.protocol.envelope import Envelope, Rejection, open_envelope
+from gateway.protocol.exchange import Binding, Exchange, Reply
+from gateway.protocol.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, RequestId, Response
+from gateway.protocol.list_pages import ListPages
+from gateway.protocol.methods import lifecycle, resources
+from gateway.protocol.methods.table import METHODS
+from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.session import Session
+from gateway.protocol.versions import V2025_03_26, V2026_07_28, Era
+
+log: Final = structlog.get_logger(__name__)
+
+_NOTHING: Final = Reply(body=None, status=202)
+
+
+class Dispatcher:
+    """Answers messages of both eras from the store's current catalog. Its methods raise nothing but CancelledError."""
+
+    def __init__(self, *, store: CatalogStore, services: Services, secret_key: str) -> None:
+        cursors = Cursors(secret_key)
+        self._store: Final = store
+        self.announcements: Final = Announcements()
+        self.slots: Final = Slots()
+        self._runtime: Final = Runtime(
+            services=services,
+            slots=self.slots,
+            cursors=cursors,
+            pages=ListPages(cursors),
+            announcements=self.announcements,
+            store=store,
+            read=resources.read,
+        )
+
+    async def answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
+        """Answer a message for which `envelope.is_modern` holds, in this order:
+
+        1. a response is refused (-32600, 400), a notification is taken and ignored (202)
+        2. the envelope: see `open_envelope`
+        3. over HTTP, `Mcp-Method` is the method: -32020
+        4. the method exists in this era: -32601 (404)
+        5. over HTTP, `Mcp-Name` is the name: -32020
+        6. the method's own checks
+        """
+        match message:
+            case Response():
+                error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
+                return results.error_reply(error, request_id=None, revision=V2026_07_28)
+            case Notification():
+                return _NOTHING
+        fields = exchange.caller.headers if exchange.caller.binding is Binding.STREAMABLE_HTTP else None
+        envelope = open_envelope(message, headers=fields)
+        if isinstance(envelope, Rejection):
+            return results.error_reply(
+                envelope.error, request_id=message.id, revision=V2026_07_28, status=envelope.status
+            )
+        try:
+            if fields is not None:
+                headers.check_method(message.method, fields)
+            _check_method(message.method, Era.MODERN)
+            if fields is not None:
+                headers.check_name(message.method, message.params, fields)
+        except RpcError as error:
+            return results.error_reply(error, request_id=message.id, revision=envelope.revision)
+        return await self._answer(self._modern_context(message, envelope, exchange), message.method)
+
+    async def open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
+        """Answer `initialize`. The session is None if the request was refused."""
+        try:
+            session = handshake.open_session(request.params, principal=exchange.caller.principal)
+        except RpcError as error:
+            return None, results.error_reply(error, request_id=request.id, revision=None, status=400)
+        self.announcements.join(session)
+        result = lifecycle.initialize_result(self._store.current, session.revision)
+        return session, Reply(body=jsonrpc.encode_result(request.id, jsonrpc.encode(result)))
+
+    async def answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
+        """Answer a message of a session. A request that its sender cancels is answered with nothing."""
+        match message:
+            case Request():
+                return await self._answer_legacy_request(message, session, exchange)
+            case Notification():
+                _take_notification(message, session)
+                return _NOTHING
+            case Response():
+                return _NOTHING  # nothing was asked: questions to the client are not part of this version
+            case Batch():
+                return await self._answer_batch(message.entries, session, exchange)
+
+    def reject(self, error: RpcError, *, request_id: RequestId | None = None, revision: str | None = None) -> Reply:
+        """The reply to what could not be read or routed."""
+        return results.error_reply(error, request_id=request_id, revision=revision)
+
+    async def _answer_legacy_request(self, request: Request, session: Session, exchange: Exchange) -> Reply:
+        try:
+            _check_method(request.method, Era.LEGACY)
+            context = self._legacy_context(request, session, exchange)
+            return await session.in_flight.run(request.id, self._answer(context, request.method))
+        except RpcError as error:
+            status = 400 if error.code == ErrorCode.INVALID_REQUEST else None
+            return results.error_reply(error, request_id=request.id, revision=session.revision, status=status)
+
+    async def _answer_batch(
+        self,
+        entries: Sequence[Request | Notification | Response | InvalidMessageError],
+        session: Session,
+        exchange: Exchange,
+    ) -> Reply:
+        """2025-03-26 basic/index, "Batching": each entry fails by itself; one array answers them all."""
+        if session.revision != V2025_03_26:
+            error = RpcError(ErrorCode.INVALID_REQUEST, f"Revision {session.revision} has no batches")
+            return results.error_reply(error, request_id=None, revision=session.revision)
+
+        async def answer(entry: Request | Notification | Response | InvalidMessageError) -> Reply:
+            if isinstance(entry, InvalidMessageError):
+                return results.error_reply(entry, request_id=None, revision=session.revision)
+            return await self.answer_legacy(entry, session, exchange)
+
+        replies = await asyncio.gather(*map(answer, entries))
+        bodies = [reply.body for reply in replies if reply.body is not None]
+        return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
+
+    async def _answer(self, context: RequestContext, method: str) -> Reply:
+        """Run a method that exists, and turn whatever comes out of it into a reply."""
+        try:
+            result = await METHODS[method].handler(context, self._runtime)
+            return Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
+        except RpcError as error:
+            return results.error_reply(
+                _masked(error, context), request_id=context.request_id, revision=context.revision
+            )
+        except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
+            correlation_id = secrets.token_hex(6)
+            log.exception("request failed", method=method, correlation_id=correlation_id)
+            hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {correlation_id})")
+            return results.error_reply(hidden, request_id=context.request_id, revision=context.revision)
+
+    def _modern_context(self, request: Request, envelope: Envelope, exchange: Exchange) -> RequestContext:
+        return RequestContext(
+            request_id=request.id,
+            params=request.params,
+            revision=envelope.revision,
+            client_info=envelope.client_info,
+            client_capabilities=envelope.client_capabilities,
+            catalog=self._store.current,
+            exchange=exchange,
+            envelope_log_level=envelope.log_level,
+        )
+
+    def _legacy_context(self, request: Request, session: Session, exchange: Exchange) -> RequestContext:
+        return RequestContext(
+            request_id=request.id,
+            params=request.params,
+            revision=session.revision,
+            client_info=session.client_info,
+            client_capabilities=session.capabilities,
+            catalog=self._store.current,
+            exchange=exchange,
+            session=session,
+        )
+
+
+def _check_method(method: str, era: Era) -> None:
+    if method == "initialize" and era is Era.LEGACY:
+        raise RpcError(ErrorCode.INVALID_REQUEST, "This session is initialized already")
+    found = METHODS.get(method)
+    if found is None or era not in found.eras:
+        raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")
+
+
+def _take_notification(notification: Notification, session: Session) -> None:
+    match notification.method:
+        case "notifications/initialized":
+            session.is_initialized = True
+        case "notifications/cancelled":
+            session.in_flight.cancel(notification.params.get("requestId"))
+        case _:
+            pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
+
+
+def _encoded(result: JsonObject | bytes, context: RequestContext) -> bytes:
+    if isinstance(result, bytes):
+        return result
+    finished: dict[str, Json] = results.complete(dict(result), catalog=context.catalog, revision=context.revision)
+    return jsonrpc.encode(finished)
+
+
+def _masked(error: RpcError, context: RequestContext) -> RpcError:
+    """A plugin's protocol error may quote what it was given by the environment."""
+    error.message = context.catalog.redactor.text(error.message)
+    return error

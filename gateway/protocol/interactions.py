@@ -1,0 +1,150 @@
+"""The context of one call: what a tool may say to its caller while it runs. Implements `gateway.plugin.Context`.
+
+Questions to the client (elicitation, sampling, roots) are part of the interface and not of this version; each raises a
+`ToolError` that says so, and nothing has been sent when it does.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NoReturn, TypeVar
+
+import aiohttp
+
+from gateway.json_types import Json, JsonObject
+from gateway.plugin import Answer, ListKind, LogLevel, Sample, ToolError
+from gateway.protocol import jsonrpc, meta, revisions
+from gateway.protocol.request import RequestContext, Runtime
+
+T = TypeVar("T")
+
+
+class CallContext:
+    """One call's context. Once `close` was called nothing more is sent for it: progress ends with the request."""
+
+    def __init__(
+        self,
+        request: RequestContext,
+        runtime: Runtime,
+        *,
+        read_resource: Callable[[str], Awaitable[Sequence[JsonObject]]],
+    ) -> None:
+        self._request: Final = request
+        self._runtime: Final = runtime
+        self._read_resource: Final = read_resource
+        self._last_progress: float | None = None
+        self._is_closed = False
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    @property
+    def principal(self) -> str | None:
+        return self._request.exchange.caller.principal
+
+    @property
+    def client(self) -> JsonObject:
+        return self._request.client_info
+
+    @property
+    def client_capabilities(self) -> JsonObject:
+        return self._request.client_capabilities
+
+    @property
+    def protocol_version(self) -> str:
+        return self._request.revision
+
+    @property
+    def progress_token(self) -> str | int | None:
+        return self._request.progress_token
+
+    @property
+    def request_meta(self) -> JsonObject:
+        return self._request.fields
+
+    @property
+    def cancelled(self) -> bool:
+        task = asyncio.current_task()
+        return self._is_closed or (task is not None and task.cancelling() > 0)
+
+    @property
+    def http(self) -> aiohttp.ClientSession:
+        return self._runtime.services.http.shared
+
+    async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
+        if self.progress_token is None or (self._last_progress is not None and value <= self._last_progress):
+            return
+        self._last_progress = value
+        params: dict[str, Json] = {"progressToken": self.progress_token, "progress": value}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = self._request.catalog.redactor.text(message)
+        await self._send("notifications/progress", revisions.strip("ProgressParams", params, self._request.revision))
+
+    async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:
+        """Send a log message, if the client asked for its level."""
+        if level not in meta.LOG_LEVELS:
+            raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
+        wanted = self._request.log_level
+        if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
+            return
+        params: dict[str, Json] = {"level": level, "data": self._request.catalog.redactor.json(data)}
+        if logger is not None:
+            params["logger"] = logger
+        await self._send("notifications/message", params)
+
+    async def read_resource(self, uri: str) -> Sequence[JsonObject]:
+        return await self._read_resource(uri)
+
+    def notify_changed(self, kind: ListKind) -> None:
+        self._runtime.announcements.list_changed(kind)
+
+    def resource_updated(self, uri: str) -> None:
+        self._runtime.announcements.resource_updated(uri)
+
+    def enable(self, kind: ListKind, name: str) -> None:
+        self._runtime.store.enable(kind, name)
+
+    def disable(self, kind: ListKind, name: str) -> None:
+        self._runtime.store.disable(kind, name)
+
+    async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:  # noqa: ARG002 - see _not_yet
+        _not_yet("elicit")
+
+    async def elicit_url(self, key: str, message: str, url: str) -> Answer:  # noqa: ARG002 - see _not_yet
+        _not_yet("elicit_url")
+
+    async def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
+        self,
+        key: str,  # noqa: ARG002 - see _not_yet
+        messages: str | Sequence[JsonObject],  # noqa: ARG002 - see _not_yet
+        *,
+        system_prompt: str | None = None,  # noqa: ARG002 - see _not_yet
+        max_tokens: int = 1000,  # noqa: ARG002 - see _not_yet
+        temperature: float | None = None,  # noqa: ARG002 - see _not_yet
+        stop_sequences: Sequence[str] | None = None,  # noqa: ARG002 - see _not_yet
+        model_preferences: JsonObject | None = None,  # noqa: ARG002 - see _not_yet
+        tools: Sequence[JsonObject] | None = None,  # noqa: ARG002 - see _not_yet
+    ) -> Sample:
+        _not_yet("sample")
+
+    async def list_roots(self, key: str) -> Sequence[JsonObject]:  # noqa: ARG002 - see _not_yet
+        _not_yet("list_roots")
+
+    async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:  # noqa: ARG002 - see _not_yet
+        _not_yet("ask")
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002 - see _not_yet
+        _not_yet("once")
+
+    async def close_stream(self, retry_ms: int | None = None) -> None:  # noqa: ARG002 - see _not_yet
+        _not_yet("close_stream")
+
+    async def _send(self, method: str, params: JsonObject) -> None:
+        if not self._is_closed:
+            await self._request.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": params})
+
+
+def _not_yet(name: str) -> NoReturn:
+    raise ToolError(f"context.{name} is not supported by this version of the gateway")

@@ -1,0 +1,86 @@
+"""Pages of the lists, as bytes: converted and encoded once for each catalog, revision and offset.
+
+Why: a list of 1,000 tools costs a millisecond to encode and 20 µs to splice into an envelope.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.catalog.primitives import Catalog
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import jsonrpc, results, revisions
+from gateway.protocol.cursors import Cursors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    """One of the listing methods' lists."""
+
+    entries: Callable[[Catalog], Iterable[JsonObject]]
+    convert: Callable[[JsonObject, str], JsonObject]
+    fingerprint: str
+
+
+LISTS: Final[Mapping[str, _List]] = {
+    "tools": _List(
+        entries=lambda catalog: (tool.definition for tool in catalog.tools.values()),
+        convert=revisions.tool,
+        fingerprint="tools",
+    ),
+    "resources": _List(
+        entries=lambda catalog: (resource.definition for resource in catalog.resources.values()),
+        convert=revisions.resource,
+        fingerprint="resources",
+    ),
+    "resourceTemplates": _List(
+        entries=lambda catalog: (template.definition for template in catalog.resource_templates),
+        convert=revisions.resource,
+        fingerprint="resources",
+    ),
+    "prompts": _List(
+        entries=lambda catalog: (prompt.definition for prompt in catalog.prompts.values()),
+        convert=revisions.prompt,
+        fingerprint="prompts",
+    ),
+}
+"""By the name of the member that holds the entries in the result."""
+
+
+class ListPages:
+    """Encoded pages of the newest catalog that was asked for. A call on an older one encodes anew."""
+
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors: Final = cursors
+        self._generation = -1
+        self._pages: dict[tuple[str, str, int], bytes] = {}
+
+    def page(self, name: str, *, catalog: Catalog, revision: str, cursor: Json) -> bytes:
+        """The encoded result of a listing method.
+
+        Raises:
+            RpcError: -32602, the cursor is foreign or stale.
+        """
+        fingerprint = catalog.fingerprints.get(LISTS[name].fingerprint, "")
+        offset = 0 if cursor is None else self._cursors.redeem(cursor, name, fingerprint)
+        if catalog.generation < self._generation:
+            return self._encode(name, catalog, revision, offset)
+        if catalog.generation > self._generation:
+            self._generation, self._pages = catalog.generation, {}
+        key = (name, revision, offset)
+        if (page := self._pages.get(key)) is None:
+            page = self._pages[key] = self._encode(name, catalog, revision, offset)
+        return page
+
+    def _encode(self, name: str, catalog: Catalog, revision: str, offset: int) -> bytes:
+        wanted = LISTS[name]
+        entries = tuple(wanted.entries(catalog))
+        end = offset + catalog.page_size
+        result: dict[str, Json] = {
+            name: [wanted.convert(entry, revision) for entry in entries[offset:end]],
+            **results.cache_hints(catalog.cache_ttl),
+        }
+        if end < len(entries):
+            fingerprint = catalog.fingerprints.get(wanted.fingerprint, "")
+            result["nextCursor"] = self._cursors.issue(name, fingerprint, end)
+        return jsonrpc.encode(results.complete(result, catalog=catalog, revision=revision))

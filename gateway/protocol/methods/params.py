@@ -1,0 +1,32 @@
+"""Read a request's parameters, or answer -32602."""
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json, JsonObject
+
+
+def string(params: JsonObject, name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise _invalid(name, "a string")
+    return value
+
+
+def mapping(params: JsonObject, name: str) -> JsonObject:
+    """An object; an absent one is empty."""
+    value = params.get(name, {})
+    if not isinstance(value, dict):
+        raise _invalid(name, "an object")
+    return value
+
+
+def strings(params: JsonObject, name: str) -> dict[str, str]:
+    """An object whose values are strings; an absent one is empty."""
+    value: dict[str, Json] = dict(mapping(params, name))
+    for key, entry in value.items():
+        if not isinstance(entry, str):
+            raise _invalid(f"{name}.{key}", "a string")
+    return value
+
+
+def _invalid(name: str, expected: str) -> RpcError:
+    return RpcError(ErrorCode.INVALID_PARAMS, f"`{name}` must be {expected}")

@@ -1,0 +1,68 @@
+"""resources/list, resources/templates/list and resources/read (server/resources)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from gateway.catalog.primitives import Resource, ResourceTemplate
+from gateway.errors import ErrorCode, ExecutionError, ResourceNotFoundError, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import results, revisions
+from gateway.protocol.methods import params
+from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.running import check_client, invocation
+
+
+async def list_resources(request: RequestContext, runtime: Runtime) -> bytes:
+    return runtime.pages.page(
+        "resources", catalog=request.catalog, revision=request.revision, cursor=request.params.get("cursor")
+    )
+
+
+async def list_resource_templates(request: RequestContext, runtime: Runtime) -> bytes:
+    return runtime.pages.page(
+        "resourceTemplates", catalog=request.catalog, revision=request.revision, cursor=request.params.get("cursor")
+    )
+
+
+async def read_resource(request: RequestContext, runtime: Runtime) -> JsonObject:
+    uri = params.string(request.params, "uri")
+    contents = await read(uri, request, runtime)
+    wire: dict[str, Json] = {"contents": revisions.resource_contents(contents, request.revision)}
+    return {**wire, **results.cache_hints(_time_to_live(uri, request))}
+
+
+async def read(uri: str, request: RequestContext, runtime: Runtime) -> Sequence[JsonObject]:
+    """A resource's contents as the sender of `request` may read them, in the form of 2026-07-28.
+
+    Raises:
+        ResourceNotFoundError: nothing serves this URI.
+        RpcError: -32603, it could not be read.
+    """
+    parked = runtime.services.parked.read(uri, caller=request.exchange.caller.key)
+    if parked is not None:
+        return [parked]
+    found = request.catalog.resource(uri)
+    if found is None:
+        raise ResourceNotFoundError(uri)
+    return await _contents(uri, *found, request, runtime)
+
+
+async def _contents(
+    uri: str,
+    resource: Resource | ResourceTemplate,
+    variables: Mapping[str, str],
+    request: RequestContext,
+    runtime: Runtime,
+) -> Sequence[JsonObject]:
+    check_client(resource, request)
+    try:
+        async with invocation("resources", resource, variables, request, runtime) as call:
+            return resource.contents.contents(await resource.executor.execute(call), uri=uri)
+    except ExecutionError as error:
+        text = request.catalog.redactor.text(str(error))
+        raise RpcError(ErrorCode.INTERNAL_ERROR, text, {"uri": uri}) from error
+
+
+def _time_to_live(uri: str, request: RequestContext) -> timedelta:
+    found = request.catalog.resource(uri)
+    return timedelta(0) if found is None or found[0].cache_ttl is None else found[0].cache_ttl

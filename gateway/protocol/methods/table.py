@@ -1,0 +1,41 @@
+"""Every method that is served, and in which era."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from gateway.json_types import JsonObject
+from gateway.protocol.methods import completion, lifecycle, prompts, resources, tools
+from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.versions import Era
+
+Handler = Callable[[RequestContext, Runtime], Awaitable[JsonObject | bytes]]
+
+BOTH: Final = frozenset(Era)
+LEGACY_ONLY: Final = frozenset({Era.LEGACY})
+MODERN_ONLY: Final = frozenset({Era.MODERN})
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    handler: Handler
+    eras: frozenset[Era]
+
+
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(
+    {
+        "completion/complete": Method(completion.complete, BOTH),
+        "logging/setLevel": Method(lifecycle.set_level, LEGACY_ONLY),
+        "ping": Method(lifecycle.ping, LEGACY_ONLY),
+        "prompts/get": Method(prompts.get_prompt, BOTH),
+        "prompts/list": Method(prompts.list_prompts, BOTH),
+        "resources/list": Method(resources.list_resources, BOTH),
+        "resources/read": Method(resources.read_resource, BOTH),
+        "resources/templates/list": Method(resources.list_resource_templates, BOTH),
+        "server/discover": Method(lifecycle.discover, MODERN_ONLY),
+        "tools/call": Method(tools.call_tool, BOTH),
+        "tools/list": Method(tools.list_tools, BOTH),
+    }
+)
+"""`initialize` is not among them: it is the legacy era's door, not a method behind it."""

@@ -1,0 +1,47 @@
+"""tools/list and tools/call (server/tools)."""
+
+from gateway.catalog.primitives import Tool
+from gateway.errors import ErrorCode, ExecutionError, MissingCapabilityError, RpcError
+from gateway.executors.invocation import ToolResult
+from gateway.json_types import JsonObject
+from gateway.protocol import headers, results
+from gateway.protocol.methods import params
+from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.running import check_client, invocation
+from gateway.protocol.versions import Era
+
+
+async def list_tools(request: RequestContext, runtime: Runtime) -> bytes:
+    return runtime.pages.page(
+        "tools", catalog=request.catalog, revision=request.revision, cursor=request.params.get("cursor")
+    )
+
+
+async def call_tool(request: RequestContext, runtime: Runtime) -> JsonObject:
+    """Call a tool. What the model can mend or must know is a result with `isError`; an unknown tool is -32602."""
+    name = params.string(request.params, "name")
+    arguments = params.mapping(request.params, "arguments")
+    tool = request.catalog.tool(name)
+    if tool is None:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {name}")
+    if request.is_modern_http:
+        headers.check_parameters(tool.header_parameters, arguments, request.exchange.caller.headers)
+    return results.tool_result(await _result(tool, arguments, request, runtime), request.revision)
+
+
+async def _result(tool: Tool, arguments: JsonObject, request: RequestContext, runtime: Runtime) -> ToolResult:
+    try:
+        check_client(tool, request)
+        prepared = tool.arguments.prepare(arguments)
+        async with invocation("tools", tool, prepared, request, runtime) as call:
+            return tool.result.shape(await tool.executor.execute(call), call)
+    except MissingCapabilityError as error:
+        if request.era is Era.MODERN:
+            raise
+        return _failure(error.message)  # older revisions have no code for it
+    except ExecutionError as error:
+        return _failure(request.catalog.redactor.text(str(error)))
+
+
+def _failure(text: str) -> ToolResult:
+    return ToolResult(content=({"type": "text", "text": text},), is_error=True)

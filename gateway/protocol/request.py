@@ -1,0 +1,78 @@
+"""The facts of one request, the same for both eras, and what methods need beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.access.slots import Slots
+from gateway.catalog.primitives import Catalog
+from gateway.catalog.store import CatalogStore
+from gateway.executors.services import Services
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import meta
+from gateway.protocol.announcements import Announcements
+from gateway.protocol.cursors import Cursors
+from gateway.protocol.exchange import Binding, Exchange
+from gateway.protocol.jsonrpc import RequestId
+from gateway.protocol.list_pages import ListPages
+from gateway.protocol.session import Session
+from gateway.protocol.versions import MODERN, Era
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """One request. Its catalog was taken once, at the door, and stays the same until it is answered."""
+
+    request_id: RequestId
+    params: JsonObject
+    revision: str
+    client_info: JsonObject
+    client_capabilities: JsonObject
+    catalog: Catalog
+    exchange: Exchange
+    session: Session | None = None
+    """None in the modern era."""
+    envelope_log_level: str | None = None
+
+    @property
+    def era(self) -> Era:
+        return Era.MODERN if self.revision in MODERN else Era.LEGACY
+
+    @property
+    def log_level(self) -> str | None:
+        """The mildest level that the client wants to hear of; None if it did not ask for any."""
+        return self.envelope_log_level if self.session is None else self.session.log_level
+
+    @property
+    def fields(self) -> JsonObject:
+        """The request's `_meta`."""
+        fields = self.params.get(meta.META)
+        return fields if isinstance(fields, dict) else {}
+
+    @property
+    def progress_token(self) -> str | int | None:
+        token: Json = self.fields.get(meta.META_PROGRESS_TOKEN)
+        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+
+    @property
+    def is_modern_http(self) -> bool:
+        """Whether header fields mirror the body (2026-07-28 over Streamable HTTP)."""
+        return self.session is None and self.exchange.caller.binding is Binding.STREAMABLE_HTTP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What outlives requests and catalogs."""
+
+    services: Services
+    slots: Slots
+    cursors: Cursors
+    pages: ListPages
+    announcements: Announcements
+    store: CatalogStore
+    read: "Read"
+    """Reads a resource as the sender of a request may: for tools and prompts that embed one."""
+
+
+class Read(Protocol):
+    async def __call__(self, uri: str, request: RequestContext, runtime: Runtime) -> Sequence[JsonObject]: ...

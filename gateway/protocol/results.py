@@ -1,0 +1,96 @@
+"""The wire form of what a method answers: the result's envelope, errors, and their HTTP statuses. Pure."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from gateway.catalog.primitives import Catalog
+from gateway.errors import ErrorCode, MissingCapabilityError, ResourceNotFoundError, RpcError
+from gateway.executors.invocation import ABSENT, ToolResult
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import jsonrpc, meta, revisions
+from gateway.protocol.exchange import Reply
+from gateway.protocol.jsonrpc import InvalidMessageError, RequestId
+from gateway.protocol.versions import MODERN, V2025_06_18, V2025_11_25, V2026_07_28
+
+STATUS_BY_CODE: Final[Mapping[int, int]] = {
+    ErrorCode.PARSE_ERROR: 400,
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.METHOD_NOT_FOUND: 404,
+    ErrorCode.HEADER_MISMATCH: 400,
+    ErrorCode.MISSING_CLIENT_CAPABILITY: 400,
+    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
+}
+"""HTTP statuses of 2026-07-28, basic/transports/streamable-http. Every other error is an answer like any: 200."""
+
+_STATUS_WITHOUT_REQUEST: Final = 400
+"""Of an error that answers no request that could be read, in every revision."""
+
+
+def complete(result: dict[str, Json], *, catalog: Catalog, revision: str) -> dict[str, Json]:
+    """Finish a method's result: the members that every result of its revision has, and none that it lacks."""
+    if revision < V2026_07_28:
+        return revisions.strip("CacheHints", result, revision)
+    fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: catalog.server_info}
+    return {"resultType": "complete", **result, meta.META: fields}
+
+
+def cache_hints(ttl: timedelta) -> dict[str, Json]:
+    """How long a client may keep a result (2026-07-28 server/utilities/caching); nothing is filtered by caller."""
+    return {"ttlMs": int(ttl.total_seconds() * 1000), "cacheScope": "public"}
+
+
+def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
+    """`CallToolResult`."""
+    wire: dict[str, Json] = {"content": revisions.content(result.content, revision)}
+    if result.is_error:
+        wire["isError"] = True
+    if _has_room_for(result.structured, revision):
+        wire["structuredContent"] = result.structured
+    return wire
+
+
+def _has_room_for(structured: Json, revision: str) -> bool:
+    if structured is ABSENT or revision < V2025_06_18:
+        return False
+    return revision >= V2026_07_28 or isinstance(structured, dict)
+
+
+def error_reply(
+    error: RpcError, *, request_id: RequestId | None, revision: str | None, status: int | None = None
+) -> Reply:
+    """An error as a reply. Without a revision (nothing could be read) the modern form is used.
+
+    `status` is the HTTP status where it is not that of the code.
+    """
+    if request_id is None and isinstance(error, InvalidMessageError):
+        request_id = error.request_id
+    if status is None:
+        is_modern = revision is None or revision in MODERN
+        status = STATUS_BY_CODE.get(error.code, 200) if is_modern else 200
+        if request_id is None or isinstance(error, InvalidMessageError):
+            status = _STATUS_WITHOUT_REQUEST
+    return Reply(body=jsonrpc.encode(_error_message(error, request_id, revision)), status=status)
+
+
+def _error_message(error: RpcError, request_id: RequestId | None, revision: str | None) -> JsonObject:
+    code, data = error.code, error.data
+    if revision is not None and revision not in MODERN:
+        code, data = _legacy_code(error)
+    body: dict[str, Json] = {"code": code, "message": error.message}
+    if data is not None:
+        body["data"] = data
+    message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "error": body}
+    # Schemas until 2025-06-18 require the id; JSON-RPC writes null for one that could not be read. Later ones omit it.
+    if request_id is not None or (revision is not None and revision < V2025_11_25):
+        message["id"] = request_id
+    return message
+
+
+def _legacy_code(error: RpcError) -> tuple[int, Json]:
+    """Codes that 2026-07-28 brought or took away, as revisions before it have them."""
+    if isinstance(error, ResourceNotFoundError):
+        return ErrorCode.RESOURCE_NOT_FOUND, error.data
+    if isinstance(error, MissingCapabilityError):
+        return ErrorCode.INTERNAL_ERROR, None
+    return error.code, error.data

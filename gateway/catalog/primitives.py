@@ -6,12 +6,11 @@ Every `definition` is the wire form of 2026-07-28; `gateway.protocol.results` ta
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Protocol
 
 from gateway.config.secrets import Redactor
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
-from gateway.json_types import JsonObject
+from gateway.json_types import JsonObject, empty
 
 
 class ArgumentsSchema(Protocol):
@@ -70,7 +69,7 @@ class Primitive:
     queue: int
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    required_capabilities: JsonObject = MappingProxyType({})
+    required_capabilities: JsonObject = field(default_factory=empty)
     """What the client must have declared, in the shape of ClientCapabilities."""
 
 
@@ -106,7 +105,7 @@ class ResourceTemplate(Primitive):
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
-    completers: Mapping[str, Completer] = MappingProxyType({})
+    completers: Mapping[str, Completer] = field(default_factory=empty)
 
 
 class PromptMessages(Protocol):
@@ -127,7 +126,7 @@ class PromptArgument:
 class Prompt(Primitive):
     arguments: tuple[PromptArgument, ...]
     messages: PromptMessages
-    completers: Mapping[str, Completer] = MappingProxyType({})
+    completers: Mapping[str, Completer] = field(default_factory=empty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,16 +148,16 @@ class Catalog:
     instructions: str | None
     page_size: int
     cache_ttl: timedelta
-    tools: Mapping[str, Tool] = MappingProxyType({})
-    resources: Mapping[str, Resource] = MappingProxyType({})
+    tools: Mapping[str, Tool] = field(default_factory=empty)
+    resources: Mapping[str, Resource] = field(default_factory=empty)
     """By URI."""
     resource_templates: tuple[ResourceTemplate, ...] = ()
-    prompts: Mapping[str, Prompt] = MappingProxyType({})
-    aliases: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    prompts: Mapping[str, Prompt] = field(default_factory=empty)
+    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=empty)
     """For "tools", "resources" (URIs) and "prompts": old name → name."""
     left_out: tuple[LeftOut, ...] = ()
     redactor: Redactor
-    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
 
     def tool(self, name: str) -> Tool | None:

@@ -3,13 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Protocol
 
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Context
-
-_EMPTY: JsonObject = MappingProxyType({})
 
 
 class Slot(Protocol):
@@ -30,7 +27,7 @@ class Invocation:
     slot: Slot
     caller: str
     """Whom outputs and caches belong to: the principal, or what stands for it without authentication."""
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[str, str] = field(default_factory=empty)
     """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
 
 
@@ -43,7 +40,7 @@ class RawOutput:
     """As the backend said it, parameters included; None from a child."""
     omitted: int = 0
     """Bytes that were dropped between the first and the second half of `data`, because there were too many."""
-    variables: JsonObject = field(default=_EMPTY)
+    variables: JsonObject = field(default_factory=empty)
     """Names of the place in `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
 
 

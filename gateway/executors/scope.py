@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from gateway.config.problems import Problems
-from gateway.json_types import JsonObject
+from gateway.json_types import JsonObject, empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """The inputs of a tool, the variables of a resource's URI, or the arguments of a prompt."""
 
-    schemas: Mapping[str, JsonObject] = MappingProxyType({})
+    schemas: Mapping[str, JsonObject] = field(default_factory=empty)
     """JSON Schema of each, by name, in file order."""
     always_given: frozenset[str] = frozenset()
     """Those that are required or have a default."""

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Protocol
 
-from gateway.json_types import JsonObject
+from gateway.json_types import JsonObject, empty
 
 
 class Binding(StrEnum):
@@ -25,7 +24,7 @@ class Caller:
     principal: str | None = None
     """Who authenticated; None where nobody has to."""
     address: str = ""
-    headers: Mapping[str, str] = field(default=MappingProxyType({}))
+    headers: Mapping[str, str] = field(default_factory=empty)
     """Header fields of the HTTP request, names in lower case; empty elsewhere."""
 
     @property

@@ -25,10 +25,10 @@ NOTHING: JsonObject = MappingProxyType({})
 class RecordingContext:
     """A `Context` that keeps what it is told, and cannot ask anybody anything."""
 
-    request_meta: JsonObject = NOTHING
+    request_meta: JsonObject = field(default_factory=dict)
     principal: str | None = None
-    client: JsonObject = NOTHING
-    client_capabilities: JsonObject = NOTHING
+    client: JsonObject = field(default_factory=dict)
+    client_capabilities: JsonObject = field(default_factory=dict)
     protocol_version: str = "2026-07-28"
     progress_token: str | int | None = "token"
     cancelled: bool = False

@@ -52,7 +52,9 @@ class Dispatcher:
         )
 
     async def answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
-        """Answer a message for which `envelope.is_modern` holds, in this order:
+        """Answer a message for which `envelope.is_modern` holds.
+
+        The ladder:
 
         1. a response is refused (-32600, 400), a notification is taken and ignored (202)
         2. the envelope: see `open_envelope`

@@ -46,7 +46,9 @@ def is_modern(message: Message, *, version_header: str | None) -> bool:
 
 
 def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | Rejection:
-    """Check a request's version and metadata, in this order:
+    """Check a request's version and metadata.
+
+    The ladder:
 
     1. over HTTP, `MCP-Protocol-Version` is there, and is the version in `_meta` if that has one: -32020
     2. the version is one of ours: -32022

@@ -149,7 +149,7 @@ def _readable_id(value: Json) -> RequestId | None:
 
 def _is_deeper(value: Json, limit: int) -> bool:
     level: list[Json] = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             child
             for node in level

@@ -30,7 +30,12 @@ class Outbox:
         self.wake()
         return True
 
+    def reader(self) -> "OutboxReader":
+        """A new reader; while entered as a context manager it is the newest."""
+        return OutboxReader(self)
+
     def wake(self) -> None:
+        """Let the newest reader look."""
         if self.readers and self.messages:
             self.readers[-1].woken.set()
 

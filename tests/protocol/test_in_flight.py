@@ -1,0 +1,76 @@
+"""Cancelling one request of a sender, and nothing else."""
+
+import asyncio
+
+import pytest
+
+from gateway.errors import RpcError
+from gateway.protocol.exchange import Reply
+from gateway.protocol.in_flight import CANCELLED, InFlight
+
+DONE = Reply(body=b"done")
+
+
+async def hang() -> Reply:
+    await asyncio.Event().wait()
+    return DONE
+
+
+async def start(in_flight: InFlight, request_id: str | int, answer: object = None) -> asyncio.Task[Reply]:
+    task = asyncio.create_task(in_flight.run(request_id, hang()))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_a_cancelled_request_is_answered_with_nothing_and_its_task_lives_on() -> None:
+    in_flight = InFlight()
+    task = await start(in_flight, 1)
+    other = await start(in_flight, "1")
+    in_flight.cancel(1)
+    in_flight.cancel(1)
+    assert await task is CANCELLED
+    assert task.cancelling() == 0
+    assert len(in_flight) == 1
+    other.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await other
+    assert len(in_flight) == 0
+
+
+async def test_cancelling_what_is_unknown_or_malformed_is_ignored() -> None:
+    in_flight = InFlight()
+    for request_id in (7, "x", None, {}, []):
+        in_flight.cancel(request_id)
+
+
+async def test_a_request_that_swallows_its_cancellation_is_answered_with_nothing_all_the_same() -> None:
+    async def stubborn() -> Reply:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return DONE
+        return DONE
+
+    in_flight = InFlight()
+    task = asyncio.create_task(in_flight.run(1, stubborn()))
+    await asyncio.sleep(0)
+    in_flight.cancel(1)
+    assert await task is CANCELLED
+
+
+async def test_a_cancellation_from_elsewhere_wins_over_the_senders() -> None:
+    in_flight = InFlight()
+    task = await start(in_flight, 1)
+    in_flight.cancel(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_id_that_is_being_served_cannot_be_used_again() -> None:
+    in_flight = InFlight()
+    task = await start(in_flight, 1)
+    with pytest.raises(RpcError):
+        await in_flight.run(1, hang())
+    in_flight.cancel(1)
+    assert await task is CANCELLED

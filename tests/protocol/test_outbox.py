@@ -1,0 +1,32 @@
+"""Unsolicited messages of a session: queued, bounded, each read once, by the newest stream."""
+
+import asyncio
+
+from gateway.protocol.outbox import LONGEST, Outbox
+
+
+async def test_messages_wait_for_the_first_reader() -> None:
+    outbox = Outbox()
+    outbox.put({"n": 1})
+    with outbox.reader() as reader:
+        assert await reader.get() == {"n": 1}
+
+
+async def test_the_newest_reader_gets_each_message_once() -> None:
+    outbox = Outbox()
+    with outbox.reader() as old:
+        waiting = asyncio.create_task(old.get())
+        await asyncio.sleep(0)
+        with outbox.reader() as new:
+            outbox.put({"n": 1})
+            assert await new.get() == {"n": 1}
+            outbox.put({"n": 2})
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        assert await asyncio.wait_for(waiting, 5) == {"n": 2}
+
+
+async def test_a_full_outbox_drops_and_says_so() -> None:
+    outbox = Outbox()
+    assert all(outbox.put({}) for _ in range(LONGEST))
+    assert not outbox.put({})

@@ -1,0 +1,151 @@
+"""Which paths globs mean, and what a walk lists."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.executors.globs import Globs, compile_globs, split_glob
+
+
+def listed(globs: Globs, at_most: int = 100) -> list[str]:
+    return [found.path for found in globs.listing(at_most=at_most).files]
+
+
+def tree(root: Path, *paths: str) -> Path:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("glob", "parts"),
+    [
+        ("docs/**/*.md", ("docs", "**/*.md")),
+        ("../docs/a?.md", ("../docs", "a?.md")),
+        ("*.md", (".", "*.md")),
+        ("docs/a.md", ("docs", "a.md")),
+        ("a.md", (".", "a.md")),
+        ("/srv/x/*.md", ("/srv/x", "*.md")),
+        ("/*.md", ("/", "*.md")),
+    ],
+)
+def test_the_part_before_the_first_wildcard_is_the_root(glob: str, parts: tuple[str, str]) -> None:
+    assert split_glob(glob) == parts
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "is_meant"),
+    [
+        ("**/*.md", "a.md", True),
+        ("**/*.md", "x/y/a.md", True),
+        ("**/*.md", "x/y/a.txt", False),
+        ("**", "x/y/z", True),
+        ("x/**/z", "x/z", True),
+        ("x/**/z", "x/a/b/z", True),
+        ("x/**/z", "x/a/b/z/q", False),
+        ("*.md", "x/a.md", False),
+        ("a?.md", "ab.md", True),
+        ("[x].md", "x.md", True),
+        ("[[]x].md", "[x].md", True),
+        ("**/*.md", ".hidden/a.md", False),
+        ("**/*.md", "x/.a.md", False),
+        (".a/*.md", ".a/b.md", False),
+        ("*.MD", "a.md", False),
+        ("*.md", "a.md\n", False),
+    ],
+)
+def test_a_pattern_means_exactly_these_paths(pattern: str, path: str, *, is_meant: bool) -> None:
+    assert compile_globs("/", [pattern]).matches(path) is is_meant
+
+
+def test_several_patterns_mean_what_any_of_them_means() -> None:
+    globs = compile_globs("/", ["*.md", "**/*.txt"])
+    assert globs.matches("a.md")
+    assert globs.matches("x/a.txt")
+    assert not globs.matches("x/a.md")
+
+
+def test_a_long_path_under_many_stars_is_answered_at_once() -> None:
+    globs = compile_globs("/", ["/".join(["**", "*a*"] * 12)])
+    assert not globs.matches("/".join(["aaaaaaa"] * 500 + ["b"]))
+
+
+def test_a_walk_lists_what_is_meant_in_order(tmp_path: Path) -> None:
+    tree(tmp_path, "b.md", "a.md", "x/y/c.md", "x/d.txt", ".hidden/e.md", ".f.md")
+    assert listed(compile_globs(str(tmp_path), ["**/*.md"])) == ["a.md", "b.md", "x/y/c.md"]
+
+
+def test_a_walk_leaves_out_what_is_no_regular_file(tmp_path: Path) -> None:
+    tree(tmp_path, "a.md", "dir.md/x.txt")
+    os.mkfifo(tmp_path / "fifo.md")
+    (tmp_path / "dangling.md").symlink_to("nowhere")
+    (tmp_path / "loop.md").symlink_to("loop.md")
+    (tmp_path / "device.md").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.md"))
+        assert listed(compile_globs(str(tmp_path), ["**/*.md"])) == ["a.md"]
+
+
+def test_links_count_where_they_stay_under_the_root(tmp_path: Path) -> None:
+    root = tree(tmp_path / "root", "..data/deep/a.md", "real.md")
+    tree(tmp_path / "outside", "secret.md")
+    (root / "inside.md").symlink_to("real.md")
+    (root / "deep").symlink_to("..data/deep")  # as Kubernetes mounts a volume
+    (root / "outside.md").symlink_to(tmp_path / "outside" / "secret.md")
+    (root / "out").symlink_to(tmp_path / "outside")
+    assert listed(compile_globs(str(root), ["**/*.md"])) == ["deep/a.md", "inside.md", "real.md"]
+
+
+def test_a_root_that_is_a_link_is_a_root(tmp_path: Path) -> None:
+    tree(tmp_path / "real", "a.md")
+    (tmp_path / "root").symlink_to("real")
+    assert listed(compile_globs(str(tmp_path / "root"), ["*.md"])) == ["a.md"]
+
+
+def test_a_neighbour_whose_name_begins_like_the_root_is_outside(tmp_path: Path) -> None:
+    tree(tmp_path, "docs/a.md", "docs-private/b.md")
+    (tmp_path / "docs" / "b.md").symlink_to(tmp_path / "docs-private" / "b.md")
+    assert listed(compile_globs(str(tmp_path / "docs"), ["*.md"])) == ["a.md"]
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    tree(tmp_path, "x/a.md", "y/b.md")
+    (tmp_path / "x" / "to-y").symlink_to(tmp_path / "y")
+    (tmp_path / "y" / "to-x").symlink_to(tmp_path / "x")
+    (tmp_path / "x" / "up").symlink_to(tmp_path)
+    assert listed(compile_globs(str(tmp_path), ["**/*.md"])) == ["x/a.md", "y/b.md"]
+
+
+def test_a_walk_stops_at_its_limit_and_says_so(tmp_path: Path) -> None:
+    tree(tmp_path, *(f"{n}.md" for n in range(9)))
+    globs = compile_globs(str(tmp_path), ["*.md"])
+    assert globs.listing(at_most=9).is_cut is False
+    cut = globs.listing(at_most=8)
+    assert (len(cut.files), cut.is_cut) == (8, True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every directory")
+def test_a_directory_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    tree(tmp_path, "a.md", "locked/b.md")
+    (tmp_path / "locked").chmod(0)
+    listing = compile_globs(str(tmp_path), ["**/*.md"]).listing(at_most=9)
+    (tmp_path / "locked").chmod(0o700)
+    assert ([found.path for found in listing.files], listing.unreadable) == (["a.md"], ("locked",))
+
+
+def test_names_that_are_not_utf_8_are_listed(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.md")).write_text("x")
+    assert listed(compile_globs(str(tmp_path), ["*.md"])) == ["\udcff.md"]
+
+
+@given(
+    st.lists(st.sampled_from(["**", "*", "a", "?b", "*.md"]), min_size=1, max_size=4), st.text("ab./md", max_size=12)
+)
+def test_a_path_that_is_meant_never_has_a_hidden_or_dotted_name(pattern: list[str], path: str) -> None:
+    if compile_globs("/", ["/".join(pattern)]).matches(path):
+        assert not any(name.startswith(".") for name in path.split("/"))

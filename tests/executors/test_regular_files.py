@@ -1,0 +1,106 @@
+"""Only regular files are read, only where they may lie, and never more than the cap."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.executors.regular_files import NotServedError, TooLargeError, facts_of, read_beneath, read_regular
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_a_file_up_to_the_cap_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 3_000_000)
+    assert len(read_regular(str(tmp_path / "a"), max_size=3_000_000)) == 3_000_000
+    with pytest.raises(TooLargeError):
+        read_regular(str(tmp_path / "a"), max_size=2_999_999)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no file here that says it is empty")
+def test_the_cap_holds_for_a_file_that_does_not_say_its_size() -> None:
+    assert read_regular("/proc/self/status", max_size=100_000).startswith(b"Name:")
+    with pytest.raises(TooLargeError):
+        read_regular("/proc/self/status", max_size=10)
+
+
+@pytest.mark.parametrize("name", ["fifo", "directory", "device"])
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "device").symlink_to("/dev/zero")
+    with pytest.raises(NotServedError):
+        read_regular(str(tmp_path / name), max_size=10)
+
+
+def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to("../secret")
+    (root / "dir").symlink_to("..")
+    for path in ("link", "dir/secret", "../secret", str(tmp_path / "secret")):
+        with pytest.raises(NotServedError):
+            read_beneath(str(root), path, max_size=10)
+
+
+def test_a_link_that_stays_inside_is_followed_and_so_is_one_to_the_root(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a").write_text("a")
+    (tmp_path / "real" / "link").symlink_to("a")
+    (tmp_path / "root").symlink_to("real")
+    assert read_beneath(str(tmp_path / "root"), "link", max_size=10) == b"a"
+
+
+def test_a_file_swapped_for_a_link_between_look_and_read_never_leaks(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "public").write_text("public")
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            (root / "new").symlink_to("../secret")
+            (root / "new").rename(root / "a")
+            (root / "new").write_text("public")
+            (root / "new").rename(root / "a")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        seen = set()
+        for _ in range(2_000):
+            try:
+                seen.add(read_beneath(str(root), "a", max_size=10))
+            except OSError:
+                continue
+    finally:
+        stop.set()
+        swapping.join()
+    assert seen <= {b"public", b""}
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "a").write_text("a")
+    before = open_descriptors()
+    for _ in range(50):
+        read_beneath(str(tmp_path), "a", max_size=10)
+        for path in ("fifo", "absent", "a/b"):
+            with pytest.raises(OSError):  # noqa: PT011 - which one is another test's matter
+                read_beneath(str(tmp_path), path, max_size=10)
+    assert open_descriptors() == before
+
+
+def test_facts_are_those_of_the_file_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("abc")
+    (tmp_path / "link").symlink_to("a")
+    facts = facts_of(str(tmp_path / "link"))
+    assert facts is not None
+    assert facts.size == 3
+    assert facts_of(str(tmp_path)) is None
+    assert facts_of(str(tmp_path / "absent")) is None

@@ -35,5 +35,14 @@ class Address:
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def from_here(self) -> "Address":
+        """The address by which this machine reaches it: every interface includes loopback."""
+        try:
+            every = ip_address(self.host).is_unspecified
+        except ValueError:
+            every = False
+        return Address("::1" if ":" in self.host else "127.0.0.1", self.port) if every else self
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -1,0 +1,101 @@
+"""The command `mcp-gateway`: words in, exit code out. What is done, others do."""
+
+import asyncio
+import os
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from gateway.cli import arguments
+from gateway.cli.file import print_schema, validate
+from gateway.cli.primitives import call, list_primitives, prompt, read
+from gateway.cli.remote import RemoteError
+from gateway.cli.scaffold import init
+from gateway.cli.screen import Screen
+from gateway.cli.serve import serve
+from gateway.cli.status import status
+from gateway.config.diagnostics import render
+from gateway.config.settings import variable_of
+from gateway.errors import ConfigError, RpcError
+
+if sys.platform == "win32":
+    EVENT_LOOP: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+else:
+    import uvloop
+
+    EVENT_LOOP = uvloop.new_event_loop
+
+
+class Command(NamedTuple):
+    summary: str
+    parser: Callable[[str], arguments.Parser]
+    run: Callable[[Namespace, Screen, Screen], Awaitable[int]]
+
+
+COMMANDS: Final = {
+    "serve": Command("serve the file as an MCP server", arguments.serve_parser, serve),
+    "validate": Command("check the file; every mistake at once", arguments.validate_parser, validate),
+    "list": Command("list tools, resources, templates and prompts", arguments.list_parser, list_primitives),
+    "call": Command("call a tool", arguments.call_parser, call),
+    "read": Command("read a resource", arguments.read_parser, read),
+    "prompt": Command("get a prompt", arguments.prompt_parser, prompt),
+    "status": Command("show how a running server is doing", arguments.status_parser, status),
+    "init": Command("write a first file", arguments.init_parser, init),
+    "schema": Command("print the file's JSON Schema, for editors", arguments.schema_parser, print_schema),
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = sys.argv[1:] if words is None else words
+    hints = Screen(sys.stderr)
+    try:
+        return _run(words, Screen(sys.stdout), hints)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line, not our insides
+        return _report(error, hints, with_traceback="debug" in (*words, os.environ.get(variable_of("log_level"))))
+
+
+def _report(error: Exception, hints: Screen, *, with_traceback: bool) -> int:
+    match error:
+        case ConfigError():
+            hints.line(render(error.problems, colour=hints.has_colour))
+            return 2
+        case RpcError():
+            hints.line(hints.styled("error: ", "red") + error.message + (f" ({error.data})" if error.data else ""))
+        case RemoteError():
+            hints.line(hints.styled("error: ", "red") + str(error))
+        case _:
+            if with_traceback:
+                hints.line("".join(traceback.format_exception(error)))
+            hints.line(f"{hints.styled('unexpected error:', 'red')} {type(error).__name__}: {error}")
+            hints.line("This is a mistake in mcp-gateway itself; with `--log-level debug` it shows where.")
+    return 1
+
+
+def _run(words: Sequence[str], out: Screen, hints: Screen) -> int:
+    overview = arguments.overview([(name, command.summary) for name, command in COMMANDS.items()])
+    if not words:
+        overview.print_help()
+        return 2
+    name, *rest = words
+    if name.startswith("-"):
+        overview.parse_args([name])  # --help and --version end here, all else is an error
+    if name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, n=1)
+        overview.error(f"there is no command {name!r}" + (f"; did you mean `{near[0]}`?" if near else ""))
+    command = COMMANDS[name]
+    options = command.parser(f"mcp-gateway {name}").parse_intermixed_args(rest)
+    with asyncio.Runner(loop_factory=EVENT_LOOP) as runner:
+        return runner.run(_run_command(command, options, out, hints))
+
+
+async def _run_command(command: Command, options: Namespace, out: Screen, hints: Screen) -> int:
+    return await command.run(options, out, hints)

@@ -1,0 +1,318 @@
+"""The command line's grammar and its help. Reads no file and runs nothing."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn, TextIO
+
+from gateway import __version__
+from gateway.cli.screen import Screen
+from gateway.config.settings import Settings, flag_of, variable_of
+
+EXIT_CODES: Final = """\
+exit codes:
+  0    it worked; `serve`: it was asked to stop
+  1    it ran and failed: a tool's error, no such resource, no server at the URL;
+       `validate --strict`: warnings
+  2    the file, a flag or a variable is wrong
+  130  interrupted"""
+
+KINDS: Final = ("tools", "resources", "templates", "prompts")
+
+
+class Parser(argparse.ArgumentParser):
+    """Help in colour on a terminal, errors in one line."""
+
+    def __init__(self, name: str, *, summary: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=name,
+            description=summary,
+            epilog=epilog,
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=88),
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+        self.color = False  # Python 3.14 has colours of its own; ours work everywhere
+
+    def print_help(self, file: TextIO | None = None) -> None:  # type: ignore[override]  # narrower than SupportsWrite
+        screen = Screen(file or sys.stdout)
+        screen.line(_coloured(self.format_help(), screen))
+
+    def error(self, message: str) -> NoReturn:
+        screen = Screen(sys.stderr)
+        screen.line(f"{screen.styled('error:', 'red')} {message}")
+        screen.line(f"Try `{self.prog} --help`.")
+        sys.exit(2)
+
+
+class Option(NamedTuple):
+    """A flag that is a setting."""
+
+    field: str
+    metavar: str | None
+    help: str
+
+
+SERVE_OPTIONS: Final = {
+    "where to listen": [
+        Option("http", "HOST:PORT", "MCP endpoint at http://HOST:PORT/mcp; port 0 takes a free one"),
+        Option("stdio", None, "speak MCP on standard input and output; alone, unless --http is given too"),
+        Option("allow_anonymous", None, "listen beyond loopback although the file has no `auth`"),
+        Option("scopes", "A,B", "what the caller on stdio may do"),
+    ],
+    "changes of the file": [
+        Option("no_watch", None, "reload on SIGHUP and POST /-/reload alone"),
+        Option("poll", "TIME", "compare the files this often, for file systems without events; 0 never"),
+    ],
+    "stopping and logging": [
+        Option("drain_timeout", "TIME", "how long calls may go on after SIGTERM or Ctrl-C"),
+        Option("log_level", "LEVEL", "debug, info, warning or error; debug shows every message, secrets masked"),
+        Option("log_format", "FORMAT", "json or console"),
+    ],
+}
+SHOWN_DEFAULTS: Final = {
+    "http": "as the file says, 127.0.0.1:8000",
+    "scopes": "all",
+    "log_format": "console on a terminal",
+    "poll": "30s",
+    "drain_timeout": "10s",
+}
+
+WORDS_WITH_CONFIG: Final = """\
+CONFIG defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. The first word is taken as CONFIG
+when it ends in .yaml or .yml, holds a slash, or names a directory."""
+
+
+def serve_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Serve the file as an MCP server, and again whenever it changes.",
+        epilog=f"""\
+examples:
+  {name} config.yaml                       http://127.0.0.1:8000/mcp
+  {name} config.yaml --stdio               for clients that start their servers
+  {name} config.yaml --http :9000 --allow-anonymous
+
+The order is flag, variable, file, default. $MCP_GATEWAY_SECRET_KEY (or …_SECRET_KEY_FILE)
+signs cursors, so that they outlive a restart and are good at every replica.
+
+{EXIT_CODES}""",
+    )
+    _add_config(parser)
+    for title, options in SERVE_OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for option in options:
+            _add_option(group, option)
+    return parser
+
+
+def validate_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Check the file, and all that it names, without serving it. Every mistake is shown at once.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} --strict config.yaml && systemctl reload mcp-gateway
+
+exit codes:
+  0    it can be served; warnings may have been shown
+  1    there are warnings, and --strict was given
+  2    it cannot be served""",
+    )
+    _add_config(parser)
+    parser.add_argument("--strict", action="store_true", default=False, help="fail on warnings too")
+    parser.add_argument("--json", action="store_true", default=False, help="print the problems as a JSON list")
+    return parser
+
+
+def list_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="List what a file, or a running server, offers.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml tools
+  {name} --url http://127.0.0.1:8000 resources --json
+
+{WORDS_WITH_CONFIG}""",
+    )
+    parser.add_argument("words", nargs="*", metavar="[CONFIG] [KIND]", help=f"KIND: {', '.join(KINDS)}")
+    parser.add_argument("--json", action="store_true", default=False, help="print the definitions as JSON")
+    _add_peer(parser)
+    return parser
+
+
+def call_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Call a tool, from the file in this process or on a running server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml disk_usage path=/srv depth=2
+  {name} config.yaml search --json '{{"text": "needle", "paths": ["a", "b"]}}'
+  {name} config.yaml annotate 'labels:=["x", "y"]' text@=notes.txt
+  {name} --url http://127.0.0.1:8000 disk_usage path=/srv
+  {name} config.yaml chart -o chart.png
+
+arguments:
+  key=text     the text; where the tool wants a number, a boolean or a list, its JSON
+  key:=json    any JSON value
+  key@=file    the content of a text file; - is standard input
+
+Progress is shown on standard error. {WORDS_WITH_CONFIG}
+
+{EXIT_CODES}""",
+    )
+    parser.add_argument("words", nargs="+", metavar="[CONFIG] TOOL [key=value …]", help="what to call, and with what")
+    parser.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
+    _add_result(parser)
+    _add_peer(parser)
+    return parser
+
+
+def read_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Read a resource, from the file in this process or from a running server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml runbooks:///web.md
+  {name} --url http://127.0.0.1:8000 incident://42 --raw
+
+{WORDS_WITH_CONFIG}""",
+    )
+    parser.add_argument("words", nargs="+", metavar="[CONFIG] URI", help="what to read")
+    _add_result(parser)
+    _add_peer(parser)
+    return parser
+
+
+def prompt_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Get a prompt, from the file in this process or from a running server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml triage service=web
+  {name} --url http://127.0.0.1:8000 triage service=web --raw
+
+{WORDS_WITH_CONFIG}""",
+    )
+    parser.add_argument("words", nargs="+", metavar="[CONFIG] NAME [key=value …]", help="which, and with what")
+    _add_result(parser)
+    _add_peer(parser)
+    return parser
+
+
+def schema_parser(name: str) -> Parser:
+    return Parser(
+        name,
+        summary="Print the JSON Schema of the configuration file, for editors.",
+        epilog=f"""\
+examples:
+  {name} > schema.json
+
+and as the first line of the file:
+  # yaml-language-server: $schema=./schema.json""",
+    )
+
+
+def init_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Write a small commented file to start from.",
+        epilog=f"examples:\n  {name}\n  {name} ops/config.yaml",
+    )
+    parser.add_argument("path", nargs="?", type=Path, default=Path("config.yaml"), help="(default: config.yaml)")
+    return parser
+
+
+def status_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Show how a running server is doing.",
+        epilog=f"""\
+examples:
+  {name}
+  {name} --url http://127.0.0.1:9000 --json
+
+exit codes:
+  0    it serves what the file says
+  1    it could not be asked, or serves an older file than the one that is there""",
+    )
+    parser.add_argument(
+        "--url", default=None, help=f"the server (default: ${variable_of('http')}, then http://127.0.0.1:8000)"
+    )
+    parser.add_argument("--json", action="store_true", default=False, help="print the status as JSON")
+    return parser
+
+
+def overview(commands: Sequence[tuple[str, str]]) -> Parser:
+    """The parser of the command line without a command: its help, and `--version`."""
+    parser = Parser(
+        "mcp-gateway",
+        summary="One YAML file becomes an MCP server: shell, HTTP and Python tools, resources and prompts.",
+        epilog="\n".join(
+            [
+                "commands:",
+                *(f"  {name:<10} {summary}" for name, summary in commands),
+                "",
+                "examples:",
+                "  mcp-gateway init                     write a first config.yaml",
+                "  mcp-gateway validate                 check it",
+                "  mcp-gateway call hello name=Ada      try a tool, without a server",
+                "  mcp-gateway serve                    http://127.0.0.1:8000/mcp",
+                "",
+                "`mcp-gateway COMMAND --help` tells more. Every setting has a variable: MCP_GATEWAY_…",
+                "",
+                EXIT_CODES,
+            ]
+        ),
+    )
+    parser.usage = "mcp-gateway COMMAND …"
+    parser.add_argument("--version", action="version", version=f"mcp-gateway {__version__}")
+    return parser
+
+
+def _add_config(parser: Parser) -> None:
+    parser.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help=f"the file, or a directory of files (default: ${variable_of('config')}, then ./config.yaml)",
+    )
+
+
+def _add_option(group: argparse._ArgumentGroup, option: Option) -> None:
+    default = SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
+    shown = "" if option.metavar is None else f"default: {default}; "
+    text = f"{option.help} ({shown}{variable_of(option.field)})"
+    if option.metavar is None:
+        group.add_argument(flag_of(option.field), action="store_true", help=text)
+    else:
+        group.add_argument(flag_of(option.field), metavar=option.metavar, help=text)
+
+
+def _add_peer(parser: Parser) -> None:
+    group = parser.add_argument_group("where to ask")
+    group.add_argument(
+        "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
+    )
+    _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"))
+
+
+def _add_result(parser: Parser) -> None:
+    parser.add_argument("--raw", action="store_true", default=False, help="print the protocol's result, as JSON")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=None, metavar="FILE", help="write the content to a file, as images need it"
+    )
+
+
+def _coloured(text: str, screen: Screen) -> str:
+    text = re.sub(r"^(usage:|[a-z][\w ]*:)", lambda match: screen.styled(match[0], "bold"), text, flags=re.MULTILINE)
+    text = re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda match: screen.styled(match[0], "cyan"), text)
+    return re.sub(r"\$?MCP_GATEWAY_\w+", lambda match: screen.styled(match[0], "dim"), text)

@@ -1,0 +1,60 @@
+"""The commands about the file itself: `validate` and `schema`."""
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+
+from gateway.app import check
+from gateway.cli.screen import Screen
+from gateway.cli.settings import one_shot_settings
+from gateway.config.diagnostics import render
+from gateway.config.schema import document_schema
+from gateway.errors import ConfigError, Problem, Severity
+from gateway.json_types import Json
+
+
+async def validate(options: Namespace, out: Screen, hints: Screen) -> int:
+    settings = one_shot_settings(options, None)
+    problems: Sequence[Problem]
+    try:
+        problems = check(settings)
+    except ConfigError as error:
+        problems = error.problems
+    errors = sum(problem.severity is Severity.ERROR for problem in problems)
+    if options.json:
+        out.line(json.dumps([_as_json(problem) for problem in problems], indent=2))
+    else:
+        if problems:
+            out.line(render(problems, colour=out.has_colour))
+        hints.line(_summary(str(settings.config), errors, len(problems) - errors, hints))
+    if errors:
+        return 2
+    return 1 if problems and options.strict else 0
+
+
+async def print_schema(_options: Namespace, out: Screen, _hints: Screen) -> int:
+    out.line(json.dumps(document_schema(), indent=2))
+    return 0
+
+
+def _summary(config: str, errors: int, warnings: int, hints: Screen) -> str:
+    counts = [_counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
+    if errors:
+        return hints.styled(f"{config} cannot be served: {', '.join(counts)}", "red")
+    return hints.styled(f"{config} is valid" + f" ({', '.join(counts)})" * bool(counts), "green")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _as_json(problem: Problem) -> Json:
+    location = problem.location
+    return {
+        "severity": problem.severity.value,
+        "file": str(location.file) if location else None,
+        "line": location.line if location else None,
+        "column": location.column if location else None,
+        "path": problem.path,
+        "message": problem.message,
+    }

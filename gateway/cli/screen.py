@@ -1,0 +1,72 @@
+"""Where the command line writes for people: colour on a terminal, plain text in a pipe or a file."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TextIO
+
+from gateway.json_types import Json
+
+_STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_CONTROLS: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+class Screen:
+    """One output stream of the process."""
+
+    def __init__(self, stream: TextIO, environ: Mapping[str, str] = os.environ) -> None:
+        self._stream = stream
+        self.is_terminal = stream.isatty()
+        self.has_colour = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+    @property
+    def width(self) -> int:
+        """Columns; without a terminal there is no edge to cut at."""
+        return shutil.get_terminal_size().columns if self.is_terminal else 10_000
+
+    def line(self, text: str = "") -> None:
+        self._stream.write(text if text.endswith("\n") else text + "\n")
+        self._stream.flush()
+
+    def foreign(self, text: str) -> None:
+        """Write what a server sent; on a terminal without anything that could move its cursor or name its window."""
+        self.line(_CONTROLS.sub("", text) if self.is_terminal else text)
+
+    def bytes(self, data: bytes) -> None:
+        self._stream.buffer.write(data)
+        self._stream.flush()
+
+    def styled(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colour else text
+
+    def table(self, rows: Iterable[Sequence[str]], *, style: str = "bold") -> None:
+        """Rows in columns; the first column in `style`, the last cut at the terminal's edge."""
+        cells = [[_one_line(cell) for cell in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for row in cells:
+            padded = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+            room = max(self.width - sum(map(len, padded)) - 2 * len(padded), 20)
+            last = row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…"
+            self.line("  ".join([self.styled(padded[0], style), *padded[1:], last]).rstrip())
+
+
+def say(value: Json) -> str:
+    """A value of a status in the words of a person."""
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(say, value)) or "none"
+        case dict():
+            return ", ".join(f"{key} {say(item)}" for key, item in value.items()) or "none"
+        case _:
+            return str(value)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_CONTROLS.sub("", text).split())

@@ -1,0 +1,73 @@
+"""What the words after a command mean: CONFIG or not, and a tool's arguments as key=value."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from gateway.errors import ConfigError, Problem
+from gateway.json_types import Json
+
+EXPECTED: Final = "expected key=text, key:=json or key@=file"
+
+
+def split_config(words: Sequence[str], *, url: str | None) -> tuple[str | None, list[str]]:
+    """CONFIG, where the first word is one, and the words after it. With a URL no word is."""
+    if url is None and words and _is_config(words[0]):
+        return words[0], list(words[1:])
+    return None, list(words)
+
+
+def _is_config(word: str) -> bool:
+    return word.endswith((".yaml", ".yml")) or ("/" in word and "://" not in word) or Path(word).is_dir()
+
+
+def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:
+    """The arguments that the words give, over those of the JSON object.
+
+    Raises:
+        ConfigError: a word is not one, a file cannot be read, or the JSON is broken; the problem names it.
+    """
+    arguments = _object(json) if json is not None else {}
+    return arguments | dict(map(_argument, pairs))
+
+
+def _argument(pair: str) -> tuple[str, Json]:
+    key, separator, value = pair.partition("=")
+    if not separator or key in {"", ":", "@"}:
+        raise refusal(pair, EXPECTED)
+    match key[-1]:
+        case ":":
+            return key[:-1], _json(value, where=pair)
+        case "@":
+            return key[:-1], _file(value, where=pair)
+        case _:
+            return key, value
+
+
+def _object(json: str) -> dict[str, Json]:
+    value = _json(json, where="--json")
+    if not isinstance(value, dict):
+        raise refusal("--json", 'expected an object such as {"key": "value"}')
+    return value
+
+
+def _json(text: str, *, where: str) -> Json:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise refusal(where, f"is not JSON: {error}") from error
+
+
+def _file(name: str, *, where: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise refusal(where, f"cannot be read: {error}") from error
+
+
+def refusal(where: str, message: str) -> ConfigError:
+    """An error of the command line, in the shape of all others that the operator made."""
+    return ConfigError([Problem(path=where, message=message)])

@@ -86,7 +86,7 @@ class Resource(Definition):
     root: str | None = None
     """The directory of `files`; otherwise the part of the glob before its first wildcard."""
     max_files: PositiveCount = 10_000
-    text: str | None = None
+    text: Template | None = None
     blob: str | None = None
     """Base64."""
     file: str | None = None

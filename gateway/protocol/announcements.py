@@ -1,6 +1,8 @@
-"""Who is told when what is on offer changes. Decides nothing about when; delivers to each stream's own queue."""
+"""Who is told when what is on offer changes. Decides nothing about when; puts each message into the right outboxes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 from weakref import WeakSet
 
@@ -9,6 +11,7 @@ import structlog
 from gateway.json_types import JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol import jsonrpc
+from gateway.protocol.outbox import Outbox
 from gateway.protocol.session import Session
 
 log: Final = structlog.get_logger(__name__)
@@ -18,28 +21,63 @@ _LIST_CHANGED: Final[Mapping[ListKind, str]] = {
     "prompts": "notifications/prompts/list_changed",
     "resources": "notifications/resources/list_changed",
 }
+_UPDATED: Final = "notifications/resources/updated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One `subscriptions/listen` of the modern era: what it asked for, and what waits for it."""
+
+    kinds: frozenset[ListKind]
+    uris: frozenset[str]
+    outbox: Outbox
 
 
 class Announcements:
-    """Sessions of the legacy era. One that nothing else holds is gone from here too."""
+    """Sessions of the legacy era, and subscriptions of the modern one."""
 
     def __init__(self) -> None:
         self._sessions: Final[WeakSet[Session]] = WeakSet()
+        """A session that nothing else holds is gone from here too."""
+        self._subscriptions: Final[set[Subscription]] = set()
+        self._is_closed = False
 
     def join(self, session: Session) -> None:
         self._sessions.add(session)
 
+    @contextmanager
+    def listen(self, kinds: frozenset[ListKind], uris: frozenset[str]) -> Iterator[Subscription]:
+        """A subscription, for as long as the context lasts."""
+        subscription = Subscription(kinds=kinds, uris=uris, outbox=Outbox())
+        if self._is_closed:
+            subscription.outbox.close()
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+
     def list_changed(self, kind: ListKind) -> None:
-        for session in self._sessions:
-            self._put(session, {"jsonrpc": jsonrpc.VERSION, "method": _LIST_CHANGED[kind]})
+        method = _LIST_CHANGED[kind]
+        listening = [subscription.outbox for subscription in self._subscriptions if kind in subscription.kinds]
+        sessions = [session.outbox for session in self._sessions if session.is_initialized]
+        _put([*listening, *sessions], method, {"jsonrpc": jsonrpc.VERSION, "method": method})
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the sessions that subscribed to `uri`."""
-        message = {"jsonrpc": jsonrpc.VERSION, "method": "notifications/resources/updated", "params": {"uri": uri}}
-        for session in self._sessions:
-            if uri in session.subscriptions:
-                self._put(session, message)
+        """Tell those who subscribed to `uri`."""
+        listening = [subscription.outbox for subscription in self._subscriptions if uri in subscription.uris]
+        sessions = [session.outbox for session in self._sessions if uri in session.subscriptions]
+        message = {"jsonrpc": jsonrpc.VERSION, "method": _UPDATED, "params": {"uri": uri}}
+        _put([*listening, *sessions], f"{_UPDATED} {uri}", message)
 
-    def _put(self, session: Session, message: JsonObject) -> None:
-        if not session.outbox.put(message):
-            log.warning("announcement dropped: nobody reads the session's stream", method=message["method"])
+    def close(self) -> None:
+        """End every subscription, now and to come: the daemon is about to stop."""
+        self._is_closed = True
+        for subscription in self._subscriptions:
+            subscription.outbox.close()
+
+
+def _put(outboxes: list[Outbox], key: str, message: JsonObject) -> None:
+    dropped = sum(not outbox.put(key, message) for outbox in outboxes)
+    if dropped:
+        log.warning("announcements dropped: nobody reads them", method=message["method"], clients=dropped)

@@ -1,34 +1,41 @@
-"""Messages of a legacy session that belong to no request, until one of its streams takes them."""
+"""Announcements on their way to one client, until one of its streams takes them. Queues; sends nothing itself."""
 
 import asyncio
-from collections import deque
 from typing import Final, Self
 
 from gateway.json_types import JsonObject
 
-LONGEST: Final = 256
+LONGEST: Final = 1000
 """Messages. A client that never opens a stream must not cost memory without end."""
 
 
 class Outbox:
     """A bounded queue with any number of readers; the newest gets the messages, and none gets one twice.
 
-    2025-11-25 basic/transports, "Multiple Connections": each message goes out on one stream, never on several.
+    An announcement says that something has changed, so one that still waits says it for every later change too: each
+    key waits once at the most. 2025-11-25 basic/transports, "Multiple Connections": a message goes out on one stream.
     """
 
-    __slots__ = ("messages", "readers")
+    __slots__ = ("is_closed", "messages", "readers")
 
     def __init__(self) -> None:
-        self.messages: Final[deque[JsonObject]] = deque()
+        self.messages: Final[dict[str, JsonObject]] = {}
         self.readers: Final[list[OutboxReader]] = []
+        self.is_closed = False
 
-    def put(self, message: JsonObject) -> bool:
+    def put(self, key: str, message: JsonObject) -> bool:
         """Queue a message; False if the queue is full and it was dropped."""
-        if len(self.messages) >= LONGEST:
+        if key not in self.messages and len(self.messages) >= LONGEST:
             return False
-        self.messages.append(message)
+        self.messages.setdefault(key, message)
         self.wake()
         return True
+
+    def close(self) -> None:
+        """Let readers end, once they have read what is here."""
+        self.is_closed = True
+        for reader in self.readers:
+            reader.woken.set()
 
     def reader(self) -> "OutboxReader":
         """A new reader; while entered as a context manager it is the newest."""
@@ -58,9 +65,12 @@ class OutboxReader:
         self._outbox.readers.remove(self)
         self._outbox.wake()
 
-    async def get(self) -> JsonObject:
-        """The next message, once there is one and no newer reader."""
-        while not (self._outbox.messages and self._outbox.readers[-1] is self):
+    async def get(self) -> JsonObject | None:
+        """The next message, once there is one and no newer reader; None once the outbox is closed and empty."""
+        messages = self._outbox.messages
+        while not (messages and self._outbox.readers[-1] is self):
+            if self._outbox.is_closed:
+                return None
             self.woken.clear()
             await self.woken.wait()
-        return self._outbox.messages.popleft()
+        return messages.pop(next(iter(messages)))

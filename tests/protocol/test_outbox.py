@@ -7,7 +7,7 @@ from gateway.protocol.outbox import LONGEST, Outbox
 
 async def test_messages_wait_for_the_first_reader() -> None:
     outbox = Outbox()
-    outbox.put({"n": 1})
+    outbox.put("one", {"n": 1})
     with outbox.reader() as reader:
         assert await reader.get() == {"n": 1}
 
@@ -18,9 +18,9 @@ async def test_the_newest_reader_gets_each_message_once() -> None:
         waiting = asyncio.create_task(old.get())
         await asyncio.sleep(0)
         with outbox.reader() as new:
-            outbox.put({"n": 1})
+            outbox.put("one", {"n": 1})
             assert await new.get() == {"n": 1}
-            outbox.put({"n": 2})
+            outbox.put("two", {"n": 2})
             await asyncio.sleep(0)
             assert not waiting.done()
         assert await asyncio.wait_for(waiting, 5) == {"n": 2}
@@ -28,5 +28,25 @@ async def test_the_newest_reader_gets_each_message_once() -> None:
 
 async def test_a_full_outbox_drops_and_says_so() -> None:
     outbox = Outbox()
-    assert all(outbox.put({}) for _ in range(LONGEST))
-    assert not outbox.put({})
+    assert all(outbox.put(str(n), {}) for n in range(LONGEST))
+    assert not outbox.put("one more", {})
+    assert outbox.put("0", {})  # it waits already, and says the same
+
+
+async def test_an_announcement_that_still_waits_stands_for_later_ones() -> None:
+    outbox = Outbox()
+    outbox.put("tools", {"n": 1})
+    outbox.put("tools", {"n": 2})
+    with outbox.reader() as reader:
+        assert await reader.get() == {"n": 1}
+        outbox.close()
+        assert await reader.get() is None
+
+
+async def test_readers_of_a_closed_outbox_end() -> None:
+    outbox = Outbox()
+    with outbox.reader() as old, outbox.reader() as new:
+        reading = [asyncio.create_task(old.get()), asyncio.create_task(new.get())]
+        await asyncio.sleep(0)
+        outbox.close()
+        assert await asyncio.wait_for(asyncio.gather(*reading), 5) == [None, None]

@@ -10,9 +10,9 @@ from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.versions import MODERN
 
 CAPABILITIES: Final[JsonObject] = {
-    "tools": {},
-    "resources": {},
-    "prompts": {},
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
 }

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gateway.json_types import JsonObject
-from gateway.protocol.methods import completion, lifecycle, prompts, resources, tools
+from gateway.protocol.methods import completion, lifecycle, prompts, resources, subscriptions, tools
 from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.versions import Era
 
@@ -33,7 +33,10 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "resources/list": Method(resources.list_resources, BOTH),
         "resources/read": Method(resources.read_resource, BOTH),
         "resources/templates/list": Method(resources.list_resource_templates, BOTH),
+        "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
+        "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
+        "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
         "tools/call": Method(tools.call_tool, BOTH),
         "tools/list": Method(tools.list_tools, BOTH),
     }

@@ -1,0 +1,149 @@
+"""Which addresses an HTTP backend may connect to. Decides; opens no connection of its own accord.
+
+Threat answered here: server-side request forgery. A value, a redirect or a DNS answer leads a request to the daemon's
+own machine, its network, or the metadata service of its cloud. What is judged is the address that a socket is about to
+be connected to, after all resolving, so that no spelling of a host (decimal, octal, a name that resolves to loopback,
+a second DNS answer) gets past.
+"""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from aiohttp import AddrInfoType
+
+from gateway.config.backends import AllowPrivate
+from gateway.config.problems import Problems
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+class AddressRefusedError(OSError):
+    """The guard lets no connection to this address through. An `OSError`, so that other addresses are still tried."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"the host has {kind}, and `allow_private` does not allow it")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class AddressGuard:
+    """Judges every socket of a connection pool."""
+
+    allowed: frozenset[Network] = frozenset()
+    """Private ranges that may be connected to nevertheless."""
+    allows_all: bool = False
+
+    def open_socket(self, info: AddrInfoType) -> socket.socket:
+        """Make the socket that is to be connected to `info`.
+
+        Raises:
+            AddressRefusedError: it must not be connected to.
+        """
+        family, kind, protocol, _, address = info
+        if not self.allows_all:
+            self._check(str(address[0]))
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+    def _check(self, text: str) -> None:
+        for address in _all_forms(_parse(text)):
+            kind = kind_of_private(address)
+            if kind is not None and not any(address in network for network in self.allowed):
+                raise AddressRefusedError(kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressPolicy:
+    """A compiled `allow_private`."""
+
+    hosts: frozenset[str] = frozenset()
+    """Names that may resolve to any address."""
+    guard: AddressGuard = AddressGuard()
+
+    def guard_for(self, host: str) -> AddressGuard:
+        """The guard for a request to `host`."""
+        return _UNGUARDED if host.lower().rstrip(".") in self.hosts else self.guard
+
+
+_UNGUARDED: Final = AddressGuard(allows_all=True)
+PUBLIC_ONLY: Final = AddressPolicy()
+
+
+def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPolicy:
+    """Compile `allow_private`; an entry with a slash, or an address, is a network, all others are host names."""
+    if isinstance(allow_private, bool):
+        return AddressPolicy(guard=_UNGUARDED) if allow_private else PUBLIC_ONLY
+    networks: set[Network] = set()
+    hosts: set[str] = set()
+    for index, entry in enumerate(allow_private):
+        try:
+            networks.add(ip_network(entry.strip("[]")))
+        except ValueError as error:
+            if "/" in entry:
+                problems.at(index).error(f"is not a network: {error}; expected one such as 10.0.0.0/8")
+            hosts.add(entry.lower().rstrip("."))
+    return AddressPolicy(hosts=frozenset(hosts), guard=AddressGuard(allowed=frozenset(networks)))
+
+
+def kind_of_private(address: Address) -> str | None:
+    """Say what kind of address this is if it is not one of the public internet."""
+    return next((kind for network, kind in _SPECIAL if address in network), None)
+
+
+def _special(kind: str, *networks: str) -> list[tuple[Network, str]]:
+    return [(ip_network(network), kind) for network in networks]
+
+
+_SPECIAL: Final = (
+    *_special("a loopback address", "127.0.0.0/8", "::1/128"),
+    # RFC 3927, RFC 4291; the metadata services of clouds are at 169.254.169.254, fd00:ec2::254 and 168.63.129.16.
+    *_special("a link-local address", "169.254.0.0/16", "fe80::/10"),
+    *_special("a cloud's internal address", "168.63.129.16/32"),
+    *_special("a private address", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
+    *_special("a carrier's internal address", "100.64.0.0/10"),
+    *_special("an unspecified address", "0.0.0.0/8", "::/128"),
+    *_special("a multicast or broadcast address", "224.0.0.0/4", "255.255.255.255/32", "ff00::/8"),
+    # RFC 6890 and IANA's special-purpose registries: nothing of the public internet lives there.
+    *_special("a reserved address", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15"),
+    *_special("a reserved address", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
+    *_special("a reserved address", "64:ff9b:1::/48", "100::/64", "2001:2::/48", "2001:10::/28", "2001:db8::/32"),
+    *_special("a reserved address", "::/96", "3fff::/20", "5f00::/16"),
+)
+"""In this order, so that the kind is the most telling one."""
+
+
+def _parse(text: str) -> Address:
+    try:
+        return ip_address(text.partition("%")[0])
+    except ValueError:
+        # A spelling that only the system's resolver takes, such as 0x7f.1: judge what it will connect to.
+        try:
+            return IPv4Address(socket.inet_aton(text))
+        except OSError:
+            raise AddressRefusedError("an address that cannot be read") from None
+
+
+def _all_forms(address: Address) -> Iterator[Address]:
+    """The address, and the IPv4 addresses that it may be translated to on the way."""
+    yield address
+    if isinstance(address, IPv6Address):
+        number = int(address)
+        for network, shift, mask in _EMBEDDINGS:
+            if address in network:
+                yield IPv4Address((number >> shift ^ mask) & 0xFFFFFFFF)
+        if (number >> 32) & 0xFFFFFFFF in {0x00005EFE, 0x02005EFE}:  # ISATAP: RFC 5214 §6.1
+            yield IPv4Address(number & 0xFFFFFFFF)
+
+
+_EMBEDDINGS: Final = (
+    (IPv6Network("::ffff:0:0/96"), 0, 0),  # mapped: RFC 4291 §2.5.5.2
+    (IPv6Network("::ffff:0:0:0/96"), 0, 0),  # translated: RFC 7915
+    (IPv6Network("64:ff9b::/96"), 0, 0),  # NAT64: RFC 6052
+    (IPv6Network("2002::/16"), 80, 0),  # 6to4: RFC 3056
+    (IPv6Network("2001::/32"), 0, 0xFFFFFFFF),  # Teredo's client, its bits inverted: RFC 4380 §4
+    (IPv6Network("2001::/32"), 64, 0),  # Teredo's server
+)
+"""Network, where in it an IPv4 address stands, and what that is XORed with."""

@@ -38,6 +38,11 @@ class Problems:
     def directory(self) -> Path:
         return self._sources.directory(self._prefix)
 
+    @property
+    def path(self) -> str:
+        """The place that this view looks at, as it is shown: `tools.disk_usage.shell.command.0`."""
+        return ".".join(map(str, self._prefix))
+
     def error(self, message: str) -> None:
         self._add(message, Severity.ERROR)
 
@@ -58,7 +63,8 @@ class Problems:
 
     def _add(self, message: str, severity: Severity) -> None:
         location, source_line = self._sources.locate(self._prefix)
-        path = ".".join(map(str, self._prefix))
-        problem = Problem(message=message, path=path, location=location, source_line=source_line, severity=severity)
+        problem = Problem(
+            message=message, path=self.path, location=location, source_line=source_line, severity=severity
+        )
         if problem not in self._found:
             self._found.append(problem)

@@ -1,0 +1,70 @@
+"""Hints that something on disk may have changed: events where the system gives them, a slow poll everywhere."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+import watchfiles
+
+from gateway.reloader.watch_plan import WatchPlan
+
+log: Final = structlog.get_logger(__name__)
+
+_SETTLE_MS: Final = 100
+"""Quiet time after which a burst of events counts as over: editors and `git checkout` write many files at once."""
+_LONGEST_BURST_MS: Final = 1600
+
+
+class Watcher:
+    """Watches a plan's directories while it is open. Says that a look is worth it, not what has changed."""
+
+    def __init__(self, plan: WatchPlan, *, poll: timedelta) -> None:
+        self._plan: Final = plan
+        self._poll: Final = poll.total_seconds()
+        self._changed: Final = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.error: str | None = None
+        """Why events are not to be had, if they are not; the poll goes on."""
+
+    async def __aenter__(self) -> Self:
+        for paths, recursive in ((self._plan.flat, False), (self._plan.trees, True)):
+            existing = sorted(path for path in paths if path.is_dir())
+            if existing:
+                watching = self._watch(existing, recursive=recursive)
+                self._tasks.append(asyncio.create_task(watching, name="watch files"))
+        await asyncio.sleep(0)  # each task has armed its watch before it waits, and the caller looks after that
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def hint(self) -> None:
+        """Return after the next burst of events, or when the poll's time has come."""
+        try:
+            async with asyncio.timeout(self._poll):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    async def _watch(self, paths: list[Path], *, recursive: bool) -> None:
+        try:
+            async for _ in watchfiles.awatch(
+                *paths,
+                watch_filter=None,
+                debounce=_LONGEST_BURST_MS,
+                step=_SETTLE_MS,
+                recursive=recursive,
+                ignore_permission_denied=True,
+            ):
+                self._changed.set()
+        except (OSError, RuntimeError) as error:
+            self.error = f"no file events, looking every {self._poll:g} s instead: {error}"
+            log.warning("file events failed", error=str(error))

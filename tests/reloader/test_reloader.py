@@ -1,0 +1,178 @@
+"""Every way in which people save files leads to one reload; what is not a change leads to none."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigError, Problem
+from gateway.reloader.reloader import Reloader
+from gateway.reloader.watch_plan import WatchPlan
+
+NEVER = timedelta(hours=1)
+SOON = timedelta(milliseconds=200)
+
+
+class Loads:
+    """A configuration that is one file's text, and a record of what was served."""
+
+    def __init__(self, path: Path, plan: WatchPlan | None = None) -> None:
+        self.path = path
+        self.plan = plan or WatchPlan(files=frozenset({path}), directories=frozenset({path.parent}))
+        self.served: asyncio.Queue[str] = asyncio.Queue()
+
+    def build(self) -> str:
+        text = self.path.read_text() if self.path.exists() else "missing"
+        if "broken" in text:
+            raise ConfigError([Problem(message="is broken")])
+        return text
+
+    async def apply(self, built: str) -> None:
+        self.served.put_nowait(built)
+
+    async def next(self) -> str:
+        async with asyncio.timeout(20):
+            return await self.served.get()
+
+    def reloader(self, poll: timedelta = NEVER) -> Reloader[str]:
+        return Reloader(build=self.build, apply=self.apply, plan=lambda: self.plan, poll=poll)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "etc" / "config.yaml"
+    path.parent.mkdir()
+    path.write_text("one")
+    return path
+
+
+@pytest.fixture
+async def loads(config: Path) -> AsyncIterator[Loads]:
+    loads = Loads(config)
+    async for _ in watching(loads.reloader()):
+        yield loads
+
+
+async def watching(reloader: Reloader[str]) -> AsyncIterator[None]:
+    """Run the loop, once it has had its first look and its watches stand."""
+    task = asyncio.create_task(reloader.run())
+    while not reloader.is_watching:
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def save_by_rename(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text)
+    temporary.rename(path)
+
+
+async def test_saves_by_rename_are_each_seen_once(config: Path, loads: Loads) -> None:
+    for text in ("two", "three", "four"):
+        save_by_rename(config, text)
+        assert await loads.next() == text
+    assert loads.served.empty()
+
+
+async def test_a_write_in_place_is_seen(config: Path, loads: Loads) -> None:
+    config.write_text("written")
+    assert await loads.next() == "written"
+
+
+async def test_a_file_that_does_not_matter_reloads_nothing(config: Path, loads: Loads) -> None:
+    (config.parent / "daemon.log").write_text("a line")
+    save_by_rename(config, "two")
+    assert await loads.next() == "two"
+    assert loads.served.empty()
+
+
+async def test_a_broken_file_keeps_what_is_served_until_it_is_right(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        save_by_rename(config, "broken")
+        async with asyncio.timeout(20):
+            while reloader.status.is_good:
+                await asyncio.sleep(0.01)
+        assert [problem.message for problem in reloader.status.problems] == ["is broken"]
+        assert loads.served.empty()
+        save_by_rename(config, "right")
+        assert await loads.next() == "right"
+        assert reloader.status.is_good
+
+
+async def test_a_configmap_swap_is_one_reload(tmp_path: Path) -> None:
+    for version in ("v1", "v2"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "config.yaml").write_text(version)
+    (tmp_path / "..data").symlink_to("v1")
+    (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
+    loads = Loads(tmp_path / "config.yaml")
+    async for _ in watching(loads.reloader()):
+        (tmp_path / "..data_tmp").symlink_to("v2")
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+        assert await loads.next() == "v2"
+        assert loads.served.empty()
+
+
+async def test_a_directory_that_is_removed_and_made_again_is_watched_again(config: Path) -> None:
+    loads = Loads(config)
+    async for _ in watching(loads.reloader(poll=SOON)):
+        config.unlink()
+        config.parent.rmdir()
+        assert await loads.next() == "missing"
+        config.parent.mkdir()
+        config.write_text("back")
+        while await loads.next() != "back":
+            pass
+        save_by_rename(config, "again")
+        while await loads.next() != "again":
+            pass
+
+
+async def test_without_events_the_poll_finds_the_change(config: Path) -> None:
+    loads = Loads(config, WatchPlan(files=frozenset({config})))
+    reloader = Reloader(build=loads.build, apply=loads.apply, plan=lambda: _without_events(loads.plan), poll=SOON)
+    async for _ in watching(reloader):
+        save_by_rename(config, "polled")
+        assert await loads.next() == "polled"
+
+
+async def test_a_reload_on_request_says_how_it_went(config: Path) -> None:
+    reloader = Loads(config).reloader()
+    assert (await reloader.reload()).is_good
+    config.write_text("broken")
+    assert not (await reloader.reload()).is_good
+
+
+async def test_new_and_removed_files_of_a_tree_are_seen(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("one")
+    tree = tmp_path / "docs" / "deep"
+    tree.mkdir(parents=True)
+    loads = Loads(path, WatchPlan(files=frozenset({path}), trees=frozenset({tmp_path / "docs"})))
+    async for _ in watching(loads.reloader()):
+        (tree / "new.md").write_text("text")
+        assert await loads.next() == "one"
+        os.unlink(tree / "new.md")  # noqa: PTH108 - beside rename and write, the bare call that editors make
+        assert await loads.next() == "one"
+
+
+class _without_events(WatchPlan):  # noqa: N801 - reads as what it is at its one use
+    """A plan on a file system that sends no events."""
+
+    def __init__(self, plan: WatchPlan) -> None:
+        super().__init__(files=plan.files)
+
+    @property
+    def flat(self) -> frozenset[Path]:
+        return frozenset()

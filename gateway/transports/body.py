@@ -1,0 +1,49 @@
+"""Read the body of a POST: the right type, not compressed, not over the limit, not for ever."""
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from gateway.transports.accept import JSON
+from gateway.transports.guard import Refusal
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long a body may take to arrive."""
+
+
+async def read_body(request: web.Request, *, limit: int) -> bytes | Refusal:
+    """The whole body, or why it is not read:
+
+    1. `Content-Type` is JSON: 415
+    2. no `Content-Encoding` (a few bytes must not unfold into many): 415
+    3. `Content-Length` is within the limit: 413
+    4. so is what really arrives, counted while it does: 413
+    5. it arrives in time: 408
+    """  # noqa: D415 - the sentence goes on in the list
+    if request.content_type != JSON:
+        return Refusal(status=415, message=f"Content-Type must be {JSON}")
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        return Refusal(status=415, message="The body must not be compressed: send it without Content-Encoding")
+    too_large = Refusal(status=413, message=f"The body is larger than {limit} bytes (listen.max_body)")
+    if (request.content_length or 0) > limit:
+        return too_large
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            body = await _read(request, limit)
+    except TimeoutError:
+        return Refusal(status=408, message=f"The body did not arrive within {PATIENCE_SECONDS:g} seconds")
+    return too_large if body is None else body
+
+
+async def _read(request: web.Request, limit: int) -> bytes | None:
+    """The body; None if it is over the limit."""
+    first = await request.content.readany()
+    if request.content.at_eof():  # nearly always: one packet, and no copy
+        return first if len(first) <= limit else None
+    body = bytearray(first)
+    while chunk := await request.content.readany():
+        body += chunk
+        if len(body) > limit:
+            return None
+    return bytes(body)

@@ -1,0 +1,117 @@
+"""Read lines of any length up to a limit from a descriptor: a pipe, a socket, a terminal or a file.
+
+The descriptor stays blocking, because whoever started us may share it: it is read when it is readable, and then never
+blocks. Files and /dev/null are always readable, which is why epoll does not take them.
+"""
+
+import asyncio
+import os
+from enum import Enum, auto
+from typing import Final
+
+_CHUNK: Final = 64 * 1024
+_ENOUGH: Final = 256 * 1024
+"""Bytes read ahead of the one who takes the lines."""
+
+
+class Mark(Enum):
+    """What stands in the place of a line."""
+
+    TOO_LONG = auto()
+    """It was over the limit; the rest of it is skipped."""
+    END = auto()
+    """There are no more."""
+
+
+class LineReader:
+    """Lines without their ends. One reader at a time."""
+
+    def __init__(self, descriptor: int, *, limit: int) -> None:
+        self._descriptor: Final = descriptor
+        self._limit: Final = limit
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._is_skipping = False
+        self._has_ended = False
+        self._is_watching = False
+        self._is_always_readable = False
+        self._arrived = asyncio.Event()
+
+    async def next(self) -> bytes | Mark:
+        while True:
+            if (line := self._take()) is not None:
+                return line
+            if self._has_ended:
+                return self._last()
+            await self._read_more()
+
+    def end(self) -> None:
+        """Read no further: the next line is the end."""
+        self._has_ended = True
+        self._buffer.clear()
+        self._scanned = 0
+        self._unwatch()
+        self._arrived.set()
+
+    def _take(self) -> bytes | Mark | None:
+        """The next line of what has been read; None if there is no whole one."""
+        end = self._buffer.find(b"\n", self._scanned)
+        if end < 0:
+            self._scanned = len(self._buffer)
+            if len(self._buffer) <= self._limit and not self._is_skipping:
+                return None
+            self._buffer.clear()
+            self._scanned = 0
+            was_skipping, self._is_skipping = self._is_skipping, True
+            return None if was_skipping else Mark.TOO_LONG
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        self._scanned = 0
+        if self._is_skipping:
+            self._is_skipping = False
+            return self._take()
+        return Mark.TOO_LONG if len(line) > self._limit else line.removesuffix(b"\r")
+
+    def _last(self) -> bytes | Mark:
+        """What stood after the last line end, then the end."""
+        line = bytes(self._buffer)
+        self._buffer.clear()
+        return line or Mark.END
+
+    async def _read_more(self) -> None:
+        self._arrived.clear()
+        self._watch()
+        if self._is_always_readable:
+            await asyncio.sleep(0)
+            self._read()
+        else:
+            await self._arrived.wait()
+
+    def _watch(self) -> None:
+        if self._is_watching or self._is_always_readable:
+            return
+        try:
+            asyncio.get_running_loop().add_reader(self._descriptor, self._read)
+        except OSError:  # EPERM: epoll takes neither files nor /dev/null
+            self._is_always_readable = True
+        else:
+            self._is_watching = True
+
+    def _unwatch(self) -> None:
+        if self._is_watching:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            self._is_watching = False
+
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # a terminal that was closed
+            chunk = b""
+        if not chunk:
+            self._has_ended = True
+        self._buffer += chunk
+        if self._has_ended or len(self._buffer) > _ENOUGH:
+            self._unwatch()
+        self._arrived.set()

@@ -1,0 +1,78 @@
+"""The binding without a wire: a modern client inside the process, for the command line and for tests."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from types import MappingProxyType
+from typing import Final
+
+import orjson
+
+from gateway.errors import RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import meta
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding, Caller
+from gateway.protocol.jsonrpc import Request
+from gateway.protocol.versions import MODERN
+
+Listener = Callable[[JsonObject], Awaitable[None]]
+"""Takes the notifications that come before an answer."""
+
+
+async def _ignore(_notification: JsonObject) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryExchange:
+    """An `Exchange` whose sender is a coroutine next door."""
+
+    listener: Listener = _ignore
+    caller: Caller = field(default=Caller(binding=Binding.MEMORY))
+
+    async def send(self, notification: JsonObject) -> None:
+        await self.listener(notification)
+
+
+class MemoryClient:
+    """Asks the dispatcher as a client of the newest revision would."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        client_info: JsonObject,
+        capabilities: JsonObject = MappingProxyType({}),
+    ) -> None:
+        self._dispatcher: Final = dispatcher
+        self._envelope: Final[Mapping[str, Json]] = {
+            meta.META_PROTOCOL_VERSION: MODERN[-1],
+            meta.META_CLIENT_CAPABILITIES: dict(capabilities),
+            meta.META_CLIENT_INFO: dict(client_info),
+        }
+        self._ids: Final = count(1)
+
+    async def request(
+        self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
+    ) -> dict[str, Json]:
+        """Send a request and return its result.
+
+        With a listener, progress is asked for; `params._meta` may ask for log messages too.
+
+        Raises:
+            RpcError: it was answered with an error.
+        """
+        request_id = next(self._ids)
+        given: dict[str, Json] = dict(params or {})
+        fields = {**self._envelope, **given.get(meta.META, {})}
+        if on_notification is not None:
+            fields.setdefault(meta.META_PROGRESS_TOKEN, request_id)
+        message = Request(request_id, method, {**given, meta.META: fields})
+        reply = await self._dispatcher.answer_modern(message, MemoryExchange(listener=on_notification or _ignore))
+        answer = orjson.loads(reply.body or b"{}")
+        if "error" in answer:
+            error = answer["error"]
+            raise RpcError(error["code"], error["message"], error.get("data"))
+        result: dict[str, Json] = answer["result"]
+        return result

@@ -1,0 +1,161 @@
+"""The legacy sessions of the HTTP listener: who has one, what runs in it, and when it ends.
+
+A session ends when its client deletes it, when nobody has used it for `listen.session_ttl`, or with the daemon. What
+runs in it ends with it. Over `limits.sessions` a new one is refused rather than an old one evicted: a flood of
+`initialize` must not throw out those who work.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from gateway.json_types import Json
+from gateway.protocol.exchange import Reply
+from gateway.protocol.outbox import OutboxReader
+from gateway.protocol.session import Session
+
+log = structlog.get_logger()
+
+FAREWELL_SECONDS: Final = 5.0
+"""How long cancelled calls may take to end."""
+
+_LONGEST_SWEEP_SECONDS: Final = 30.0
+
+
+class LiveSession:
+    """A session, with the tasks that serve its requests and the streams that it has open."""
+
+    __slots__ = ("_tasks", "session", "streams", "used_at")
+
+    def __init__(self, session: Session) -> None:
+        self.session: Final = session
+        self.used_at = asyncio.get_running_loop().time()
+        self._tasks: set[asyncio.Task[Reply]] = set()
+        self.streams = 0
+        """Open ones."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._tasks and not self.streams
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[Reply]]:
+        return frozenset(self._tasks)
+
+    def touch(self) -> None:
+        self.used_at = asyncio.get_running_loop().time()
+
+    def spawn(self, answering: Coroutine[Json, Json, Reply]) -> asyncio.Task[Reply]:
+        """Serve a request in a task that no connection holds."""
+        task = asyncio.get_running_loop().create_task(answering, name=f"request of session {self.session.id[:6]}…")
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    @contextmanager
+    def stream(self) -> Iterator[OutboxReader]:
+        """An open stream, which carries what belongs to no request until the session ends."""
+        self.streams += 1
+        try:
+            with self.session.outbox.reader() as reader:
+                yield reader
+        finally:
+            self.streams -= 1
+            self.touch()
+
+    def end(self) -> None:
+        self.session.outbox.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _forget(self, task: asyncio.Task[Reply]) -> None:
+        self._tasks.discard(task)
+        self.touch()
+
+
+class Sessions:
+    """All of them, by id."""
+
+    def __init__(self, *, limit: int, stream_limit: int, ttl: timedelta) -> None:
+        self.limit: Final = limit
+        self.stream_limit: Final = stream_limit
+        self.ttl: Final = ttl
+        self._live: dict[str, LiveSession] = {}
+        self._ending: set[asyncio.Task[Reply]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="session sweeper")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait([self._sweeper])
+        for session_id in list(self._live):
+            self.end(session_id)
+        if self._ending:
+            _, stuck = await asyncio.wait(self._ending, timeout=FAREWELL_SECONDS)
+            if stuck:
+                log.warning("calls did not end when cancelled", calls=len(stuck))
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._live) >= self.limit
+
+    @property
+    def streams(self) -> int:
+        return sum(live.streams for live in self._live.values())
+
+    @property
+    def has_all_streams(self) -> bool:
+        return self.streams >= self.stream_limit
+
+    def open(self, session: Session) -> LiveSession:
+        live = self._live[session.id] = LiveSession(session)
+        return live
+
+    def find(self, session_id: str, *, principal: str | None) -> LiveSession | None:
+        """The caller's session. Somebody else's is as unknown as one that ended."""
+        live = self._live.get(session_id)
+        if live is None or live.session.principal != principal:
+            return None
+        live.touch()
+        return live
+
+    def end(self, session_id: str) -> None:
+        """Forget a session and end what runs in it."""
+        live = self._live.pop(session_id, None)
+        if live is None:
+            return
+        self._ending |= live.tasks
+        for task in live.tasks:
+            task.add_done_callback(self._ending.discard)
+        live.end()
+
+    async def drain(self, seconds: float) -> None:
+        """End the streams, and give the calls in flight this long to end by themselves."""
+        for live in self._live.values():
+            live.session.outbox.close()
+        running = [task for live in self._live.values() for task in live.tasks]
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+
+    async def _sweep(self) -> None:
+        ttl = self.ttl.total_seconds()
+        while True:
+            await asyncio.sleep(min(ttl / 4, _LONGEST_SWEEP_SECONDS))
+            oldest = asyncio.get_running_loop().time() - ttl
+            for session_id, live in list(self._live.items()):
+                if live.is_idle and live.used_at <= oldest:
+                    self.end(session_id)

@@ -1,0 +1,122 @@
+"""Flags and variables: which wins, and what is said about one that cannot be."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway.config.address import Address
+from gateway.config.settings import read_settings
+from gateway.errors import ConfigError
+from gateway.json_types import Json
+
+
+@pytest.fixture(autouse=True)
+def _without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in ("CONFIG", "HTTP", "STDIO", "SCOPES", "POLL", "LOG_LEVEL", "SECRET_KEY", "SECRET_KEY_FILE"):
+        monkeypatch.delenv(f"MCP_GATEWAY_{field}", raising=False)
+
+
+def problems(flags: Mapping[str, Json]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read_settings(flags)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_flags_and_variables_defaults_hold() -> None:
+    settings = read_settings({})
+    assert settings.config == Path("config.yaml")
+    assert settings.http is None
+    assert settings.serves_http
+    assert settings.drain_timeout == timedelta(seconds=10)
+
+
+def test_a_variable_beats_the_default_and_a_flag_beats_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_POLL", "5s")
+    assert read_settings({}).poll == timedelta(seconds=5)
+    assert read_settings({"poll": "1m"}).poll == timedelta(minutes=1)
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_HTTP", "")
+    assert read_settings({}).http is None
+
+
+def test_a_bare_number_is_seconds() -> None:
+    assert read_settings({"drain_timeout": "2.5"}).drain_timeout == timedelta(seconds=2.5)
+
+
+def test_scopes_are_names_between_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_SCOPES", "ops.read, ops.write,")
+    assert read_settings({}).scopes == frozenset({"ops.read", "ops.write"})
+    assert read_settings({"scopes": ""}).scopes == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("stdio", "http", "serves"), [(False, None, True), (True, None, False), (True, "127.0.0.1:0", True)]
+)
+def test_stdio_stands_alone_unless_http_is_given_too(stdio: bool, http: str | None, serves: bool) -> None:  # noqa: FBT001 - a table
+    flags: dict[str, Json] = {"stdio": stdio} | ({"http": http} if http else {})
+    assert read_settings(flags).serves_http is serves
+
+
+def test_every_bad_value_is_named_with_its_flag_or_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_STDIO", "maybe")
+    monkeypatch.setenv("MCP_GATEWAY_LOG_LEVEL", "trace")
+    assert sorted(problems({"http": "localhost", "poll": "soon"})) == [
+        "--http: expected host:port such as 127.0.0.1:8000, [::1]:8000 or :8000 (every interface), not 'localhost'",
+        "--poll: expected a duration such as 500ms, 30s, 15m or 2h (a bare number is seconds), not 'soon'",
+        "MCP_GATEWAY_LOG_LEVEL: expected 'debug', 'info', 'warning' or 'error', not 'trace'",
+        "MCP_GATEWAY_STDIO: expected true or false, not 'maybe'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:8000", Address("127.0.0.1", 8000)),
+        ("localhost:0", Address("localhost", 0)),
+        ("[::1]:80", Address("::1", 80)),
+        (":9000", Address("0.0.0.0", 9000)),
+    ],
+)
+def test_addresses_that_are_read(text: str, expected: Address) -> None:
+    assert Address.parse(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "8000", "host:", "host:65536", "::1:80", "http://a:1", "a b:1", "u@h:1", "h:1\n"])
+def test_addresses_that_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected host:port"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(("text", "shown"), [(":80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("h:1", "h:1")])
+def test_an_address_as_it_is_reached_from_here(text: str, shown: str) -> None:
+    assert str(Address.parse(text).from_here) == shown
+
+
+def test_the_secret_key_is_read_from_its_file_without_the_last_newline(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("correct horse\n")
+    assert read_settings({"secret_key_file": tmp_path / "key"}).signing_key() == b"correct horse"
+
+
+def test_the_secret_key_is_read_from_its_variable_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "correct horse")
+    settings = read_settings({})
+    assert settings.signing_key() == b"correct horse"
+    assert "correct horse" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "message"),
+    [(None, None, "cannot read"), ("", None, "is empty"), ("x", "y", "only one can be")],
+)
+def test_a_secret_key_that_cannot_be_is_refused(
+    tmp_path: Path, content: str | None, key: str | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "key").write_text(content)
+    settings = read_settings({"secret_key_file": tmp_path / "key"} | ({"secret_key": key} if key else {}))
+    with pytest.raises(ConfigError, match=message):
+        settings.signing_key()

@@ -1,0 +1,264 @@
+"""What a file resource gives, for each thing that a name may turn out to be."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ExecutionError, ResourceNotFoundError
+from gateway.executors.files import (
+    FileReader,
+    FilesMatcher,
+    ListedFile,
+    RequestedFile,
+    ServedFiles,
+    SingleFile,
+    compile_file_globs,
+)
+from gateway.executors.globs import compile_globs
+from gateway.executors.invocation import RawOutput
+from gateway.executors.threads import Threads
+from tests.executors.recording import make_invocation, make_scope, messages_of
+
+AWKWARD_NAMES = [
+    "my file.md",
+    "a:b.md",
+    "[x].md",
+    "50%.md",
+    "c#.md",
+    "q?.md",
+    "ü.md",
+    "a+b&c.md",
+    "\udcff.md",
+    "%41.md",
+]
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[Threads]:
+    async with Threads(4) as threads:
+        yield threads
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    return root
+
+
+def served(root: Path, threads: Threads, *patterns: str, max_size: int = 1000) -> ServedFiles:
+    globs = compile_globs(str(root), patterns or ["**/*"])
+    return ServedFiles(globs=globs, prefix="docs:///", reader=FileReader(threads=threads, max_size=max_size))
+
+
+async def read(files: ServedFiles, uri: str) -> bytes:
+    """Read as a request does: the matcher first, then the executor."""
+    variables = FilesMatcher(files, "path").match(uri)
+    if variables is None:
+        raise ResourceNotFoundError(uri)
+    outcome = await RequestedFile(files, "path").execute(make_invocation(variables))
+    assert isinstance(outcome, RawOutput)
+    return outcome.data
+
+
+@pytest.mark.parametrize("name", AWKWARD_NAMES)
+async def test_a_file_of_any_name_is_read_under_its_uri(root: Path, threads: Threads, name: str) -> None:
+    (root / "sub").mkdir()
+    (root / "sub" / name).write_bytes(os.fsencode(name))
+    files = served(root, threads)
+    uri = files.uri_of(f"sub/{name}")
+    assert uri == "docs:///sub/" + quote(os.fsencode(name), safe="")
+    assert await read(files, uri) == os.fsencode(name)
+    listed = await ListedFile(files, f"sub/{name}").execute(make_invocation())
+    assert listed == RawOutput(data=os.fsencode(name), media_type="text/markdown")
+
+
+async def test_a_client_may_leave_characters_unencoded_that_the_template_leaves(root: Path, threads: Threads) -> None:
+    (root / "a:b.md").write_text("x")
+    assert await read(served(root, threads), "docs:///a:b.md") == b"x"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        ".",
+        "..",
+        "../secret",
+        "sub/../../secret",
+        "%2e%2e/secret",
+        "%2e%2e%2fsecret",
+        "%252e%252e%252fsecret",
+        "..%5csecret",
+        "sub//a.md",
+        "/etc/passwd",
+        "%2Fetc%2Fpasswd",
+        "a.md/",
+        "a.md%00",
+        "a.md%00.txt",
+        "./a.md",
+        ".hidden.md",
+        ".git/config",
+        "sub",
+        "fifo",
+        "socket",
+        "outside.md",
+        "out/secret",
+        "dangling",
+        "circle",
+        "absent.md",
+        "a.md/b.md",
+        "x" * 300,
+        "x/" * 3000 + "y",
+    ],
+)
+async def test_whatever_is_no_served_file_is_not_found(root: Path, threads: Threads, path: str) -> None:
+    (root.parent / "secret").write_text("secret")
+    (root / "sub").mkdir()
+    (root / ".git").mkdir()
+    for name in ("a.md", ".hidden.md", ".git/config"):
+        (root / name).write_text("x")
+    os.mkfifo(root / "fifo")
+    (root / "outside.md").symlink_to("../secret")
+    (root / "out").symlink_to("..")
+    (root / "dangling").symlink_to("nowhere")
+    (root / "circle").symlink_to("circle")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(root / "socket"))
+        with pytest.raises(ResourceNotFoundError):
+            await read(served(root, threads), f"docs:///{path}")
+
+
+@given(st.text(alphabet="./\\%2eEfFcC5\0a", max_size=40))
+def test_no_spelling_of_a_path_climbs(path: str) -> None:
+    files = ServedFiles(
+        globs=compile_globs("/srv/root", ["**/*"]),
+        prefix="docs:///",
+        reader=FileReader(threads=None, max_size=1),  # type: ignore[arg-type] # nothing is read
+    )
+    asked = files.path_of(f"docs:///{path}")
+    if asked is not None:
+        joined = os.path.normpath(f"/srv/root/{asked}")
+        assert joined == f"/srv/root/{asked}"
+        assert "\\" not in asked
+        assert "\0" not in asked
+
+
+@given(st.binary(min_size=1, max_size=30).filter(lambda name: not {b"/", b"\0", b"\\"} & {bytes([b]) for b in name}))
+def test_every_name_comes_back_from_its_uri(name: bytes) -> None:
+    path = os.fsdecode(name)
+    files = ServedFiles(
+        globs=compile_globs("/srv/root", ["**/*"]),
+        prefix="docs:///",
+        reader=FileReader(threads=None, max_size=1),  # type: ignore[arg-type] # nothing is read
+    )
+    assert files.path_of(files.uri_of(path)) == (None if path.startswith(".") else path)
+
+
+async def test_only_what_the_globs_mean_is_read(root: Path, threads: Threads) -> None:
+    (root / "a.md").write_text("a")
+    (root / "a.txt").write_text("a")
+    files = served(root, threads, "*.md")
+    assert await read(files, "docs:///a.md") == b"a"
+    with pytest.raises(ResourceNotFoundError):
+        await read(files, "docs:///a.txt")
+
+
+async def test_a_file_is_what_it_is_now(root: Path, threads: Threads) -> None:
+    (root / "a.md").write_text("old")
+    files = served(root, threads)
+    listed = ListedFile(files, "a.md")
+    (root / "a.md").write_text("new")
+    assert await listed.execute(make_invocation()) == RawOutput(data=b"new", media_type="text/markdown")
+    (root / "a.md").unlink()
+    with pytest.raises(ResourceNotFoundError):
+        await listed.execute(make_invocation())
+
+
+async def test_a_listed_file_that_became_something_else_is_not_found(root: Path, threads: Threads) -> None:
+    (root.parent / "secret").write_text("s")
+    listed = ListedFile(served(root, threads), "a.md")
+    (root / "a.md").symlink_to("../secret")
+    with pytest.raises(ResourceNotFoundError):
+        await listed.execute(make_invocation())
+    (root / "a.md").unlink()
+    (root / "a.md").mkdir()
+    with pytest.raises(ResourceNotFoundError):
+        await listed.execute(make_invocation())
+
+
+async def test_a_root_that_is_gone_leaves_nothing_to_be_found(root: Path, threads: Threads) -> None:
+    files = served(root, threads)
+    root.rmdir()
+    with pytest.raises(ResourceNotFoundError):
+        await read(files, "docs:///a.md")
+
+
+async def test_a_file_over_the_cap_is_an_error_that_says_so(root: Path, threads: Threads) -> None:
+    (root / "a.md").write_bytes(b"x" * 1001)
+    with pytest.raises(ExecutionError, match="larger than 1,000 bytes"):
+        await read(served(root, threads), "docs:///a.md")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threads: Threads) -> None:
+    (root / "a.md").write_text("a")
+    (root / "a.md").chmod(0)
+    with pytest.raises(ExecutionError) as caught:
+        await read(served(root, threads), "docs:///a.md")
+    assert str(caught.value) == "The file cannot be read: Permission denied"
+
+
+async def test_a_single_file_may_be_a_link_to_anywhere(tmp_path: Path, threads: Threads) -> None:
+    (tmp_path / "real.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to("real.json")
+    reader = FileReader(threads=threads, max_size=10)
+    file = SingleFile(path=str(tmp_path / "link.json"), uri="x:///y", reader=reader)
+    assert await file.execute(make_invocation()) == RawOutput(data=b"{}", media_type="application/json")
+
+
+async def test_a_single_file_that_is_not_there_is_not_found_under_its_own_uri(tmp_path: Path, threads: Threads) -> None:
+    file = SingleFile(path=str(tmp_path / "no"), uri="x:///y", reader=FileReader(threads=threads, max_size=10))
+    with pytest.raises(ResourceNotFoundError) as caught:
+        await file.execute(make_invocation())
+    assert caught.value.data == {"uri": "x:///y"}
+
+
+@pytest.mark.parametrize(
+    ("globs", "root", "messages"),
+    [
+        (["../*.md"], "docs", ["files.0: `..` leads outside the root `docs`"]),
+        (["*/../../*.md"], None, ["files.0: `..` leads outside the root `.`"]),
+        (["/etc/*"], "docs", ["files.0: with `root` a glob is relative to it; `/etc/*` is absolute"]),
+        (["no/*.md"], None, ["files: there is no directory `no`"]),
+        (["*.md"], "no", ["root: there is no directory `no`"]),
+        ([""], None, ["files.0: expected a path or a glob such as docs/**/*.md"]),
+        (["../*"], "no", ["files.0: `..` leads outside the root `no`", "root: there is no directory `no`"]),
+    ],
+)
+def test_a_glob_written_wrongly_is_reported(
+    tmp_path: Path, globs: list[str], root: str | None, messages: list[str]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    scope = make_scope(folder=tmp_path)
+    assert compile_file_globs(globs, root=root, problems=scope.problems) is None
+    assert messages_of(scope) == messages
+
+
+def test_a_glob_may_begin_outside_its_files_directory(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "conf").mkdir()
+    scope = make_scope(folder=tmp_path / "conf")
+    globs = compile_file_globs(["../docs/./x//*.md"], root=None, problems=scope.problems)
+    assert globs is None
+    (tmp_path / "docs" / "x").mkdir()
+    globs = compile_file_globs(["../docs/./x//*.md"], root=None, problems=make_scope(folder=tmp_path / "conf").problems)
+    assert globs is not None
+    assert globs.root == str(tmp_path / "docs" / "x")

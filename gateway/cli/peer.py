@@ -1,17 +1,19 @@
 """What `list`, `call`, `read` and `prompt` talk to: this process's own gateway, or a server behind a URL."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from gateway.json_types import Json, JsonObject
 
-Notified = Callable[[JsonObject], None]
-"""Hears each notification that belongs to a request."""
+Listener = Callable[[JsonObject], Awaitable[None]]
+"""Takes the notifications that come before an answer."""
 
 
 class Peer(Protocol):
-    async def request(self, method: str, params: JsonObject, *, notified: Notified | None = None) -> JsonObject:
-        """Send a request of 2026-07-28 and return its result.
+    async def request(
+        self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
+    ) -> JsonObject:
+        """Send a request of 2026-07-28 and return its result. With a listener, progress is asked for.
 
         Raises:
             RpcError: the answer is an error.

@@ -40,9 +40,13 @@ async def list_primitives(options: Namespace, out: Screen, hints: Screen) -> int
 async def call(options: Namespace, out: Screen, hints: Screen) -> int:
     config, words = split_config(options.words, url=options.url)
     name, *pairs = _named(words, "TOOL")
-    params = {"name": name, "arguments": arguments_of(pairs, json=options.json), "_meta": _CALL_META}
+    params = {"name": name, "arguments": arguments_of(pairs, json=options.json), "_meta": _WITH_LOG_MESSAGES}
+
+    async def show(notification: JsonObject) -> None:
+        _show_notification(notification, hints)
+
     async with _peer(options, config) as peer:
-        result = await peer.request("tools/call", params, notified=lambda message: _show_notification(message, hints))
+        result = await peer.request("tools/call", params, on_notification=show)
     failed = result.get("isError") is True
     if options.raw:
         show_raw(result, out)
@@ -81,7 +85,7 @@ async def prompt(options: Namespace, out: Screen, hints: Screen) -> int:
     return 0
 
 
-_CALL_META: Final[JsonObject] = {"progressToken": "call", "io.modelcontextprotocol/logLevel": "info"}
+_WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
 
 
 def _peer(options: Namespace, config: str | None) -> AbstractAsyncContextManager[Peer]:

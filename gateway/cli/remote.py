@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 
 from gateway import __version__
-from gateway.cli.peer import Notified, every_page
+from gateway.cli.peer import Listener, every_page
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 
@@ -74,9 +74,13 @@ class Remote:
         self._next_id = 0
         self._tools: Mapping[str, JsonObject] | None = None
 
-    async def request(self, method: str, params: JsonObject, *, notified: Notified | None = None) -> JsonObject:
+    async def request(
+        self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
+    ) -> JsonObject:
         self._next_id += 1
+        params = params or {}
         meta = {
+            **({"progressToken": self._next_id} if on_notification else {}),
             **params.get("_meta", {}),
             f"{_META}protocolVersion": VERSION,
             f"{_META}clientInfo": {"name": "mcp-gateway", "version": __version__},
@@ -86,7 +90,7 @@ class Remote:
         headers = await self._headers(method, params)
         try:
             async with self._session.post(self._url, data=orjson.dumps(message), headers=headers) as response:
-                return await self._result(response, notified)
+                return await self._result(response, on_notification)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _unreachable(self._url, error) from error
 
@@ -111,15 +115,15 @@ class Remote:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})
 
-    async def _result(self, response: aiohttp.ClientResponse, notified: Notified | None) -> JsonObject:
+    async def _result(self, response: aiohttp.ClientResponse, on_notification: Listener | None) -> JsonObject:
         async for message in _messages(response):
             match message:
                 case {"result": dict() as result}:
                     return result
                 case {"error": {"code": int() as code, "message": str() as text, **rest}}:
                     raise RpcError(code, text, rest.get("data"))
-                case {"method": str()} if notified is not None:
-                    notified(message)
+                case {"method": str()} if on_notification is not None:
+                    await on_notification(message)
         raise RemoteError(
             f"{self._url}: answered HTTP {response.status}, and not in the protocol's revision {VERSION}, "
             "the only one that this command speaks to a URL"

@@ -1,0 +1,275 @@
+"""Content blocks as the file fixes them: compiled once, filled in at each call.
+
+Files are read at each call, so that an edited picture shows without a reload; at load they must be there. Blocks come
+out in the wire form of 2026-07-28.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from gateway.config.content import Block, Embedded, Link, Media
+from gateway.config.definitions import ContentAnnotations
+from gateway.errors import ExecutionError, ResourceNotFoundError
+from gateway.executors.files import FileReader
+from gateway.executors.invocation import Blocks, Invocation, Outcome
+from gateway.executors.media_types import media_type_of
+from gateway.executors.scope import Scope
+from gateway.executors.templating import TextTemplate, compile_text
+from gateway.executors.uri_templates import UriTemplate, compile_uri_template
+from gateway.json_types import JsonObject
+
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
+_UNKNOWN_BYTES: Final = "application/octet-stream"
+
+
+class _Part(Protocol):
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksTemplate:
+    """Compiled content blocks."""
+
+    parts: tuple[_Part, ...]
+
+    async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
+        """Fill in the arguments, read files and resources.
+
+        Raises:
+            ExecutionError: a file is gone, too large, or cannot be read.
+            ResourceNotFoundError: a resource that is to be embedded is none of this server's, or of this caller's.
+        """
+        return tuple([block for part in self.parts for block in await part.render(invocation)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentExecutor:
+    """`content:`: a tool's fixed answer."""
+
+    blocks: BlocksTemplate
+    is_error: bool
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        try:
+            return Blocks(content=await self.blocks.render(invocation), is_error=self.is_error)
+        except ResourceNotFoundError as error:
+            raise ExecutionError(f"No resource has the URI {error.data['uri']}") from error
+
+
+def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader) -> BlocksTemplate:
+    """Compile blocks; mistakes go to `scope.problems`, and what is returned is then never rendered."""
+    return BlocksTemplate(
+        tuple(_compile_block(block, scope=scope.at(index), reader=reader) for index, block in enumerate(blocks))
+    )
+
+
+def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
+    extra = {"annotations": content_annotations(block.annotations)} if block.annotations else {}
+    scope = scope.at(block.kind)
+    if block.text is not None:
+        return _TextPart(compile_text(block.text, scope), extra)
+    if block.resource is not None:
+        return _compile_resource(block.resource, extra, scope=scope, reader=reader)
+    if block.link is not None:
+        return _LinkPart(_compile_uri(block.link.uri, scope=scope.at("uri")), _link_fields(block.link) | extra)
+    media = block.image or block.audio
+    assert media is not None  # noqa: S101 - the model lets no block through without one of the five
+    return _compile_media(media, block.kind, extra, scope=scope, reader=reader)
+
+
+def content_annotations(annotations: ContentAnnotations) -> JsonObject:
+    """Annotations of a block or a resource, in wire form."""
+    named = {
+        "audience": annotations.audience,
+        "priority": annotations.priority,
+        "lastModified": annotations.last_modified,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _TextPart:
+    template: TextTemplate
+    extra: JsonObject
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        return [{"type": "text", "text": self.template.render(invocation.arguments), **self.extra}]
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkPart:
+    uri: UriTemplate
+    fields: JsonObject
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        return [{"type": "resource_link", "uri": self.uri.expand(invocation.arguments), **self.fields}]
+
+
+def _link_fields(link: Link) -> dict[str, object]:
+    named = {
+        "name": link.name,
+        "title": link.title,
+        "description": link.description,
+        "mimeType": link.mime_type,
+        "size": link.size,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+class _Data(Protocol):
+    """Bytes of an image or audio block."""
+
+    async def base64(self, invocation: Invocation) -> str: ...
+
+
+class _Contents(Protocol):
+    """`text` or `blob` of an embedded resource."""
+
+    async def contents(self, invocation: Invocation) -> JsonObject: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Inline:
+    data: str
+
+    async def base64(self, invocation: Invocation) -> str:  # noqa: ARG002 - the same for every call
+        return self.data
+
+    async def contents(self, invocation: Invocation) -> JsonObject:  # noqa: ARG002 - the same for every call
+        return {"blob": self.data}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    reader: FileReader
+
+    async def base64(self, invocation: Invocation) -> str:
+        return _in_base64(await self._read(invocation))
+
+    async def contents(self, invocation: Invocation) -> JsonObject:
+        data = await self._read(invocation)
+        try:
+            return {"text": data.decode()}
+        except UnicodeDecodeError:
+            return {"blob": _in_base64(data)}
+
+    async def _read(self, invocation: Invocation) -> bytes:
+        data = await self.reader.read(str(self.path), invocation)
+        if data is None:
+            raise ExecutionError(f"The file {self.path.name} is not there any more")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    template: TextTemplate
+
+    async def contents(self, invocation: Invocation) -> JsonObject:
+        return {"text": self.template.render(invocation.arguments)}
+
+
+def _in_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class _MediaPart:
+    kind: str
+    data: _Data
+    mime_type: str
+    extra: JsonObject
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        data = await self.data.base64(invocation)
+        return [{"type": self.kind, "data": data, "mimeType": self.mime_type, **self.extra}]
+
+
+def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, reader: FileReader) -> _Part:
+    data = _compile_data(media, scope=scope, reader=reader)
+    mime_type = media.mime_type or (media_type_of(media.file) if media.file else None)
+    if mime_type is None:
+        scope.problems.error(f"needs `mime_type`, such as {_EXAMPLES[kind]}")
+    elif not mime_type.startswith(f"{kind}/"):
+        scope.problems.error(f"{mime_type} is no type of {kind}; give `mime_type`, such as {_EXAMPLES[kind]}")
+    return _MediaPart(kind, data, mime_type or _UNKNOWN_BYTES, extra)
+
+
+_EXAMPLES: Final = {"image": "image/png", "audio": "audio/wav"}
+
+
+@dataclass(frozen=True, slots=True)
+class _EmbeddedPart:
+    uri: UriTemplate
+    source: _Contents
+    mime_type: str | None
+    extra: JsonObject
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        resource = {"uri": self.uri.expand(invocation.arguments), **await self.source.contents(invocation)}
+        if self.mime_type is not None:
+            resource["mimeType"] = self.mime_type
+        return [{"type": "resource", "resource": resource, **self.extra}]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReferencePart:
+    """A resource of this server, as the caller would read it: one block for each of its contents."""
+
+    uri: UriTemplate
+    extra: JsonObject
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        contents = await invocation.context.read_resource(self.uri.expand(invocation.arguments))
+        return [{"type": "resource", "resource": resource, **self.extra} for resource in contents]
+
+
+def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, reader: FileReader) -> _Part:
+    uri = _compile_uri(embedded.uri, scope=scope.at("uri"))
+    if embedded.is_reference:
+        if embedded.mime_type is not None:
+            scope.at("mime_type").problems.error(
+                "goes with `text`, `file` or `base64`; a resource that is read brings its own"
+            )
+        return _ReferencePart(uri, extra)
+    mime_type = embedded.mime_type or (media_type_of(embedded.file) if embedded.file else None)
+    return _EmbeddedPart(uri, _compile_contents(embedded, scope=scope, reader=reader), mime_type, extra)
+
+
+def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
+    if not _ABSOLUTE.match(source):
+        scope.problems.error(f"`{source}` is not a URI; one begins with its scheme, as in docs:///guide.md")
+    return compile_uri_template(source, scope)
+
+
+def _compile_contents(embedded: Embedded, *, scope: Scope, reader: FileReader) -> _Contents:
+    if embedded.text is not None:
+        return _Written(compile_text(embedded.text, scope.at("text")))
+    return _compile_data(embedded, scope=scope, reader=reader)
+
+
+def _compile_data(given: Media | Embedded, *, scope: Scope, reader: FileReader) -> _Inline | _File:
+    if given.file is not None:
+        return _File(_existing(given.file, scope=scope.at("file")), reader)
+    return _Inline(checked_base64(given.base64 or "", scope=scope.at("base64")))
+
+
+def _existing(file: str, *, scope: Scope) -> Path:
+    path = scope.problems.directory / file
+    if not path.is_file():
+        scope.problems.error(f"there is no file `{file}`")
+    return path
+
+
+def checked_base64(text: str, *, scope: Scope) -> str:
+    """Base64 without the white space that YAML may have brought; a mistake in it is reported."""
+    try:
+        data = base64.b64decode("".join(text.split()), validate=True)
+    except ValueError:
+        scope.problems.error("is not base64")
+        return ""
+    return _in_base64(data)

@@ -35,6 +35,13 @@ class Problems:
         return view
 
     @property
+    def root(self) -> "Problems":
+        """The view from the top of the document: for what this place names elsewhere, such as a connection."""
+        view = Problems(self._sources)
+        view._found = self._found
+        return view
+
+    @property
     def directory(self) -> Path:
         return self._sources.directory(self._prefix)
 

@@ -44,14 +44,28 @@ class AddressGuard:
             AddressRefusedError: it must not be connected to.
         """
         family, kind, protocol, _, address = info
-        if not self.allows_all:
-            self._check(str(address[0]))
+        self._check(_spelled_address(str(address[0])))
         return socket.socket(family=family, type=kind, proto=protocol)
 
-    def _check(self, text: str) -> None:
-        for address in _all_forms(_parse(text)):
-            kind = kind_of_private(address)
-            if kind is not None and not any(address in network for network in self.allowed):
+    def check_spelled(self, host: str) -> None:
+        """Judge a host that a proxy will resolve: all that can be seen of it is how it is spelled.
+
+        Raises:
+            AddressRefusedError: it is spelled as an address that must not be connected to.
+        """
+        if host.lower().rstrip(".").endswith("localhost"):
+            self._check(_LOOPBACK)
+        elif (address := _spelled_address(host)) is not None:
+            self._check(address)
+
+    def _check(self, address: Address | None) -> None:
+        if self.allows_all:
+            return
+        if address is None:
+            raise AddressRefusedError("an address that cannot be read")
+        for form in _all_forms(address):
+            kind = kind_of_private(form)
+            if kind is not None and not any(form in network for network in self.allowed):
                 raise AddressRefusedError(kind)
 
 
@@ -115,15 +129,18 @@ _SPECIAL: Final = (
 """In this order, so that the kind is the most telling one."""
 
 
-def _parse(text: str) -> Address:
+_LOOPBACK: Final = IPv4Address("127.0.0.1")
+
+
+def _spelled_address(text: str) -> Address | None:
+    """Read an address, also as only the system's resolver takes it: 0x7f.1 is what it will connect to."""
     try:
-        return ip_address(text.partition("%")[0])
+        return ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
-        # A spelling that only the system's resolver takes, such as 0x7f.1: judge what it will connect to.
         try:
             return IPv4Address(socket.inet_aton(text))
         except OSError:
-            raise AddressRefusedError("an address that cannot be read") from None
+            return None
 
 
 def _all_forms(address: Address) -> Iterator[Address]:

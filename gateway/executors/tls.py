@@ -1,0 +1,62 @@
+"""What a connection's `tls:` says about trust and identity, loaded from its files when the configuration is."""
+
+import hashlib
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.config.backends import ClientTls
+from gateway.config.problems import Problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTrust:
+    """A ready TLS context. Two are equal if they were made from the same bytes."""
+
+    digest: str
+    context: ssl.SSLContext = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientIdentity:
+    """How to meet the connection's own origin, and how to meet those that it redirects to."""
+
+    here: ClientTrust | None = None
+    """None is the system's trust and no certificate of ours."""
+    elsewhere: ClientTrust | None = None
+    """The same trust, and no certificate of ours."""
+
+
+def compile_tls(tls: ClientTls | None, problems: Problems) -> ClientIdentity:
+    """Load the files; what is wrong with them goes to the problems."""
+    if tls is None:
+        return ClientIdentity()
+    if tls.key is not None and tls.cert is None:
+        problems.at("key").error("goes with `cert`")
+    elsewhere = _trust(tls.ca, None, None, problems) if tls.ca else None
+    here = _trust(tls.ca, tls.cert, tls.key, problems) if tls.cert else elsewhere
+    return ClientIdentity(here=here, elsewhere=elsewhere)
+
+
+def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems) -> ClientTrust | None:
+    paths = {name: problems.directory / file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file}
+    try:
+        digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in paths.items()))
+        return ClientTrust(digest=digest.hexdigest(), context=_context(**paths))
+    except ssl.SSLError as error:
+        problems.error(f"{', '.join(paths)} cannot be used: {error.reason or error}")
+    except OSError as error:
+        problems.error(f"cannot read {error.filename}: {error.strerror}")
+    return None
+
+
+def _context(ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca)
+    if cert is not None:
+        context.load_cert_chain(cert, key, password=_no_password)
+    return context
+
+
+def _no_password() -> bytes:
+    """Answer for OpenSSL, which would otherwise ask on the terminal: encrypted keys cannot be used."""
+    return b""

@@ -1,0 +1,67 @@
+"""When a request is sent again, and how long before. Pure: the clock and the dice are handed in."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from gateway.config.backends import Retry
+
+REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""RFC 9110 §9.2.2: methods that may be sent again without being asked."""
+
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 10.0
+"""Seconds; what a server asks for may be longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """A compiled `retry:`."""
+
+    attempts: int = 1
+    statuses: frozenset[int] = frozenset()
+    after_failures: bool = False
+    """Whether to try again after a timeout or a connection error."""
+
+
+def compile_retry(retry: Retry | None) -> RetryPolicy:
+    if retry is None:
+        return RetryPolicy()
+    statuses = statuses_of(condition for condition in retry.on if condition != "timeout")
+    return RetryPolicy(attempts=retry.attempts, statuses=statuses, after_failures="timeout" in retry.on)
+
+
+def statuses_of(patterns: Iterable[int | str]) -> frozenset[int]:
+    """Spell out statuses and classes such as 5xx."""
+    return frozenset(
+        status
+        for pattern in patterns
+        for status in (
+            range(int(pattern[0]) * 100, int(pattern[0]) * 100 + 100) if isinstance(pattern, str) else [pattern]
+        )
+    )
+
+
+def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: datetime) -> float:
+    """Seconds before the second (2), third (3) … attempt: what the server asks for, else exponential with jitter.
+
+    `dice` is between 0 and 1.
+    """
+    longest = min(_FIRST_PAUSE * 2 ** min(attempt - 2, 10), _LONGEST_PAUSE)
+    jittered = longest * (0.5 + dice / 2)
+    asked = _retry_after(headers.get("Retry-After", ""), now)
+    return jittered if asked is None else max(asked, 0.0)
+
+
+def _retry_after(value: str, now: datetime) -> float | None:
+    """Read RFC 9110 §10.2.3: seconds, or a date."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()

@@ -16,7 +16,6 @@ import jsonschema
 import jsonschema_rs
 import orjson
 from referencing import Registry, Specification
-from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, DRAFT201909, DRAFT202012
 
@@ -159,8 +158,8 @@ def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
 
 def _walk_flaws(schema: JsonObject, dialect: Dialect) -> Iterator[Flaw]:
     root = dialect.specification.create_resource(schema)
-    waiting: deque[tuple[SchemaPath, JsonObject, Resolver[Json]]] = deque()
-    waiting.append(((), schema, Registry().resolver_with_root(root)))
+    start: SchemaPath = ()
+    waiting = deque([(start, schema, Registry().resolver_with_root(root))])
     seen = {id(schema)}
     while waiting:
         path, current, resolver = waiting.popleft()

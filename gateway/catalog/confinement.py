@@ -1,0 +1,42 @@
+"""Keeps a path that a caller gives under one directory: `within:`.
+
+Threats answered: `..` segments, absolute paths elsewhere, symbolic links that lead out, NUL. The path must be absolute,
+since what a relative one means depends on who opens it, and it reaches the backend as it was given. Links are resolved
+when the call is made; a directory whose links change between the check and the backend's use is beyond this check.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.executors.schema_errors import shown
+from gateway.json_types import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """One directory that values must lie under."""
+
+    root: Path
+
+    def refusal(self, value: Json) -> str | None:
+        """Say why `value` is not allowed: a path, or a list of paths. None if it is; null is."""
+        match value:
+            case str():
+                return (
+                    None if self._admits(value) else f"must be an absolute path under {self.root}, was {shown(value)}"
+                )
+            case list():
+                return next((refusal for item in value if (refusal := self.refusal(item))), None)
+            case None:
+                return None
+            case _:
+                return f"must be a path, was {shown(value)}"
+
+    def _admits(self, path: str) -> bool:
+        if "\0" in path or not path.startswith("/"):
+            return False
+        try:
+            return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.root))
+        except (OSError, ValueError):  # ValueError: text that is no file name, such as a lone surrogate
+            return False

@@ -1,0 +1,43 @@
+"""Reads a function's docstring: what it does, and in Google style what its parameters are. Pure."""
+
+import re
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Final
+
+_SECTION: Final = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Attributes|References):\s*")
+_ARGUMENTS: Final = frozenset({"Args", "Arguments", "Parameters"})
+_ARGUMENT: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Docstring:
+    summary: str
+    """Everything before the first section."""
+    parameters: dict[str, str]
+
+
+def read_docstring(text: str) -> Docstring:
+    """Take `text` apart; what does not look like Google style is all summary."""
+    summary: list[str] = []
+    arguments: list[str] = []
+    into = summary
+    for line in cleandoc(text).splitlines():
+        if section := _SECTION.fullmatch(line):
+            into = arguments if section[1] in _ARGUMENTS else []
+        else:
+            into.append(line)
+    return Docstring(summary="\n".join(summary).strip(), parameters=_parameters(arguments))
+
+
+def _parameters(lines: list[str]) -> dict[str, str]:
+    """`name (type): text`, each with its indented continuation lines joined to it."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in cleandoc("\n" + "\n".join(lines)).splitlines():
+        if not line.startswith(" ") and (match := _ARGUMENT.fullmatch(line.strip())):
+            name = match[1]
+            found[name] = match[2]
+        elif name and line.strip():
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return {name: text for name, text in found.items() if text}

@@ -1,0 +1,227 @@
+"""Where blocking functions run: daemon threads of our own, so many at the most.
+
+Why not `asyncio.to_thread`: its threads hold up the exit of the process until a stuck function returns, and it queues
+without end. Here a call is answered at its deadline whatever the function does; its thread counts as stuck until the
+function returns, and nobody waits for it at exit.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import structlog
+
+from gateway.json_types import Json
+
+T = TypeVar("T")
+
+log: Final = structlog.get_logger()
+
+IDLE_SECONDS: Final = 30.0
+"""How long a thread without work is kept."""
+
+
+class NoThreadFreeError(TimeoutError):
+    """All threads were busy until the deadline; the function was not run."""
+
+
+class Threads:
+    """Runs functions in threads, `limit` at once. Belongs to the event loop that it is used on."""
+
+    def __init__(self, limit: int, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._free = asyncio.Semaphore(limit)
+        self._idle_seconds = idle_seconds
+        self._idle: list[tuple[_Worker, float]] = []
+        self._retirement: asyncio.TimerHandle | None = None
+        self._jobs: set[_Job] = set()
+        self._strays: set[asyncio.Task[Any]] = set()
+        self._watches: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def busy(self) -> int:
+        """Threads that run a function, the stuck ones included."""
+        return len(self._jobs)
+
+    @property
+    def stuck(self) -> int:
+        """Threads whose caller has been answered, and tasks that went on after they were cancelled."""
+        return sum(job.result.done() for job in self._jobs) + len(self._strays)
+
+    async def run(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        deadline: float,
+        on_stuck: Callable[[asyncio.Task[None]], None] | None = None,
+    ) -> T:
+        """Run `function(*args)` in a thread, in the caller's context variables, and return what it returns.
+
+        Where this ends before the function does, `on_stuck` is given a task that ends with it.
+
+        Raises:
+            NoThreadFreeError: no thread came free before `deadline` (on the loop's clock).
+            TimeoutError: the function had not returned at the deadline.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._free.acquire()
+        except TimeoutError:
+            raise NoThreadFreeError from None
+        job = self._start(function, args)
+        try:
+            async with asyncio.timeout_at(deadline):
+                outcome = await job.result
+        finally:
+            if job in self._jobs and on_stuck is not None:
+                on_stuck(self._watch(job.ended))
+        returned: T = outcome.unwrap()
+        return returned
+
+    def adopt(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
+        """Own a task that went on after it was cancelled, until it ends; what is returned ends with it."""
+        self._strays.add(task)
+        task.add_done_callback(self._strays.discard)
+        return self._watch(task)
+
+    async def stop(self) -> None:
+        """Let the threads end that have nothing to do; those that are stuck are left behind."""
+        self._stopped = True
+        if self._retirement is not None:
+            self._retirement.cancel()
+        while self._idle:
+            self._idle.pop()[0].dismiss()
+        for watch in tuple(self._watches):
+            watch.cancel()
+        if self._watches:
+            await asyncio.wait(self._watches)
+        if self.stuck:
+            log.warning("threads left behind", stuck=self.stuck)
+
+    def _start(self, function: Callable[..., T], args: tuple[Any, ...]) -> "_Job":
+        loop = asyncio.get_running_loop()
+        job = _Job(function, args, loop)
+        try:
+            worker = self._idle.pop()[0] if self._idle else _Worker(self._finish)
+            worker.take(job)
+        except BaseException:
+            self._free.release()
+            raise
+        self._jobs.add(job)
+        return job
+
+    def _finish(self, worker: "_Worker", job: "_Job", outcome: "_Outcome") -> None:
+        """On the loop: the function has returned."""
+        self._jobs.discard(job)
+        if not job.result.done():
+            job.result.set_result(outcome)
+        job.ended.set_result(None)
+        if self._stopped:
+            worker.dismiss()
+        else:
+            loop = asyncio.get_running_loop()
+            self._idle.append((worker, loop.time()))
+            if self._retirement is None:
+                self._retirement = loop.call_later(self._idle_seconds, self._retire)
+        self._free.release()
+
+    def _retire(self) -> None:
+        """End the threads that have been idle for long; the latest used are at the end of the list."""
+        loop = asyncio.get_running_loop()
+        while self._idle and self._idle[0][1] + self._idle_seconds <= loop.time():
+            self._idle.pop(0)[0].dismiss()
+        self._retirement = loop.call_at(self._idle[0][1] + self._idle_seconds, self._retire) if self._idle else None
+
+    def _watch(self, ending: "asyncio.Future[Any]") -> asyncio.Task[None]:
+        watch = asyncio.create_task(_wait_for(ending), name="stuck plugin")
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return watch
+
+
+async def _wait_for(ending: "asyncio.Future[Any]") -> None:
+    await asyncio.wait([ending])
+
+
+class _Outcome:
+    """What a function did: it returned a value, or raised."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: Json, error: BaseException | None) -> None:
+        self._value = value
+        self._error = error
+
+    def unwrap(self) -> Json:
+        """Return the value, or raise the error.
+
+        A function's own CancelledError must not be taken for the cancellation of whoever waits for it.
+        """
+        error, self._error = self._error, None
+        try:
+            match error:
+                case None:
+                    return self._value
+                case asyncio.CancelledError():
+                    raise RuntimeError("the function raised CancelledError") from error
+                case _:
+                    raise error
+        finally:
+            del error  # its traceback leads back to this frame
+
+
+class _Job:
+    """One call of a function."""
+
+    __slots__ = ("args", "context", "ended", "function", "loop", "result")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
+        self.function = function
+        self.args = args
+        self.context = contextvars.copy_context()
+        self.loop = loop
+        self.result: asyncio.Future[_Outcome] = loop.create_future()
+        """Done when the caller has been answered, be it by its deadline."""
+        self.ended: asyncio.Future[None] = loop.create_future()
+
+    def run(self) -> _Outcome:
+        try:
+            return _Outcome(self.context.run(self.function, *self.args), None)
+        except BaseException as error:  # noqa: BLE001 - Boundary: whatever a function raises is its caller's to judge
+            return _Outcome(None, error)
+
+
+class _Worker:
+    """A thread that runs one job after another until it is dismissed."""
+
+    def __init__(self, finish: Callable[["_Worker", _Job, _Outcome], None]) -> None:
+        self._finish = finish
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        threading.Thread(target=self._work, name="plugin", daemon=True).start()
+
+    def take(self, job: _Job) -> None:
+        self._jobs.put(job)
+
+    def dismiss(self) -> None:
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            outcome = job.run()
+            try:
+                job.loop.call_soon_threadsafe(self._finish, self, job, outcome)
+            except RuntimeError:  # the loop is closed: nobody waits for this, or for anything else from this thread
+                return
+            del job, outcome  # an idle thread must not keep a call's values alive

@@ -1,0 +1,144 @@
+"""Real clients and real servers: each its own process, each client its own environment."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+PROJECT: Final = Path(__file__).parents[2]
+DRIVERS: Final = Path(__file__).parent / "drivers"
+SECONDS: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One client, speaking one era over one binding."""
+
+    line: int
+    binding: str
+    mode: str = "auto"
+    revision: str
+
+    def __str__(self) -> str:
+        return f"{self.line}x-{self.binding}-{self.revision}"
+
+
+CELLS: Final = [
+    Cell(line=1, binding="stdio", revision="2025-11-25"),
+    Cell(line=1, binding="http", revision="2025-11-25"),
+    Cell(line=2, binding="stdio", revision="2026-07-28"),
+    Cell(line=2, binding="http", revision="2026-07-28"),
+    Cell(line=2, binding="stdio", mode="legacy", revision="2025-11-25"),
+    Cell(line=2, binding="http", mode="legacy", revision="2025-11-25"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the client is to do beyond listing and reading everything."""
+
+    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    uris: Sequence[str] = ()
+    completions: Sequence[Sequence[str]] = ()
+
+
+def interpreter(line: int) -> str:
+    """The Python that has the official client of this line."""
+    variable = f"MCP_GATEWAY_TEST_CLIENT_{line}"
+    if path := os.environ.get(variable):
+        return path
+    reason = f"{variable} names no Python with tests/interop/client-{line}x.txt installed (CONTRIBUTING.md)"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+async def walk(cell: Cell, config: Path, plan: Plan) -> dict[str, Any]:
+    """Serve `config`, let the client use all of it, and return what it saw."""
+    python = interpreter(cell.line)
+    address = f"127.0.0.1:{_free_port()}"
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
+    serve = [sys.executable, "-m", "gateway", "serve", str(config)]
+    asked: dict[str, Any] = {
+        "url": f"http://{address}/mcp" if cell.binding == "http" else None,
+        "command": [*serve, "--stdio"],
+        "environ": environ,
+        "mode": cell.mode,
+        "arguments": plan.arguments,
+        "uris": list(plan.uris),
+        "completions": [list(completion) for completion in plan.completions],
+    }
+    if cell.binding == "http":
+        async with _served(serve, environ, address):
+            outcome = await _drive(python, cell.line, asked)
+    else:
+        outcome = await _drive(python, cell.line, asked)
+    assert outcome["revision"] == cell.revision
+    return outcome
+
+
+async def _drive(python: str, line: int, plan: dict[str, Any]) -> dict[str, Any]:
+    client = await asyncio.create_subprocess_exec(
+        python,
+        str(DRIVERS / f"client_{line}x.py"),
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            out, errors = await client.communicate(json.dumps(plan).encode())
+    finally:
+        if client.returncode is None:
+            client.kill()
+            await client.wait()
+    assert client.returncode == 0, errors.decode()
+    outcome: dict[str, Any] = json.loads(out)
+    return outcome
+
+
+@asynccontextmanager
+async def _served(serve: Sequence[str], environ: dict[str, str], address: str) -> AsyncIterator[None]:
+    server = await asyncio.create_subprocess_exec(*serve, env=environ, stderr=asyncio.subprocess.PIPE)
+    assert server.stderr is not None
+    errors = asyncio.create_task(server.stderr.read())
+    try:
+        await _answering(address, server)
+        yield
+    finally:
+        if server.returncode is None:
+            server.terminate()
+        async with asyncio.timeout(SECONDS):
+            code = await server.wait()
+        text = (await errors).decode()
+    assert code == 0, text
+
+
+async def _answering(address: str, server: asyncio.subprocess.Process) -> None:
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(SECONDS):
+        while server.returncode is None:
+            try:
+                _, writer = await asyncio.open_connection(host, int(port))
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,154 @@
+"""The project's front: README, image, changelog, demo and examples say what is true."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway import __version__
+from gateway.app import check
+from gateway.config.settings import read_settings
+
+PROJECT: Final = Path(__file__).parents[1]
+README: Final = (PROJECT / "README.md").read_text()
+DOCKERFILE: Final = (PROJECT / "Dockerfile").read_text().replace("\\\n", " ")
+EXAMPLES: Final = sorted((PROJECT / "config" / "examples").glob("*.yaml"))
+
+
+def commands_of(markdown: str) -> list[str]:
+    return [line for block in re.findall(r"```sh\n(.*?)```", markdown, re.DOTALL) for line in block.splitlines()]
+
+
+def gateway(*words: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_readme_s_two_commands_stand_in_its_first_twenty_lines() -> None:
+    first, second = commands_of(README)[:2]
+    top = README.splitlines()[:20]
+    assert first in top
+    assert first.endswith("mcp-gateway serve config/demo.yaml")
+    assert second in top
+    assert second.endswith("pytest")
+
+
+def test_the_readme_fits_on_a_screen_and_its_links_lead_somewhere() -> None:
+    assert len(README.splitlines()) <= 60
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (PROJECT / target).exists(), target
+
+
+def test_the_readme_s_first_tool_is_a_valid_file(tmp_path: Path) -> None:
+    [tool] = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "config.yaml").write_text(tool.replace("/srv", str(tmp_path)))
+    assert not check(read_settings({"config": tmp_path / "config.yaml"}))
+
+
+def test_ci_runs_the_readme_s_own_test_command() -> None:
+    pattern = re.search(r"grep -m 1 '(.*)' README.md", (PROJECT / ".ci" / "run").read_text())
+    assert pattern is not None
+    assert [line for line in README.splitlines() if re.search(pattern[1], line)][:1] == [commands_of(README)[1]]
+
+
+def test_the_demo_and_every_example_load_without_a_warning() -> None:
+    assert EXAMPLES
+    for path in [PROJECT / "config" / "demo.yaml", *EXAMPLES]:
+        assert not check(read_settings({"config": path})), path.name
+
+
+def test_every_plugin_is_used_by_the_demo_or_an_example() -> None:
+    used = "".join(path.read_text() for path in [PROJECT / "config" / "demo.yaml", *EXAMPLES])
+    for plugin in (PROJECT / "plugins").glob("*.py"):
+        assert f'"{plugin.stem}:' in used, plugin.name
+
+
+def test_every_example_says_what_it_shows() -> None:
+    for path in EXAMPLES:
+        first, second, third, *_ = path.read_text().splitlines()
+        assert first == "# yaml-language-server: $schema=../schema.json", path.name
+        assert second == "#", path.name
+        assert third.startswith("# "), path.name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        line.removeprefix("#").strip()
+        for path in [PROJECT / "config" / "demo.yaml", *EXAMPLES]
+        for line in path.read_text().splitlines()
+        if re.match(r"#\s+mcp-gateway (call|read|prompt) ", line)
+    ],
+)
+def test_every_command_in_an_example_s_comment_works(command: str) -> None:
+    words = shlex.split(command)[1:]
+    if words[2] == "recent_commits" and not (PROJECT / ".git").exists():
+        pytest.skip("the project's history is not here")
+    finished = gateway(*words)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.strip()
+
+
+def test_the_changelog_is_kept_and_the_licence_named() -> None:
+    changelog = (PROJECT / "CHANGELOG.md").read_text()
+    assert "## [Unreleased]" in changelog or f"## [{__version__}]" in changelog
+    assert "Copyright 2026 The mcp-gateway authors" in (PROJECT / "LICENSE").read_text()
+    with (PROJECT / "pyproject.toml").open("rb") as file:
+        assert tomllib.load(file)["project"]["license"] == "Apache-2.0"
+
+
+def copied_sources() -> list[str]:
+    copies = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.MULTILINE)
+    return [source for copy in copies for source in copy.split()[:-1]]
+
+
+def test_the_image_is_made_of_files_that_are_there_and_not_ignored() -> None:
+    admitted = {line[1:] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied_sources()
+    for source in copied_sources():
+        assert (PROJECT / source).exists(), source
+        assert source in admitted
+
+
+def test_the_demo_works_as_the_image_lays_it_out(tmp_path: Path) -> None:
+    for destination, sources in (
+        (copy[-1], copy[:-1])
+        for copy in (line.split()[1:] for line in re.findall(r"^COPY (?!--from).*$", DOCKERFILE, re.MULTILINE))
+        if copy[-1].startswith("/etc/mcp-gateway")
+    ):
+        target = tmp_path / Path(destination).relative_to("/etc/mcp-gateway")
+        for source in sources:
+            subprocess.run(["cp", "-R", str(PROJECT / source), str(target)], check=True, timeout=10)
+    script = next(line for line in DOCKERFILE.splitlines() if line.startswith("RUN sed"))
+    subprocess.run(
+        ["sh", "-e", "-c", script.removeprefix("RUN ").replace("/etc/mcp-gateway", str(tmp_path))],
+        check=True,
+        timeout=10,
+    )
+    assert not check(read_settings({"config": tmp_path / "config.yaml"}))
+    finished = gateway("call", "config.yaml", "count_words", cwd=tmp_path)
+    assert "README.md" in finished.stdout
+    assert gateway("read", "config.yaml", "project:///CHANGELOG.md", cwd=tmp_path).stdout.startswith("# Changelog")
+
+
+def test_the_image_s_command_line_is_understood() -> None:
+    [command] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    [entry] = re.findall(r"^ENTRYPOINT (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    assert entry == '["tini", "--", "mcp-gateway"]'
+    words = [word.strip('" ') for word in command.strip("[]").split(",")]
+    assert words == ["serve", "/etc/mcp-gateway/config.yaml", "--http", "0.0.0.0:8000", "--allow-anonymous"]
+    finished = gateway(*(word.replace("/etc/mcp-gateway/config.yaml", "/nowhere/config.yaml") for word in words))
+    assert finished.returncode == 2
+    assert "/nowhere/config.yaml" in finished.stderr
+
+
+def test_the_image_runs_as_nobody_in_particular_and_knows_its_health() -> None:
+    assert re.search(r"^USER [1-9]\d*", DOCKERFILE, re.MULTILINE)
+    assert "HEALTHCHECK" in DOCKERFILE
+    assert "/-/healthy" in DOCKERFILE

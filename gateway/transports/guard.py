@@ -26,6 +26,8 @@ PREFLIGHT_SECONDS: Final = 600
 """How long a browser may remember what it was allowed."""
 
 _ANY: Final = "*"
+_NO_ORIGIN: Final = ""
+"""What cannot be read as an origin, and so is nobody's."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _ALLOWED_HEADERS: Final = {
@@ -94,7 +96,7 @@ class Guard:
 
     def is_allowed_origin(self, origin: str) -> bool:
         normal = _origin_of(origin)
-        if normal in self._origins or _ANY in self._origins:
+        if _ANY in self._origins or (normal in self._origins and normal != _NO_ORIGIN):
             return True
         return self._takes_loopback_origins and _is_loopback_origin(normal)
 
@@ -163,11 +165,11 @@ def _origin_of(text: str) -> str:
     """The origin of a URL, or an origin in its normal form (RFC 6454 §6.2): lower case, no default port."""
     if text in {_ANY, "null"}:
         return text
-    parts = urlsplit(text.lower())
     try:
+        parts = urlsplit(text.lower())
         port = parts.port
     except ValueError:
-        return text
+        return _NO_ORIGIN
     name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     is_default = port is None or (parts.scheme, port) in {("http", 80), ("https", 443)}
     return f"{parts.scheme}://{name}" if is_default else f"{parts.scheme}://{name}:{port}"

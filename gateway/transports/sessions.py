@@ -81,9 +81,8 @@ class LiveSession:
 class Sessions:
     """All of them, by id."""
 
-    def __init__(self, *, limit: int, stream_limit: int, ttl: timedelta) -> None:
+    def __init__(self, *, limit: int, ttl: timedelta) -> None:
         self.limit: Final = limit
-        self.stream_limit: Final = stream_limit
         self.ttl: Final = ttl
         self._live: dict[str, LiveSession] = {}
         self._ending: set[asyncio.Task[Reply]] = set()
@@ -112,14 +111,6 @@ class Sessions:
     @property
     def is_full(self) -> bool:
         return len(self._live) >= self.limit
-
-    @property
-    def streams(self) -> int:
-        return sum(live.streams for live in self._live.values())
-
-    @property
-    def has_all_streams(self) -> bool:
-        return self.streams >= self.stream_limit
 
     def open(self, session: Session) -> LiveSession:
         live = self._live[session.id] = LiveSession(session)

@@ -5,13 +5,14 @@ lives as long as its connection: going away cancels it. A legacy one belongs to 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from aiohttp import web
 
 from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json
 from gateway.protocol import jsonrpc, meta
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.envelope import is_modern
@@ -25,10 +26,22 @@ from gateway.transports.guard import ALLOWED_METHODS, Refusal
 from gateway.transports.late_response import LateResponse, whole_response
 from gateway.transports.request_stream import RequestStream
 from gateway.transports.sessions import LiveSession, Sessions
+from gateway.transports.streams import Streams
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 RETRY_AFTER_SECONDS: Final = 30
 """What a client is told that found no room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What one request may cost."""
+
+    max_body: int
+    """Bytes."""
+    max_depth: int
+    """How deep its JSON may nest."""
+    pace: Pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +67,24 @@ class StreamableHttp:
     """The MCP endpoint."""
 
     def __init__(
-        self, *, dispatcher: Dispatcher, sessions: Sessions, max_body: int, max_depth: int, pace: Pace
+        self,
+        *,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        streams: Streams,
+        bounds: Bounds,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
-        self._max_body: Final = max_body
-        self._max_depth: Final = max_depth
-        self._pace: Final = pace
+        self._streams: Final = streams
+        self._bounds: Final = bounds
         self._methods: Final[Mapping[str, Callable[[Incoming], Awaitable[web.StreamResponse]]]] = {
             "POST": self._post,
             "GET": self._get,
             "DELETE": self._delete,
         }
+        self._modern: Final[set[asyncio.Task[Json]]] = set()
+        self._is_draining = False
 
     async def handle(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
         """Answer one request that passed the guard; `headers` go on its response."""
@@ -75,9 +94,21 @@ class StreamableHttp:
                 Refusal(status=405, message=f"Method not allowed: {request.method}"),
                 headers={"Allow": ALLOWED_METHODS, **headers},
             )
+        if self._is_draining:
+            return self.refuse(_DRAINING, headers={**headers, "Connection": "close"})
         caller = Caller(binding=Binding.STREAMABLE_HTTP, address=request.remote or "", headers=_fields(request))
         accepted = parse_accept(request.headers.get("Accept"))
         return await method(Incoming(request=request, caller=caller, accepted=accepted, headers=headers))
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new, give the calls in flight this long to end by themselves, then cancel the modern ones."""
+        self._is_draining = True
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sessions.drain(seconds))
+            if self._modern:
+                group.create_task(_wait(self._modern, seconds))
+        for task in self._modern:
+            task.cancel()
 
     def refuse(self, refusal: Refusal, *, headers: Mapping[str, str], message: Message | None = None) -> web.Response:
         """Answer with an HTTP status and a JSON-RPC error, under the message's id if it is a request."""
@@ -96,11 +127,11 @@ class StreamableHttp:
         """
         if not (incoming.accepted.json or incoming.accepted.event_stream):
             return self.refuse(_NOT_ACCEPTABLE, headers=incoming.headers)
-        body = await read_body(incoming.request, limit=self._max_body)
+        body = await read_body(incoming.request, limit=self._bounds.max_body)
         if isinstance(body, Refusal):
             return self.refuse(body, headers=incoming.headers)
         try:
-            message = jsonrpc.decode(body, max_depth=self._max_depth)
+            message = jsonrpc.decode(body, max_depth=self._bounds.max_depth)
         except RpcError as error:
             return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
         if not isinstance(message, Batch) and is_modern(message, version_header=incoming.version):
@@ -110,10 +141,24 @@ class StreamableHttp:
     async def _answer_modern(
         self, message: Request | Notification | Response, incoming: Incoming
     ) -> web.StreamResponse:
+        if isinstance(message, Request) and message.method == _LISTEN:
+            if not incoming.accepted.event_stream:
+                return self.refuse(_NOT_ACCEPTABLE, headers=incoming.headers, message=message)
+            if self._streams.is_full:
+                return self._refuse_stream(incoming, message)
+            with self._streams.one():
+                return await self._serve_modern(message, incoming)
+        return await self._serve_modern(message, incoming)
+
+    async def _serve_modern(self, message: Request | Notification | Response, incoming: Incoming) -> web.StreamResponse:
         response = self._late_response(incoming)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        self._modern.add(task)
         try:
             return await response.finish(await self._dispatcher.answer_modern(message, response))
         finally:
+            self._modern.discard(task)
             response.abandon()
 
     async def _post_legacy(self, message: Message, incoming: Incoming) -> web.StreamResponse:
@@ -177,17 +222,16 @@ class StreamableHttp:
             return self.refuse(live, headers=incoming.headers)
         if not incoming.accepted.event_stream:
             return self.refuse(_NOT_ACCEPTABLE, headers=incoming.headers)
-        if self._sessions.has_all_streams:
-            return self.refuse(
-                Refusal(status=503, message=f"All {self._sessions.stream_limit} streams are taken (limits.streams)"),
-                headers={**incoming.headers, **_RETRY},
-            )
-        return await self._pass_on(live, EventStream(incoming.request, pace=self._pace, headers=incoming.headers))
+        if self._streams.is_full:
+            return self._refuse_stream(incoming)
+        return await self._pass_on(
+            live, EventStream(incoming.request, pace=self._bounds.pace, headers=incoming.headers)
+        )
 
     async def _pass_on(self, live: LiveSession, stream: EventStream) -> web.StreamResponse:
         """Carry the session's own messages until it ends or the reader goes."""
         try:
-            with live.stream() as reader:
+            with self._streams.one(), live.stream() as reader:
                 await stream.open()
                 while (message := await reader.get()) is not None:
                     await stream.send(jsonrpc.encode(message))
@@ -231,7 +275,7 @@ class StreamableHttp:
             incoming.request,
             caller=incoming.caller,
             accepted=incoming.accepted,
-            pace=self._pace,
+            pace=self._bounds.pace,
             headers=incoming.headers,
         )
 
@@ -241,6 +285,10 @@ class StreamableHttp:
             return self.refuse(refusal, headers={"Allow": "POST", **incoming.headers})
         return self.refuse(_SESSION_REQUIRED, headers=incoming.headers)
 
+    def _refuse_stream(self, incoming: Incoming, message: Message | None = None) -> web.Response:
+        refusal = Refusal(status=503, message=f"All {self._streams.limit} streams are taken (limits.streams)")
+        return self.refuse(refusal, headers={**incoming.headers, **_RETRY}, message=message)
+
     def _session_ended(self, message: Request | Batch) -> Reply:
         error = RpcError(ErrorCode.INVALID_REQUEST, "The session ended before this was answered")
         reply = self._dispatcher.reject(error, request_id=message.id if isinstance(message, Request) else None)
@@ -249,6 +297,9 @@ class StreamableHttp:
 
 _LEGACY_NAMES: Final = ", ".join(LEGACY)
 _RETRY: Final = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+_LISTEN: Final = "subscriptions/listen"
+"""The one request whose answer is a stream by nature."""
+_DRAINING: Final = Refusal(status=503, message="The server is about to stop")
 _NOT_ACCEPTABLE: Final = Refusal(status=406, message="Accept must allow application/json or text/event-stream")
 _NO_BATCHES: Final = Refusal(status=400, message="Batches are part of revision 2025-03-26 alone, within a session")
 _SESSION_REQUIRED: Final = Refusal(
@@ -257,6 +308,10 @@ _SESSION_REQUIRED: Final = Refusal(
 _SESSION_UNKNOWN: Final = Refusal(
     status=404, message="There is no such session (any more); begin a new one with `initialize`"
 )
+
+
+async def _wait(tasks: Collection[asyncio.Task[Json]], seconds: float) -> None:
+    await asyncio.wait(tasks, timeout=seconds)
 
 
 def _fields(request: web.Request) -> dict[str, str]:

@@ -1,0 +1,28 @@
+"""How many event streams are open that may last for ever: GET streams of sessions, and modern subscriptions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+
+class Streams:
+    """Counts them against `limits.streams`."""
+
+    def __init__(self, *, limit: int) -> None:
+        self.limit: Final = limit
+        self._open = 0
+
+    def __len__(self) -> int:
+        return self._open
+
+    @property
+    def is_full(self) -> bool:
+        return self._open >= self.limit
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1

@@ -1,0 +1,158 @@
+"""Who is answered at all: the allow-lists for Host and Origin, and what browsers are told."""
+
+import pytest
+
+from gateway.config.address import Address
+from gateway.transports.guard import Guard, is_loopback_address, is_loopback_host
+
+LOOPBACK = Address("127.0.0.1", 8000)
+EVERYWHERE = Address("0.0.0.0", 8000)
+SOMEWHERE = Address("192.168.1.5", 8000)
+PUBLIC_URL = "https://Tools.example.com:8443/ops"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "localhost:1", "LOCALHOST:8000", "localhost.:8000", "127.0.0.1:9", "[::1]:8000", "tools.example.com"],
+)
+def test_loopback_names_and_the_public_name_are_ours_on_any_port(host: str) -> None:
+    assert Guard(address=LOOPBACK, public_url=PUBLIC_URL).check(host=host, origin=None) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        None,
+        "",
+        "evil.example.com",
+        "localhost.evil.example.com",
+        "evil.example.com:localhost",
+        "localhost@evil.example.com",
+        "localhost:8000:8000",
+        "127.0.0.2",
+        "10.0.0.1:8000",
+        "[::1",
+        "local host",
+    ],
+)
+def test_any_other_host_is_refused_and_told_which_key_to_set(host: str | None) -> None:
+    refusal = Guard(address=LOOPBACK).check(host=host, origin=None)
+    assert refusal is not None
+    assert refusal.status == 421
+    assert "listen.allowed_hosts" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "passes"),
+    [
+        (SOMEWHERE, "192.168.1.5:8000", True),
+        (SOMEWHERE, "192.168.1.6:8000", False),
+        (Address("fd00::5", 8000), "[fd00::5]:8000", True),
+        (EVERYWHERE, "192.168.1.6:8000", True),
+        (EVERYWHERE, "[fe80::1]", True),
+        (EVERYWHERE, "rebound.example.com", False),
+    ],
+)
+def test_the_address_listened_on_is_ours_and_on_every_interface_any_address(
+    address: Address,
+    host: str,
+    passes: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    assert (Guard(address=address).check(host=host, origin=None) is None) is passes
+
+
+@pytest.mark.parametrize(
+    ("host", "passes"),
+    [
+        ("tools.internal", True),
+        ("tools.internal:99", True),
+        ("api.internal:8000", True),
+        ("api.internal:8001", False),
+        ("a.wild.example", True),
+        ("wild.example", False),
+        ("evilwild.example", False),
+        ("localhost", False),
+    ],
+)
+def test_configured_hosts_take_the_place_of_the_default_ones(
+    host: str,
+    passes: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    guard = Guard(address=EVERYWHERE, allowed_hosts=["Tools.internal", "api.internal:8000", "*.wild.example"])
+    assert (guard.check(host=host, origin=None) is None) is passes
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://localhost",
+        "http://localhost:3000",
+        "https://127.0.0.1:1",
+        "http://[::1]:5173",
+        "https://tools.example.com:8443",
+        "https://TOOLS.example.com:8443",
+    ],
+)
+def test_pages_of_loopback_and_of_the_public_url_may_call(origin: str) -> None:
+    guard = Guard(address=LOOPBACK, public_url=PUBLIC_URL)
+    assert guard.check(host="localhost", origin=origin) is None
+    assert guard.cors(origin)["Access-Control-Allow-Origin"] == origin
+    assert "Mcp-Session-Id" in guard.cors(origin)["Access-Control-Expose-Headers"]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "null",
+        "",
+        "http://evil.example.com",
+        "https://tools.example.com",
+        "http://tools.example.com:8443",
+        "http://localhost.evil.example.com",
+        "http://localhost:3000.evil.example.com",
+        "file://",
+        "chrome-extension://localhost",
+        "http://localhost:99999999",
+        "http://[::1",
+    ],
+)
+def test_any_other_page_is_refused_and_told_which_key_to_set(origin: str) -> None:
+    guard = Guard(address=LOOPBACK, public_url=PUBLIC_URL)
+    refusal = guard.check(host="localhost", origin=origin)
+    assert refusal is not None
+    assert refusal.status == 403
+    assert "listen.allowed_origins" in refusal.message
+    assert "Access-Control-Allow-Origin" not in guard.cors(origin)
+
+
+def test_configured_origins_take_the_place_of_the_default_ones() -> None:
+    guard = Guard(address=LOOPBACK, allowed_origins=["https://app.example.com:443", "null"])
+    assert guard.check(host="localhost", origin="https://app.example.com") is None
+    assert guard.check(host="localhost", origin="null") is None
+    assert guard.check(host="localhost", origin="http://localhost:3000") is not None
+
+
+def test_a_good_host_does_not_excuse_a_bad_origin_nor_the_other_way_round() -> None:
+    guard = Guard(address=LOOPBACK)
+    assert guard.check(host="localhost", origin="http://evil.example.com") is not None
+    assert guard.check(host="evil.example.com", origin="http://localhost") is not None
+
+
+def test_a_preflight_allows_the_standard_fields_and_mirrored_parameters_alone() -> None:
+    guard = Guard(address=LOOPBACK)
+    fields = guard.preflight("http://localhost:3000", requested_headers="mcp-param-region, x-evil, Mcp-Param-Größe")
+    allowed = fields["Access-Control-Allow-Headers"].split(", ")
+    assert {"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID"} < set(allowed)
+    assert allowed[-1] == "mcp-param-region"
+    assert "DELETE" in fields["Access-Control-Allow-Methods"]
+
+
+def test_loopback_is_told_from_everything_else() -> None:
+    assert is_loopback_address("127.3.2.1")
+    assert is_loopback_address("::1")
+    assert is_loopback_address("::ffff:127.0.0.1")
+    assert not is_loopback_address("10.0.0.1")
+    assert not is_loopback_address("")
+    assert is_loopback_host("localhost:8000")
+    assert not is_loopback_host("tools.example.com")
+    assert not is_loopback_host(None)

@@ -1,0 +1,94 @@
+"""Lines to a descriptor whose reader may be slow or gone."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from gateway.transports.line_writer import LineWriter
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    for descriptor in (reading, writing):
+        with suppress(OSError):  # the test may have closed it
+            os.close(descriptor)
+
+
+def read_everything(descriptor: int) -> bytes:
+    chunks = []
+    while chunk := os.read(descriptor, 1 << 16):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def test_lines_arrive_whole_and_in_order_whatever_their_length(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    lines = [bytes([97 + n % 26]) * (n * 9973 % 200_000) for n in range(60)]
+    reader = asyncio.create_task(asyncio.to_thread(read_everything, reading))
+    writer = LineWriter(writing)
+    async with asyncio.timeout(20):
+        for line in lines:
+            await writer.write(line)
+        await writer.close(10)
+        os.close(writing)
+        assert (await reader).split(b"\n") == [*lines, b""]
+
+
+async def test_concurrent_lines_do_not_mix(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    lines = [bytes([97 + n]) * 50_000 for n in range(26)]
+    reader = asyncio.create_task(asyncio.to_thread(read_everything, reading))
+    writer = LineWriter(writing)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*map(writer.write, lines))
+        await writer.close(10)
+        os.close(writing)
+        assert sorted((await reader).split()) == lines
+
+
+async def test_who_writes_more_than_is_read_waits_and_the_loop_goes_on(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    writer = LineWriter(writing)
+    written = 0
+
+    async def flood() -> None:
+        nonlocal written
+        for _ in range(1000):
+            await writer.write(b"x" * 100_000)
+            written += 1
+
+    flooding = asyncio.create_task(flood())
+    async with asyncio.timeout(10):
+        while writer.has_room:
+            await asyncio.sleep(0)
+    assert written < 20
+    flooding.cancel()
+    await writer.close(0)
+    os.close(reading)
+
+
+async def test_a_reader_that_leaves_is_noticed_and_later_lines_are_dropped(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    writer = LineWriter(writing)
+    os.close(reading)
+    async with asyncio.timeout(10):
+        await writer.write(b"small")
+        await writer.gone.wait()
+        await writer.write(b"x" * 1_000_000)
+        await writer.close(5)
+
+
+async def test_a_reader_that_leaves_in_the_middle_of_a_long_line_frees_who_waits(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    writer = LineWriter(writing)
+    async with asyncio.timeout(10):
+        waiting = asyncio.create_task(writer.write(b"x" * 5_000_000))
+        await asyncio.to_thread(os.read, reading, 100)
+        os.close(reading)
+        await waiting
+        await writer.gone.wait()

@@ -16,10 +16,14 @@ import aiohttp
 from gateway import __version__
 from gateway.executors.address_guard import AddressGuard
 from gateway.executors.dns import DaemonResolver
+from gateway.executors.threads import Threads
 from gateway.executors.tls import ClientTrust
 
 MAX_POOLS: Final = 64
 """Pools that are kept; beyond that the longest unused one is closed (reloads may leave some behind)."""
+
+MAX_LOOKUPS: Final = 16
+"""Host names that may be looked up at once. These threads are no one else's: a stuck plugin must not stop lookups."""
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 
@@ -45,7 +49,7 @@ class HttpClients:
 
     def __init__(self) -> None:
         self._pools: OrderedDict[ClientProfile, _Pool] = OrderedDict()
-        self._resolver = DaemonResolver()
+        self._lookups = Threads(MAX_LOOKUPS)
         self._shared: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -59,6 +63,7 @@ class HttpClients:
         for pool in pools.values():
             await pool.session.close()
         await self.shared.close()
+        await self._lookups.stop()
 
     @property
     def shared(self) -> aiohttp.ClientSession:
@@ -91,7 +96,7 @@ class HttpClients:
     def _open(self, profile: ClientProfile) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=0,
-            resolver=self._resolver,
+            resolver=DaemonResolver(self._lookups),
             socket_factory=profile.guard.open_socket,
             ssl=True if profile.trust is None else profile.trust.context,
         )

@@ -3,6 +3,7 @@
 import hashlib
 import ssl
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from gateway.config.backends import ClientTls
@@ -42,7 +43,7 @@ def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems
     paths = {name: problems.directory / file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file}
     try:
         digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in paths.items()))
-        return ClientTrust(digest=digest.hexdigest(), context=_context(**paths))
+        return ClientTrust(digest=digest.hexdigest(), context=_context(digest.digest(), **paths))
     except ssl.SSLError as error:
         problems.error(f"{', '.join(paths)} cannot be used: {error.reason or error}")
     except OSError as error:
@@ -50,7 +51,10 @@ def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems
     return None
 
 
-def _context(ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+@lru_cache(maxsize=64)
+def _context(
+    _digest: bytes, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
+) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca)
     if cert is not None:
         context.load_cert_chain(cert, key, password=_no_password)

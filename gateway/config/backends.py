@@ -1,142 +1,206 @@
 """The backends as they are written: `shell:`, `http:`, `python:`; and the `connections:` that HTTP backends share."""
 
-from typing import Annotated, Literal, Self
+import shlex
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.base import (
+    TEXT_SCHEMA,
+    UNSUPPORTED,
     Count,
     Duration,
     Flag,
     Model,
     PositiveCount,
     ScalarTemplate,
+    ShortForm,
     Size,
     Template,
     exactly_one,
-    unsupported,
+    matching,
+    misplaced,
+    typed_interpolation,
 )
 from gateway.json_types import Json
 
 
 class Conditional(Model):
-    """`{if: verbose, then: [-v]}`: items that are there only where the input is true."""
+    """`{if: verbose, then: [-v]}`: items that are there only where the expression is true."""
 
     if_: str = Field(alias="if")
-    """A Jinja expression."""
+    """A Jinja expression over the inputs."""
     then: list[ScalarTemplate]
+    """Arguments, each a template."""
 
 
-def _argv_item(value: Json) -> str | tuple[str, ...] | Conditional:
-    """An item of a command: text, a group that is left out whole, or a conditional."""
-    if isinstance(value, dict):
-        return Conditional.model_validate(value)
-    if isinstance(value, list):
-        return tuple(_argv_text(item) for item in value)
-    return _argv_text(value)
-
-
-def _argv_text(value: Json) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str):
-        return value
-    raise PydanticCustomError("argv_item", "expected text, a list of texts, or {{if: …, then: […]}}; quote it")
+def _kind_of_item(value: Json) -> str:
+    if isinstance(value, dict | Conditional):
+        return "a conditional"
+    return "a group" if isinstance(value, list | tuple) else "an argument"
 
 
 ArgvItem = Annotated[
-    str | tuple[str, ...] | Conditional,
-    PlainValidator(_argv_item),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": ["string", "number"]},
-                {"type": "array", "items": {"type": ["string", "number"]}},
-                {
-                    "type": "object",
-                    "properties": {
-                        "if": {"type": "string"},
-                        "then": {"type": "array", "items": {"type": ["string", "number"]}},
-                    },
-                    "required": ["if", "then"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
+    Annotated[ScalarTemplate, Tag("an argument")]
+    | Annotated[tuple[ScalarTemplate, ...], Field(strict=False), Tag("a group")]
+    | Annotated[Conditional, Tag("a conditional")],
+    Discriminator(_kind_of_item),
 ]
-Argv = Annotated[list[ArgvItem], Field(min_length=1)]
+"""Text, a group that is left out whole when one of its members is, or a conditional."""
+
+
+def _not_a_line(value: Json) -> Json:
+    """Refuse a command line where an argv belongs, and show what it would be."""
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        words = []
+    plain = words if words and "{{" not in value and "$" not in value and len(value) <= 60 else ["df", "-h"]
+    example = ", ".join(word if word.replace("-", "").isalnum() else f'"{word}"' for word in plain)
+    raise PydanticCustomError("argv_line", "expected a list such as [{example}]", {"example": example})
+
+
+Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_line)]
+"""A program and its arguments; no shell reads them."""
 
 
 class ProcessLimits(Model):
+    """What a child may use."""
+
     memory: Size | None = None
+    """Address space."""
     cpu: Duration | None = None
+    """Processor time."""
     processes: PositiveCount | None = None
+    """Processes and threads of the daemon's user."""
     file_size: Size | None = None
+    """The largest file that it may write."""
 
 
 class Sandbox(Model):
+    """Bubblewrap: what a child may reach."""
+
     network: Flag = False
+    """Let it use the network."""
     writable: list[str] = []
+    """Paths that it may write to."""
+
+
+ExitCode = Annotated[int, Field(ge=0, le=255), BeforeValidator(typed_interpolation)]
 
 
 class Shell(Model):
     """A child process: `command` (argv; no shell sees it) or `script` (run by `interpreter`; inputs as environment)."""
 
     command: Argv | None = None
+    """Program and arguments: `[du, -h, "{{ path }}"]`. Each item stays one argument, whatever is in it."""
     script: str | None = None
+    """Text for `interpreter`; not a template. Inputs are INPUT_<NAME>, INPUTS_JSON and the file INPUTS_FILE."""
     interpreter: Annotated[list[str], Field(min_length=1)] = ["sh", "-e"]
+    """Runs the script; its path comes as the last argument."""
     cwd: Template | None = None
+    """Working directory, relative to this file."""
     env: dict[str, ScalarTemplate] = {}
+    """Variables of the child."""
     inherit_env: list[str] = []
     """Names, beyond PATH, HOME, LANG, LC_*, TZ and TMPDIR."""
     stdin: Template | None = None
-    success_codes: list[Annotated[int, Field(ge=0, le=255)]] = [0]
+    """What the child reads; otherwise nothing."""
+    success_codes: list[ExitCode] = [0]
+    """Exit codes that are not an error."""
     progress: Literal["stdout", "stderr"] | None = None
     """Send each line of this stream as a progress message."""
     timeout: Duration | None = None
-    limits: Annotated[ProcessLimits | None, BeforeValidator(unsupported)] = None
-    sandbox: Annotated[Sandbox | None, BeforeValidator(unsupported)] = None
+    """How long it may take."""
+    limits: Annotated[ProcessLimits | None, UNSUPPORTED] = None
+    """What the child may use."""
+    sandbox: Annotated[Sandbox | None, UNSUPPORTED] = None
+    """What the child may reach."""
 
     @model_validator(mode="after")
     def _has_one_program(self) -> Self:
         exactly_one(self, of=("command", "script"), what="a program")
         if "interpreter" in self.model_fields_set and self.script is None:
-            raise PydanticCustomError("interpreter", "`interpreter` goes with `script`")
+            raise misplaced("interpreter", goes_with="script")
         return self
 
 
-StatusPattern = Annotated[int | str, Field(union_mode="left_to_right")]
-"""A status such as 404, or a class such as 5xx."""
-
-
-def _status_pattern(value: Json) -> Json:
+def _status(value: Json, *, words: tuple[str, ...] = ()) -> int | str:
+    value = typed_interpolation(value)
     if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
         return value
-    if isinstance(value, str) and len(value) == 3 and value[0] in "12345" and value[1:] == "xx":
+    if isinstance(value, str) and (value in words or (len(value) == 3 and value[0] in "12345" and value[1:] == "xx")):
         return value
-    raise PydanticCustomError("status", "expected a status such as 404, or a class such as 5xx")
+    others = "".join(f", or `{word}`" for word in words)
+    message = "expected a status such as 404, or a class such as 5xx{others}"
+    raise PydanticCustomError("status", message, {"others": others})
 
 
-def _retry_condition(value: Json) -> Json:
-    return value if value == "timeout" else _status_pattern(value)
+def _retry_condition(value: Json) -> int | str:
+    return _status(value, words=("timeout",))
+
+
+_STATUS_SCHEMA: Final = {"type": "integer", "minimum": 100, "maximum": 599}
+
+StatusPattern = Annotated[
+    int | str,
+    PlainValidator(_status),
+    WithJsonSchema({"anyOf": [_STATUS_SCHEMA, {"type": "string", "pattern": r"^([1-5]xx|\$\{.*)$"}]}),
+]
+"""A status such as 404, or a class such as 5xx."""
+
+RetryCondition = Annotated[
+    int | str,
+    PlainValidator(_retry_condition),
+    WithJsonSchema({"anyOf": [_STATUS_SCHEMA, {"type": "string", "pattern": r"^([1-5]xx|timeout|\$\{.*)$"}]}),
+]
 
 
 class Retry(Model):
+    """Sends a request again: GET, HEAD, PUT, DELETE, or any of a tool that is marked idempotent."""
+
     attempts: PositiveCount = 3
     """How often a request is sent at the most, the first time included."""
-    on: list[Annotated[StatusPattern, BeforeValidator(_retry_condition)]] = [429, 502, 503, 504, "timeout"]
+    on: list[RetryCondition] = [429, 502, 503, 504, "timeout"]
     """Statuses, classes of them, and `timeout`, which stands for connection errors too."""
 
 
 class ClientTls(Model):
+    """TLS towards a server. Paths are relative to this file."""
+
     ca: str | None = None
+    """Certificates to trust instead of the system's, PEM."""
     cert: str | None = None
+    """Our certificate, PEM."""
     key: str | None = None
+    """Its private key, PEM."""
 
 
-AllowPrivate = bool | list[str]
+def _all_or_listed(value: Json) -> bool | list[str]:
+    value = typed_interpolation(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return [str(item) for item in value]
+    raise PydanticCustomError("allow_private", "expected true, false, or a list of hosts and CIDR ranges")
+
+
+AllowPrivate = Annotated[
+    bool | list[str],
+    PlainValidator(_all_or_listed),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "string", "pattern": r"^\$\{"},
+            ]
+        }
+    ),
+]
 """True, or the hosts and CIDR ranges that may be private, loopback or link-local."""
 
 
@@ -144,58 +208,86 @@ class Connection(Model):
     """What HTTP backends of one service share."""
 
     base_url: str
+    """Stands before each `url`, with one slash between them."""
     headers: dict[str, ScalarTemplate] = {}
+    """Header fields of each request."""
     query: dict[str, ScalarTemplate] = {}
+    """Query fields of each request."""
     retry: Retry | None = None
+    """When to send a request again."""
     timeout: Duration | None = None
+    """How long a request may take."""
     proxy: str | None = None
+    """URL of a proxy; proxies from the environment are ignored."""
     tls: ClientTls | None = None
+    """Certificates."""
     allow_private: AllowPrivate = False
+    """Addresses that are otherwise refused: true, or hosts and CIDR ranges."""
 
 
 class Http(Model):
     """An HTTP request; `url` is an RFC 6570 template, everything else Jinja."""
 
     connection: str | None = None
+    """Name of one of `connections`."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = None
     """GET, or POST with a body, unless given."""
     url: Template
+    """Absolute, or relative to the connection's `base_url`: `/repos/{owner}/issues{?page}`."""
     query: dict[str, ScalarTemplate] = {}
+    """Query fields, added to those of `url`."""
     headers: dict[str, ScalarTemplate] = {}
+    """Header fields."""
     json_: Json = Field(None, alias="json")
-    """Any JSON value; an item that is one expression keeps its type."""
+    """A JSON body; an item that is one expression keeps its type."""
     form: dict[str, ScalarTemplate] | None = None
+    """A form body."""
     body: Template | None = None
-    success: list[Annotated[StatusPattern, BeforeValidator(_status_pattern)]] = ["2xx"]
+    """Any other body, as text."""
+    success: list[StatusPattern] = ["2xx"]
+    """Statuses that are not an error."""
     timeout: Duration | None = None
+    """How long the request may take, repetitions included."""
     retry: Retry | None = None
+    """When to send the request again."""
     cache: Duration | None = None
+    """How long an answer to GET or HEAD is kept, by the whole request."""
     forward_headers: list[str] = []
+    """Header fields of the caller's request to pass on. Never Authorization or Cookie."""
     follow_redirects: Count = 3
+    """How many redirects are followed; each is checked like the first address."""
     allow_private: AllowPrivate | None = None
+    """Addresses that are otherwise refused: true, or hosts and CIDR ranges."""
 
     @property
     def body_kind(self) -> Literal["json_", "form", "body"] | None:
-        given = [name for name in ("json_", "form", "body") if name in self.model_fields_set]
-        if not given:
-            return None
-        return exactly_one(self, of=("json_", "form", "body"), what="body")  # type: ignore[return-value]
+        if "json_" in self.model_fields_set:  # null is a body, too
+            return "json_"
+        if self.form is not None:
+            return "form"
+        return "body" if self.body is not None else None
 
     @model_validator(mode="after")
     def _has_one_body(self) -> Self:
-        _ = self.body_kind
+        others = [name for name in ("form", "body") if getattr(self, name) is not None]
+        given = ["json", *others] if "json_" in self.model_fields_set else others
+        if len(given) > 1:
+            context = {"given": " and ".join(f"`{name}`" for name in given), "culprit": given[1]}
+            raise PydanticCustomError("two_bodies", "has {given}; only one can be the body", context)
         return self
 
 
-def _call_only(value: Json) -> Json:
+def _call_alone(value: Json) -> Json:
     return {"call": value} if isinstance(value, str) else value
 
 
 class PythonCall(Model):
     """A function: `module:callable`, looked up in `plugins:`, entry points, then importable modules."""
 
-    call: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+    call: Annotated[str, matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "module:callable, such as scoring:score")]
+    """`module:callable`, such as scoring:score."""
     timeout: Duration | None = None
+    """How long a call may take."""
 
 
-Python = Annotated[PythonCall, BeforeValidator(_call_only)]
+Python = Annotated[PythonCall, ShortForm(_call_alone, TEXT_SCHEMA)]

@@ -1,10 +1,10 @@
 """Content blocks as they are written in `content:`, in prompts, and nowhere else."""
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import model_validator
 
-from gateway.config.base import Count, Model, Template, exactly_one, one_or_many
+from gateway.config.base import ONE_OR_MANY, TEXT_SCHEMA, Count, Model, ShortForm, Template, exactly_one
 from gateway.config.definitions import ContentAnnotations
 from gateway.json_types import Json
 
@@ -17,17 +17,24 @@ def _uri_or_inline(value: Json) -> Json:
     return {"uri": value} if isinstance(value, str) else value
 
 
-def text_as_block(value: Json) -> Json:
-    """A bare string is a text block."""
+def _text_as_block(value: Json) -> Json:
     return {"text": value} if isinstance(value, str) else value
+
+
+_FILE_ALONE: Final = ShortForm(_file_or_inline, TEXT_SCHEMA)
+_URI_ALONE: Final = ShortForm(_uri_or_inline, TEXT_SCHEMA)
+_TEXT_ALONE: Final = ShortForm(_text_as_block, TEXT_SCHEMA)
 
 
 class Media(Model):
     """An image or audio: a file's path, or the bytes in base64."""
 
     file: str | None = None
+    """Path, relative to this file."""
     base64: str | None = None
+    """The bytes themselves."""
     mime_type: str | None = None
+    """Media type; without it the file's name decides."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -39,14 +46,19 @@ class Embedded(Model):
     """A resource: read from this server when only `uri` is given, otherwise embedded as written."""
 
     uri: Template
+    """In prompts RFC 6570 over the arguments: `runbooks:///{service}.md`."""
     mime_type: str | None = None
+    """Media type of what is embedded."""
     text: Template | None = None
+    """Text to embed."""
     file: str | None = None
+    """A file to embed; path relative to this file."""
     base64: str | None = None
+    """Bytes to embed."""
 
     @property
     def is_reference(self) -> bool:
-        return not {"text", "file", "base64"} & self.model_fields_set
+        return self.text is None and self.file is None and self.base64 is None
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -56,23 +68,37 @@ class Embedded(Model):
 
 
 class Link(Model):
+    """A resource that the client may read; it need not be listed."""
+
     uri: Template
+    """Where it is."""
     name: str
+    """What it is called."""
     title: str | None = None
+    """A name for people."""
     description: str | None = None
+    """What is in it."""
     mime_type: str | None = None
+    """Media type."""
     size: Count | None = None
+    """Bytes."""
 
 
 class Block(Model):
     """One content block; exactly one of the first five keys."""
 
     text: Template | None = None
-    image: Annotated[Media, BeforeValidator(_file_or_inline)] | None = None
-    audio: Annotated[Media, BeforeValidator(_file_or_inline)] | None = None
-    resource: Annotated[Embedded, BeforeValidator(_uri_or_inline)] | None = None
+    """Text, a template."""
+    image: Annotated[Media, _FILE_ALONE] | None = None
+    """An image: a file's path, or a mapping."""
+    audio: Annotated[Media, _FILE_ALONE] | None = None
+    """Audio: a file's path, or a mapping."""
+    resource: Annotated[Embedded, _URI_ALONE] | None = None
+    """A resource of this server by its URI, or one that is written here."""
     link: Link | None = None
+    """A link to a resource."""
     annotations: ContentAnnotations | None = None
+    """Hints for the client."""
 
     @property
     def kind(self) -> str:
@@ -84,5 +110,5 @@ class Block(Model):
         return self
 
 
-Blocks = Annotated[list[Annotated[Block, BeforeValidator(text_as_block)]], BeforeValidator(one_or_many)]
+Blocks = Annotated[list[Annotated[Block, _TEXT_ALONE]], ONE_OR_MANY]
 """A string, a block, or a list of these."""

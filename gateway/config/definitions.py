@@ -1,14 +1,16 @@
 """What tools, resources and prompts say in common: how they appear, who may use them, how much, and when.
 
-CONFIG reference: "Tools", first table. Keys marked `unsupported` are part of the language and refused by this version.
+CONFIG reference: "Tools", first table. Keys marked `UNSUPPORTED` are part of the language and refused by this version.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gateway.config.base import (
+    ONE_OR_MANY,
+    UNSUPPORTED,
     Count,
     Duration,
     Flag,
@@ -17,10 +19,8 @@ from gateway.config.base import (
     PositiveCount,
     Size,
     Template,
-    one_or_many,
-    unsupported,
+    VerbatimObject,
 )
-from gateway.json_types import Json
 
 
 def _web_or_data(value: str) -> str:
@@ -30,16 +30,23 @@ def _web_or_data(value: str) -> str:
 
 
 class Icon(Model):
-    src: Annotated[str, BeforeValidator(_web_or_data)]
+    """A picture that clients may show."""
+
+    src: Annotated[str, AfterValidator(_web_or_data)]
+    """An https: or data: URI."""
     mime_type: str | None = None
-    sizes: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
+    """Media type, where the URI's own is missing or too general."""
+    sizes: Annotated[list[str], ONE_OR_MANY] | None = None
     """WxH, such as 48x48, or `any`."""
     theme: Literal["light", "dark"] | None = None
+    """The background that it was drawn for."""
 
 
 class Access(Model):
+    """Who may use a definition. Needs `auth`."""
+
     scopes: list[str]
-    """Scopes that the caller must hold."""
+    """Scopes that the caller must hold; without them the definition is as unknown."""
     visible: Flag = False
     """List it to callers without the scopes and answer 403 `insufficient_scope`, so that clients can step up."""
 
@@ -48,14 +55,22 @@ class Requires(Model):
     """When unmet, the definition is left out and the status says why; `client` is checked at each call."""
 
     commands: list[str] = []
+    """Programs that must be on PATH."""
     env: list[str] = []
+    """Variables that must be set in the daemon's environment."""
     platforms: list[str] = []
+    """Systems that it works on, as Python's `sys.platform` calls them: linux, darwin …"""
     client: list[Literal["sampling", "elicitation", "roots"]] = []
+    """Capabilities that the calling client must have declared."""
 
 
 class ContentAnnotations(Model):
+    """Hints for the client about one piece of content."""
+
     audience: list[Literal["user", "assistant"]] | None = None
+    """Whom it is meant for."""
     priority: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """From 0 (optional) to 1 (required)."""
     last_modified: str | None = None
     """ISO 8601."""
 
@@ -64,36 +79,50 @@ class Definition(Model):
     """Keys of every primitive."""
 
     title: str | None = None
+    """A name for people."""
     description: str | None = None
+    """What it is for: models choose by it."""
     icons: list[Icon] | None = None
-    meta: dict[str, Json] | None = None
+    """Pictures that clients may show."""
+    meta: VerbatimObject | None = None
     """`_meta` of the definition, sent as it is."""
     tags: list[str] = []
+    """Words for grouping and rules."""
     aliases: list[str] = []
     """Old names that still work; not listed."""
-    access: Annotated[Access | None, BeforeValidator(unsupported)] = None
+    access: Annotated[Access | None, UNSUPPORTED] = None
+    """Who may use it; without this everybody."""
     requires: Requires = Requires()
+    """What must be there for it to be on offer."""
     timeout: Duration | None = None
+    """How long a call may take, waiting for its turn included. Default 60s."""
     concurrency: PositiveCount | None = None
+    """How many calls may run at once. Default 16."""
     queue: Count | None = None
-    rate_limit: Annotated[str | None, BeforeValidator(unsupported)] = None
+    """How many more calls may wait for their turn; beyond that they are refused. Default 64."""
+    rate_limit: Annotated[str | None, UNSUPPORTED] = None
     """Such as 10/minute, per caller."""
     cache: Duration | None = None
+    """How long an answer is kept and given again to calls with the same arguments."""
 
 
 class Output(Model):
     """How a backend's result is shaped for the model."""
 
     format: Literal["auto", "text", "json", "image", "audio", "binary"] = "auto"
+    """`auto`: JSON where `schema`, `select` or the response says so, image and audio by media type, otherwise text."""
     mime_type: str | None = None
+    """Media type of the result, instead of what the backend says."""
     select: str | None = None
-    """JMESPath."""
+    """JMESPath that picks from a JSON result."""
     template: Template | None = None
     """Text made from `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
-    schema_: dict[str, Json] | None = Field(None, alias="schema")
+    schema_: VerbatimObject | None = Field(None, alias="schema")
     """JSON Schema; becomes `outputSchema`, and the structured content is validated against it."""
     max_size: Size | None = None
+    """The most that is passed on. Default 256KiB."""
     overflow: Literal["truncate", "resource", "error"] | None = None
+    """What becomes of more: cut in the middle, parked as a resource that is linked, or an error. Default truncate."""
     raw: Flag = False
     """Keep terminal escapes and control characters."""
 
@@ -102,8 +131,14 @@ class Defaults(Model):
     """What tools, resources and prompts take when they say nothing."""
 
     timeout: Duration | None = None
+    """How long a call may take. Default 60s."""
     concurrency: PositiveCount | None = None
+    """How many calls of one tool may run at once. Default 16."""
     queue: Count | None = None
-    rate_limit: Annotated[str | None, BeforeValidator(unsupported)] = None
+    """How many more calls of one tool may wait for their turn. Default 64."""
+    rate_limit: Annotated[str | None, UNSUPPORTED] = None
+    """Such as 10/minute, per caller."""
     coerce: Flag = True
+    """Take a string that is exactly the JSON of the wanted type as that."""
     output: Output = Output()
+    """How results are shaped."""

@@ -2,10 +2,8 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator
-
 from gateway.config.backends import Connection
-from gateway.config.base import Model, unsupported
+from gateway.config.base import UNSUPPORTED, Model
 from gateway.config.definitions import Defaults
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.config.server import Auth, Limits, Listen, Server
@@ -19,9 +17,13 @@ class Fragment(Model):
     plugins: list[str] = []
     """Directories of Python files."""
     connections: dict[str, Connection] = {}
+    """What HTTP backends of one service share, by name."""
     tools: dict[str, Tool] = {}
+    """What models can call, by name."""
     resources: dict[str, Resource] = {}
+    """What clients can read, by name."""
     prompts: dict[str, Prompt] = {}
+    """What users can choose, by name."""
     prompt_files: list[str] = []
     """Globs of Markdown files with front matter."""
 
@@ -30,11 +32,17 @@ class Document(Fragment):
     """The main file, and what loading it and its includes merges into."""
 
     version: Literal[1] = 1
+    """Of the configuration language."""
     server: Server = Server()
+    """How the server introduces itself."""
     listen: Listen = Listen()
-    auth: Annotated[Auth | None, BeforeValidator(unsupported)] = None
+    """Where and to whom it listens."""
+    auth: Annotated[Auth | None, UNSUPPORTED] = None
+    """Who may call."""
     limits: Limits = Limits()
+    """What it serves at the most."""
     defaults: Defaults = Defaults()
+    """What tools, resources and prompts take when they say nothing."""
 
 
 MAIN_FILE_ONLY: Final = frozenset(Document.model_fields) - frozenset(Fragment.model_fields)

@@ -2,47 +2,105 @@
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.backends import Argv, Http, Python, Shell
-from gateway.config.base import Flag, Model, PositiveCount, Size, Template, exactly_one, one_or_many, unsupported
+from gateway.config.base import (
+    ONE_OR_MANY,
+    TEXT_SCHEMA,
+    UNSUPPORTED,
+    Flag,
+    Model,
+    PositiveCount,
+    ShortForm,
+    Size,
+    Template,
+    VerbatimObject,
+    exactly_one,
+    misplaced,
+    not_together,
+    without_seams,
+)
 from gateway.config.content import Blocks
 from gateway.config.definitions import ContentAnnotations, Definition, Output
 from gateway.json_types import Json
 
 TOOL_BACKENDS: Final = ("shell", "http", "python", "content")
+TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array")
 RESOURCE_BACKENDS: Final = ("files", "text", "blob", "file", "http", "shell", "python")
 
 
 class ToolAnnotations(Model):
+    """Hints for the client: what calling the tool may do."""
+
     title: str | None = None
+    """A name for people; `title` of the tool is preferred."""
     read_only: Flag | None = None
+    """It changes nothing."""
     destructive: Flag | None = None
+    """It may destroy something; meaningful only where it is not read-only."""
     idempotent: Flag | None = None
+    """Calling it again with the same arguments changes nothing more."""
     open_world: Flag | None = None
+    """It reaches beyond this system."""
 
 
-InputProperty = str | dict[str, Json]
+def _word_or_schema(value: Json) -> str | dict[str, Json]:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, dict):
+        schema: dict[str, Json] = without_seams(value)
+        return schema
+    raise PydanticCustomError("input_property", "expected a type such as string or integer?, or a JSON Schema")
+
+
+InputProperty = Annotated[
+    str | dict[str, Json],
+    PlainValidator(_word_or_schema),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [f"{word}{mark}" for word in TYPE_WORDS for mark in ("", "?")]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "required": {"type": ["boolean", "array"], "description": "false: may be left out."},
+                        "within": {"type": "string", "description": "A directory under which the path must lie."},
+                    },
+                },
+            ]
+        }
+    ),
+]
 """A type word (`string?` is optional), or a JSON Schema with our `required` and `within` beside its own keys."""
 
 
 class Tool(Definition):
+    """Something that a model can call."""
+
     annotations: ToolAnnotations | None = None
+    """What calling it may do."""
     input: dict[str, InputProperty] | None = None
     """Short form: name → type word or JSON Schema. Required unless it has a default or says otherwise."""
-    input_schema: dict[str, Json] | None = None
+    input_schema: VerbatimObject | None = None
     """Long form: a JSON Schema object, sent to clients verbatim."""
     shell: Shell | None = None
+    """Backend: a child process."""
     http: Http | None = None
+    """Backend: an HTTP request."""
     python: Python | None = None
+    """Backend: a Python function, `module:callable`."""
     content: Blocks | None = None
+    """Backend: a fixed answer, with templates."""
     is_error: Flag = False
     """With `content`: the fixed answer is an error."""
     output: Output | None = None
-    confirm: Annotated[Template | None, BeforeValidator(unsupported)] = None
+    """How the result is shaped."""
+    confirm: Annotated[Template | None, UNSUPPORTED] = None
     """A question put to the user before the tool runs."""
-    confirm_fallback: Annotated[Literal["deny", "allow"], BeforeValidator(unsupported)] = "deny"
+    confirm_fallback: Annotated[Literal["deny", "allow"], UNSUPPORTED] = "deny"
+    """What happens where the client cannot ask."""
     coerce: Flag | None = None
     """Take a string that is exactly the JSON of the wanted type as that."""
 
@@ -53,16 +111,20 @@ class Tool(Definition):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.backend != "content" and self.is_error:
-            raise PydanticCustomError("is_error", "`is_error` goes with `content`")
-        if {"input", "input_schema"} <= self.model_fields_set:
-            raise PydanticCustomError("two_inputs", "has `input` and `input_schema`; only one can be given")
+            raise misplaced("is_error", goes_with="content")
+        not_together(self, "input", "input_schema")
         return self
 
 
 class CommandCompletion(Model):
+    """Where the values for an argument come from; exactly one of the keys."""
+
     command: Argv | None = None
+    """A program; each line it writes is a value. It may name `value`, what was typed so far, and other arguments."""
     python: Python | None = None
+    """A function that returns the values."""
     files: str | None = None
+    """A glob; the paths under its root are the values."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -70,11 +132,20 @@ class CommandCompletion(Model):
         return self
 
 
-def _list_or_source(value: Json) -> Json:
-    return value if isinstance(value, list) else CommandCompletion.model_validate(value)
+def _kind_of_completion(value: Json) -> str | None:
+    if isinstance(value, list):
+        return "values"
+    return "a source" if isinstance(value, dict | CommandCompletion) else None
 
 
-Completion = Annotated[list[str] | CommandCompletion, BeforeValidator(_list_or_source)]
+Completion = Annotated[
+    Annotated[list[str], Tag("values")] | Annotated[CommandCompletion, Tag("a source")],
+    Discriminator(
+        _kind_of_completion,
+        custom_error_type="completion",
+        custom_error_message="expected a list of values, or one of `command`, `python`, `files`",
+    ),
+]
 """Fixed values, or where they come from."""
 
 
@@ -82,21 +153,33 @@ class Resource(Definition):
     """One resource, one resource template, or with `files` one resource for each file."""
 
     uri: Template | None = None
-    files: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
+    """Its URI, or with variables in it (`incident://{id}`, RFC 6570) a template."""
+    files: Annotated[list[str], ONE_OR_MANY] | None = None
+    """A glob, or a list of them with `root`: one resource for each file, always as it is on disk."""
     root: str | None = None
     """The directory of `files`; otherwise the part of the glob before its first wildcard."""
     max_files: PositiveCount = 10_000
+    """The most files that are listed."""
     text: Template | None = None
+    """Backend: text, a template over the URI's variables."""
     blob: str | None = None
-    """Base64."""
+    """Backend: bytes, base64."""
     file: str | None = None
+    """Backend: one file; path relative to this file."""
     http: Http | None = None
+    """Backend: an HTTP request."""
     shell: Shell | None = None
+    """Backend: a child process."""
     python: Python | None = None
+    """Backend: a Python function, `module:callable`."""
     mime_type: str | None = None
+    """Media type; without it the file's name or the backend decides."""
     annotations: ContentAnnotations | None = None
+    """Hints for the client."""
     max_size: Size | None = None
+    """The most that is read. Default 10MiB."""
     complete: dict[str, Completion] = {}
+    """Suggestions for the variables of `uri`."""
 
     @property
     def backend(self) -> str:
@@ -108,7 +191,7 @@ class Resource(Definition):
             if self.uri is None:
                 raise PydanticCustomError("missing_uri", "needs `uri`")
             if self.root is not None:
-                raise PydanticCustomError("root", "`root` goes with `files`")
+                raise misplaced("root", goes_with="files")
         elif self.files is not None and len(self.files) != 1 and self.root is None:
             raise PydanticCustomError("missing_root", "a list of globs needs `root`")
         return self
@@ -119,16 +202,27 @@ def _described(value: Json) -> Json:
 
 
 class PromptArgument(Model):
+    """Something that the user fills in; always text."""
+
     title: str | None = None
+    """A name for people."""
     description: str | None = None
+    """What to fill in."""
     required: Flag = False
+    """Whether it must be given."""
     default: str | None = None
+    """What it is when it is not given."""
     complete: Completion | None = None
+    """Suggestions while the user types."""
 
 
 class PromptMessage(Model):
+    """One message; exactly one of the keys."""
+
     user: Blocks | None = None
+    """What the user says: text, a content block, or a list of these."""
     assistant: Blocks | None = None
+    """What the model says: text, a content block, or a list of these."""
 
     @property
     def role(self) -> str:
@@ -144,10 +238,20 @@ class PromptMessage(Model):
         return self
 
 
-class Prompt(Definition):
-    arguments: dict[str, Annotated[PromptArgument, BeforeValidator(_described)]] = {}
+class PromptHead(Definition):
+    """A prompt without its text: what the front matter of a Markdown file may say."""
+
+    arguments: dict[str, Annotated[PromptArgument, ShortForm(_described, TEXT_SCHEMA)]] = {}
+    """Name → what is asked for; text alone is the description."""
+
+
+class Prompt(PromptHead):
+    """A conversation's beginning that the user chooses."""
+
     messages: Annotated[list[PromptMessage], Field(min_length=1)] | None = None
+    """The messages, with templates over the arguments."""
     python: Python | None = None
+    """A function that returns the messages instead."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:

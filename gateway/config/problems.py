@@ -1,6 +1,6 @@
 """Collects the mistakes found in a document, each with its place. Knows no rule of the language itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -23,9 +23,9 @@ class SourceMap(Protocol):
 class Problems:
     """A growing list of problems; `at` gives a view of it from further down the document."""
 
-    def __init__(self, sources: SourceMap) -> None:
+    def __init__(self, sources: SourceMap, *, found: Iterable[Problem] = ()) -> None:
         self._sources = sources
-        self._found: list[Problem] = []
+        self._found: list[Problem] = list(found)
         self._prefix: DocumentPath = ()
 
     def at(self, *path: str | int) -> "Problems":

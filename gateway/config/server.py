@@ -3,9 +3,22 @@
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
-from gateway.config.base import Count, Duration, Flag, Model, PositiveCount, Size, one_or_many, unsupported
+from gateway.config.address import Address
+from gateway.config.base import (
+    ONE_OR_MANY,
+    UNSUPPORTED,
+    Count,
+    Duration,
+    Flag,
+    Model,
+    PositiveCount,
+    PositiveDuration,
+    Size,
+    matching,
+)
 from gateway.config.definitions import Icon
 
 
@@ -13,72 +26,133 @@ class Server(Model):
     """How the server introduces itself."""
 
     name: str = "mcp-gateway"
+    """What clients call it."""
     title: str | None = None
+    """A name for people."""
     version: str | None = None
+    """Of what is on offer here; otherwise the daemon's own."""
     description: str | None = None
+    """What it is for."""
     instructions: str | None = None
+    """What a model should know before it uses anything of this server."""
     icons: list[Icon] | None = None
+    """Pictures that clients may show."""
     website_url: str | None = None
+    """Where people can read more."""
     page_size: PositiveCount = 200
+    """Entries in one page of a list."""
     cache_ttl: Duration = timedelta(seconds=5)
     """How long clients may keep a list (a hint; a `list_changed` overrides it)."""
 
 
 class Tls(Model):
+    """TLS of the listener. Paths are relative to this file."""
+
     cert: str
+    """Certificate and chain, PEM."""
     key: str
+    """Private key, PEM."""
+
+
+def _address(value: str) -> str:
+    try:
+        Address.parse(value)
+    except ValueError as error:
+        raise PydanticCustomError("address", "{reason}", {"reason": str(error)}) from None
+    return value
 
 
 class Listen(Model):
-    http: str = "127.0.0.1:8000"
+    """Where and to whom the daemon listens. Changing it needs a restart."""
+
+    http: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8000"
     """host:port; port 0 takes a free one."""
-    path: Annotated[str, Field(pattern=r"^/[^?#\s]*$")] = "/mcp"
+    path: Annotated[str, matching(r"/[^?#\s]*", "a path such as /mcp")] = "/mcp"
+    """The MCP endpoint; it also answers with a trailing slash."""
     sse: Flag = True
     """Offer HTTP+SSE of 2024-11-05 at /sse and /messages."""
-    public_url: Annotated[str, Field(pattern=r"^https?://[^/?#\s]+(/[^?#\s]*)?$")] | None = None
+    public_url: (
+        Annotated[str, matching(r"https?://[^/?#\s]+(/[^?#\s]*)?", "a URL such as https://tools.example.com/ops")]
+        | None
+    ) = None
     """The prefix under which a reverse proxy mounts the whole daemon."""
-    trusted_proxies: Annotated[list[str], BeforeValidator(unsupported)] = []
+    trusted_proxies: Annotated[list[str], UNSUPPORTED] = []
+    """Addresses and CIDR ranges whose forwarded headers are believed."""
     allowed_hosts: list[str] | None = None
+    """Values of Host that are answered. Default: loopback, and `public_url`'s."""
     allowed_origins: list[str] | None = None
+    """Origins that are answered, with CORS. Default: any port of loopback, and `public_url`'s."""
     max_body: Size = 4 * 2**20
-    keepalive: Duration = timedelta(seconds=15)
-    session_ttl: Duration = timedelta(hours=1)
-    tls: Annotated[Tls | None, BeforeValidator(unsupported)] = None
-    admin: Annotated[str | None, BeforeValidator(unsupported)] = None
+    """The largest message."""
+    keepalive: PositiveDuration = timedelta(seconds=15)
+    """How often an open stream gets a comment, so that proxies keep it."""
+    session_ttl: PositiveDuration = timedelta(hours=1)
+    """How long a session may be idle."""
+    tls: Annotated[Tls | None, UNSUPPORTED] = None
+    """Serve HTTPS."""
+    admin: Annotated[str | None, UNSUPPORTED] = None
     """host:port for /-/… and /metrics alone."""
 
 
 class ApiKey(Model):
-    secret: Annotated[list[str], BeforeValidator(one_or_many)] = []
-    sha256: Annotated[list[str], BeforeValidator(one_or_many)] = []
+    """A key, sent as Bearer token or X-API-Key."""
+
+    secret: Annotated[list[str], ONE_OR_MANY] = []
+    """The key itself, or several while one replaces another."""
+    sha256: Annotated[list[str], ONE_OR_MANY] = []
+    """The key's SHA-256 in hexadecimal, instead."""
     scopes: list[str] = []
+    """What its holder may do."""
 
 
 class OAuth(Model):
+    """Access tokens of an authorization server."""
+
     issuer: str
+    """The authorization server."""
     audience: str | None = None
+    """Whom tokens must be meant for. Default: `public_url` and `path`."""
     jwks_url: str | None = None
+    """Where its keys are; otherwise discovered."""
     required_scopes: list[str] = []
+    """Scopes that every token must have."""
     scopes_supported: list[str] = []
+    """Scopes that clients are told of."""
 
 
 class Auth(Model):
+    """Who may call."""
+
     api_keys: dict[str, ApiKey] = {}
+    """Name of the holder → key and scopes."""
     oauth: OAuth | None = None
+    """Access tokens."""
 
 
 class SamplingLimits(Model):
+    """How much tools may ask of the client's model."""
+
     per_call: PositiveCount | None = None
+    """Requests in one call."""
     rate: str | None = None
+    """Such as 10/minute."""
     max_tokens: PositiveCount | None = None
+    """Of one request."""
 
 
 class Limits(Model):
-    rate_limit: Annotated[str | None, BeforeValidator(unsupported)] = None
-    concurrency: Annotated[Count | None, BeforeValidator(unsupported)] = None
-    sampling: Annotated[SamplingLimits | None, BeforeValidator(unsupported)] = None
+    """What the daemon serves at the most."""
+
+    rate_limit: Annotated[str | None, UNSUPPORTED] = None
+    """Such as 100/minute, per caller."""
+    concurrency: Annotated[Count | None, UNSUPPORTED] = None
+    """Calls of one caller that may run at once."""
+    sampling: Annotated[SamplingLimits | None, UNSUPPORTED] = None
+    """How much tools may ask of the client's model."""
     sessions: PositiveCount = 10_000
+    """Sessions at once."""
     streams: PositiveCount = 10_000
+    """Open streams at once."""
     threads: PositiveCount = 32
     """Calls of synchronous Python functions that may run at once."""
     request_depth: PositiveCount = 64

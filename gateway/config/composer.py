@@ -1,0 +1,338 @@
+"""Turn YAML text into nodes: our own composer on PyYAML's events. Constructs nothing but JSON's values.
+
+Why not `yaml.safe_load`: it keeps the last of two equal keys, reads `no` and `12:30:45` as YAML 1.1 does, and forgets
+where things were written. What is refused here, and what each would cost:
+
+1. bytes that YAML does not allow → the scanner's errors are about bytes, not about lines;
+2. tags (`!!python/object`) → would ask for types that a configuration does not have;
+3. nesting over `MAX_DEPTH` → the interpreter's stack;
+4. more than `MAX_NODES` once aliases are expanded, or an alias inside its own anchor → memory without end;
+5. duplicate keys, keys that are not text → silent loss;
+6. numbers that JSON does not have → failures far from here, when a message is encoded.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NoReturn
+
+import yaml
+
+from gateway.config.nodes import START, Broken, Entry, Finding, Mapping, Mark, Node, Place, Point, Scalar, Sequence
+from gateway.config.nodes import place_at as _place_at
+from gateway.config.problems import DocumentPath
+from gateway.config.source_file import LINE_BREAK, SourceFile
+
+MAX_DEPTH: Final = 64
+MAX_NODES: Final = 500_000
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_NOT_PRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+"""YAML 1.2 §5.1, and a byte order mark in the middle."""
+
+# YAML 1.2 §10.3.2, the core schema.
+_CONSTANTS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMBER: Final = re.compile(
+    r"(?P<decimal>[-+]?[0-9]+)|0o(?P<octal>[0-7]+)|0x(?P<hexadecimal>[0-9a-fA-F]+)"
+    r"|(?P<float>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)"
+    r"|(?P<special>[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))"
+)
+_NUMBER_STARTS: Final = frozenset("-+.0123456789")
+
+_ADVICE: Final = (
+    # Part of the scanner's words → ours.
+    ("mapping values are not allowed", "a second `: ` in one line; put quotes around the text that holds it"),
+    ("cannot start any token", "text cannot begin with this character; put quotes around it"),
+    ("found unexpected end of stream", "a quote is opened and never closed"),
+    ("found unexpected document indicator", "a quote is opened and never closed"),
+    ("found unknown escape character", "unknown escape in double quotes; write it in single quotes, or double the \\"),
+    ("expected ',' or ']'", "a list opened with `[` goes on or ends wrongly here: expected `,` or `]`"),
+    ("expected ',' or '}'", "a mapping opened with `{` goes on or ends wrongly here: expected `,` or `}`"),
+    ("expected key", "this line stands at no level that is open; check its indentation"),
+    ("expected <block end>", "this line stands at no level that is open; check its indentation"),
+    ("expected '-' indicator", "expected another item of the list (`- …`); check the indentation"),
+    ("could not find expected ':'", "expected `key: value`; a `:` is missing"),
+    ("incompatible YAML document", "this YAML version is not known; take the %YAML line away"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """What one file says, as far as it could be read."""
+
+    root: Node | None
+    """None if the file is empty, or cannot be read as YAML at all."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether anything may be missing from the tree."""
+        return self.root is None and bool(self.findings)
+
+
+def compose(source: SourceFile, text: str | None = None, *, first_line: int = 0) -> Composition:
+    """Read `text`, which stands in `source` from `first_line` (counted from 0) on; without it, the whole file."""
+    composer = _Composer(source, source.text if text is None else text, first_line)
+    try:
+        root = composer.document()
+    except _GivenUpError:
+        root = None
+    return Composition(root, tuple(composer.findings))
+
+
+def scalar(text: str) -> bool | int | float | str | None:
+    """The value of a plain scalar by the core schema.
+
+    Raises:
+        ValueError: it is a number that JSON cannot hold.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in _NUMBER_STARTS or (match := _NUMBER.fullmatch(text)) is None:
+        return text
+    if match["special"]:
+        raise ValueError(f"`{text}` is not a number that JSON has; quote it if it is text")
+    return _float(text) if match["float"] else _integer(match)
+
+
+def _integer(match: re.Match[str]) -> int:
+    digits, base = match["decimal"] or match["octal"] or match["hexadecimal"], 10
+    if match["octal"]:
+        base = 8
+    elif match["hexadecimal"]:
+        base = 16
+    number = int(digits, base) if len(digits) <= 64 else 2**64
+    if not -(2**63) <= number < 2**64:
+        raise ValueError("this number does not fit into 64 bits; quote it if it is text")
+    return number
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number in {float("inf"), float("-inf")}:
+        raise ValueError("this number is too large; quote it if it is text")
+    return number
+
+
+class _GivenUpError(Exception):
+    """The rest of the file cannot be read; why has been reported."""
+
+
+class _Composer:
+    """One pass over one text."""
+
+    def __init__(self, source: SourceFile, text: str, first_line: int) -> None:
+        self.findings: list[Finding] = []
+        self._source = source
+        self._text = text
+        self._first_line = first_line
+        self._anchors: dict[str, Node | None] = {}
+        self._path: list[str | int] = []
+        self._events: Iterator[yaml.Event] = iter(())
+
+    def document(self) -> Node | None:
+        self._refuse_control_characters()
+        self._events = yaml.parse(self._text, Loader=_LOADER)
+        next_event = self._next
+        next_event()  # stream start
+        if isinstance(next_event(), yaml.StreamEndEvent):
+            return None
+        root = self._node(next_event())
+        next_event()  # document end
+        following = next_event()
+        if not isinstance(following, yaml.StreamEndEvent):
+            self._give_up("a second document begins here; a file holds one", following.start_mark)
+        return None if isinstance(root, Scalar) and root.value is None else root
+
+    def _refuse_control_characters(self) -> None:
+        if (found := _NOT_PRINTABLE.search(self._text)) is not None:
+            lines = LINE_BREAK.split(self._text[: found.start()])
+            place = Place(self._source, len(lines) + self._first_line, len(lines[-1]) + 1)
+            code = f"U+{ord(found[0]):04X}"
+            self._report(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
+            raise _GivenUpError
+
+    def _next(self) -> yaml.Event:
+        try:
+            return next(self._events)
+        except yaml.MarkedYAMLError as error:
+            self._give_up(self._syntax_message(error), error.problem_mark or error.context_mark)
+        except yaml.YAMLError as error:
+            self._give_up(f"YAML syntax: {error}", None)
+
+    def _syntax_message(self, error: yaml.MarkedYAMLError) -> str:
+        problem = error.problem or "cannot be read"
+        mark = error.problem_mark
+        if mark is not None and "cannot start any token" in problem and self._character_at(mark) == "\t":
+            return "YAML syntax: a tab cannot indent; use spaces"
+        advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
+        return f"YAML syntax: {advice}"
+
+    def _character_at(self, mark: Mark) -> str:
+        lines = LINE_BREAK.split(self._text)
+        return lines[mark.line][mark.column : mark.column + 1] if mark.line < len(lines) else ""
+
+    def _node(self, event: yaml.Event) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        tag = getattr(event, "tag", None)
+        if tag is not None and tag != "!":
+            self._report(f"the tag `{_short_tag(tag)}` is not allowed; values are plain YAML", event)
+        if len(self._path) > MAX_DEPTH:
+            self._give_up(f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None:
+            self._anchors[anchor] = None  # until it is whole
+        if isinstance(event, yaml.ScalarEvent):
+            node: Node = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self._sequence(event)
+        elif isinstance(event, yaml.MappingStartEvent):
+            node = self._mapping(event)
+        else:
+            self._give_up("YAML syntax: expected a value", event.start_mark)
+        if anchor is not None:
+            self._anchors[anchor] = node
+        return node
+
+    def _alias(self, event: yaml.AliasEvent) -> Node:
+        name = event.anchor or ""
+        node = self._anchors.get(name)
+        if node is not None:
+            return node
+        if name in self._anchors:
+            self._report(f"`*{name}` stands inside its own anchor", event)
+        else:
+            known = ", ".join(f"`&{anchor}`" for anchor in islice(self._anchors, 10))
+            self._report(
+                f"`*{name}` names no anchor before it" + (f"; there are {known}" if known else ""),
+                event,
+            )
+        return self._stand_in(event)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+        text = event.value
+        value: bool | int | float | str | None = text
+        if event.implicit[0]:
+            try:
+                value = scalar(text)
+            except ValueError as error:
+                self._report(str(error), event)
+                return self._stand_in(event)
+        elif not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            self._report("half of a surrogate pair is not text", event)
+            return self._stand_in(event)
+        return Scalar(value, self._source, self._mark(event.start_mark), self._mark(event.end_mark))
+
+    def _sequence(self, start: yaml.SequenceStartEvent) -> Sequence:
+        items: list[Node] = []
+        size = 1
+        self._path.append(0)
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            self._path[-1] = len(items)
+            item = self._node(event)
+            size = self._grown(size, item, event)
+            items.append(item)
+        self._path.pop()
+        return Sequence(tuple(items), self._source, self._mark(start.start_mark), bool(start.flow_style), size)
+
+    def _mapping(self, start: yaml.MappingStartEvent) -> Mapping | Scalar:
+        entries: dict[str, Entry] = {}
+        merged: dict[str, Entry] = {}
+        merge_place: Place | None = None
+        is_template = False  # `key: {{ name }}` without quotes: a mapping whose key is a mapping
+        size = 1
+        self._path.append("")
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            self._path[-1] = ""
+            is_merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]
+            key = "<<" if is_merge else self._key(event)
+            key_place = self._place(event.start_mark)
+            self._path[-1] = key or "?"
+            value_event = self._next()
+            node = self._node(value_event)
+            size = self._grown(size, node, event)
+            if is_merge:
+                if merge_place is None:
+                    merged = self._merged(node, key_place)
+                    merge_place = key_place
+                else:
+                    self._report(f"duplicate key `<<`, first at {_short(merge_place)}; write `<<: [*a, *b]`", key_place)
+            elif key is not None and key in entries:
+                self._report(f"duplicate key `{key}`, first at {_short(entries[key].place)}", key_place)
+            elif key is not None:
+                entries[key] = Entry(self._source, self._mark(event.start_mark), node)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                is_template = True
+        self._path.pop()
+        if is_template:
+            return self._stand_in(start)
+        mark = self._mark(start.start_mark)
+        return Mapping({**merged, **entries} if merged else entries, self._source, mark, bool(start.flow_style), size)
+
+    def _key(self, event: yaml.Event) -> str | None:
+        """The key's text; None, reported, if it is not text."""
+        node = self._node(event)
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            return None if isinstance(node.value, Broken) else node.value
+        if isinstance(node, Scalar):
+            text = event.value if isinstance(event, yaml.ScalarEvent) else ""
+            advice = f'quote it: "{text}"' if text else "it is empty"
+        else:
+            advice = "it is a mapping or a list; a template such as {{ name }} needs quotes"
+        self._report(f"a key must be text; {advice}", event)
+        return None
+
+    def _merged(self, node: Node, place: Place) -> dict[str, Entry]:
+        """The entries that `<<` brings: of one mapping, or of several, the earlier ones winning."""
+        sources = node.items if isinstance(node, Sequence) else (node,)
+        entries: dict[str, Entry] = {}
+        for source in sources:
+            if isinstance(source, Mapping):
+                entries = {**source.entries, **entries}
+            elif not (isinstance(source, Scalar) and isinstance(source.value, Broken)):
+                self._report("`<<` takes a mapping, or a list of mappings", place)
+        return entries
+
+    def _grown(self, size: int, node: Node, event: yaml.Event) -> int:
+        size += node.size
+        if size > MAX_NODES:
+            self._give_up(
+                f"more than {MAX_NODES:,} values once aliases are expanded; is an alias repeated inside its like?",
+                event.start_mark,
+            )
+        return size
+
+    def _stand_in(self, event: yaml.Event) -> Scalar:
+        return Scalar(Broken(), self._source, self._mark(event.start_mark), self._mark(event.end_mark))
+
+    def _mark(self, mark: Mark | None) -> Mark:
+        if mark is None:
+            return START
+        return mark if self._first_line == 0 else Point(mark.line + self._first_line, mark.column)
+
+    def _place(self, mark: Mark | None) -> Place:
+        return _place_at(self._source, self._mark(mark))
+
+    def _report(self, message: str, where: yaml.Event | Place) -> None:
+        place = where if isinstance(where, Place) else self._place(where.start_mark)
+        path: DocumentPath = tuple(self._path)
+        self.findings.append(Finding(message=message, path=tuple(key for key in path if key != ""), place=place))
+
+    def _give_up(self, message: str, mark: Mark | None) -> NoReturn:
+        self.findings.append(Finding(message=message, place=self._place(mark)))
+        raise _GivenUpError
+
+
+def _short_tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _short(place: Place) -> str:
+    return f"{place.source.path.name}:{place.line}:{place.column}"

@@ -1,0 +1,173 @@
+"""Which files make up a configuration: the main one, or those of a directory, and what they include.
+
+Each file is read once, in this order: a file, then what it includes in the order of names. A file that cannot be read
+is reported where it is asked for; the others are read all the same.
+"""
+
+import glob
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from gateway.config.composer import compose
+from gateway.config.interpolation import Interpolation
+from gateway.config.nodes import Broken, Entry, Finding, Mapping, Place, Written, place_at
+from gateway.config.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
+from gateway.config.wording import findings_of
+from gateway.errors import Severity
+
+SUFFIXES: Final = (".yaml", ".yml")
+
+_TEXTS: Final = TypeAdapter(list[str], config={"strict": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One YAML file of the configuration."""
+
+    source: SourceFile
+    root: Mapping
+    is_main: bool
+    """Whether the sections that stand in the main file alone may stand here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A file or glob that some file asks for."""
+
+    text: str
+    section: str
+    place: Place
+
+
+class Inclusion:
+    """Reads files, and remembers what was asked for: a reload watches it."""
+
+    def __init__(self, interpolation: Interpolation) -> None:
+        self.parts: list[Part] = []
+        self.findings: list[Finding] = []
+        self.digests: dict[Path, str] = {}
+        """Every file that was asked for; empty for one that could not be read."""
+        self.globs: list[str] = []
+        """Absolute patterns; a file that appears under one belongs to the configuration."""
+        self.unstructured: list[SourceFile] = []
+        """Files that are not YAML: what they say is not known."""
+        self._interpolation = interpolation
+        self._seen: set[Path] = set()
+        self._roots: frozenset[Path] = frozenset()
+
+    def read(self, path: Path) -> None:
+        """Read the configuration at `path`, a file or a directory, with all that it includes."""
+        path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, and change what `..` means
+        if not path.is_dir():
+            self._roots = frozenset({path.resolve()})
+            self._file(path, chain=(), blame=None)
+            return
+        self.globs.extend(str(path / f"*{suffix}") for suffix in SUFFIXES)
+        roots = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and not each.name.startswith("."))
+        self._roots = frozenset(each.resolve() for each in roots)
+        for each in roots:
+            self._file(each, chain=(), blame=None)
+        if not roots:
+            self._report("no *.yaml or *.yml file in this directory", Place(SourceFile(path, ""), 1, 1))
+
+    def requests(self, entry: Entry, section: str) -> list[Request]:
+        """The items of a list of texts; mistakes in it are reported."""
+        data = self._interpolation.fill(entry.node, (section,))
+        try:
+            _TEXTS.validate_python(data)
+        except ValidationError as error:
+            written = Written(node=entry.node, path=(section,), entry=entry)
+            self.findings.extend(findings_of(error, model=list[str], data=data, written=written))
+            return []
+        nodes = getattr(entry.node, "items", ())
+        return [
+            Request(str(item), section, place_at(node.source, node.start))
+            for item, node in zip(data, nodes, strict=True)
+            if not isinstance(item, Broken)
+        ]
+
+    def matches(self, request: Request, *, suffixes: tuple[str, ...]) -> list[Path]:
+        """The files that a glob means; a name without wildcards must be there."""
+        pattern, source = request.text, request.place.source
+        absolute = os.path.join(source.directory, os.path.expanduser(pattern))  # noqa: PTH111, PTH118 - a pattern
+        absolute = os.path.normpath(absolute)
+        self.globs.append(absolute)
+        if not glob.has_magic(pattern):
+            if not pattern.endswith(suffixes):
+                self._refuse(request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {pattern}")
+                return []
+            return [Path(absolute)]
+        found = glob.glob(absolute, recursive=True)  # noqa: PTH207 - pathlib's globs take hidden files, and no `..`
+        return sorted(Path(each) for each in found if each.endswith(suffixes))
+
+    def source(self, path: Path, blame: Request | None) -> SourceFile | None:
+        """A file's text; None, reported where it was asked for, if there is none."""
+        self.digests[path] = ""
+        try:
+            data = read_bytes(path)
+            self.digests[path] = digest(data)
+        except UnreadableError as error:
+            if blame is not None:
+                self._refuse(blame, f"{path}: {error}")
+            else:
+                self._report(str(error), Place(SourceFile(path, ""), 1, 1))
+            return None
+        try:
+            return SourceFile(path, decode(data))
+        except UnreadableError as error:
+            self._report(str(error), Place(SourceFile(path, ""), error.line, error.column))
+            return None
+
+    def _file(self, path: Path, *, chain: tuple[Path, ...], blame: Request | None) -> None:
+        identity = path.resolve()
+        if identity in chain and blame is not None:
+            names = " → ".join(_relative(each, chain[0].parent) for each in (*chain[chain.index(identity) :], identity))
+            self._refuse(blame, f"a file includes itself: {names}")
+            return
+        if identity in self._seen:
+            return
+        self._seen.add(identity)
+        source = self.source(path, blame)
+        if source is None:
+            return
+        composed = compose(source)
+        self.findings.extend(composed.findings)
+        is_main = identity in self._roots
+        if composed.root is None:
+            if composed.findings:
+                self.unstructured.append(source)
+            else:
+                severity = Severity.ERROR if is_main and len(self._roots) == 1 else Severity.WARNING
+                self._report("the file is empty", Place(source, 1, 1), severity)
+        elif not isinstance(composed.root, Mapping):
+            self._report(
+                "expected a mapping (`key: value`) as the file's content", place_at(source, composed.root.start)
+            )
+        else:
+            self.parts.append(Part(source, composed.root, is_main))
+            self._includes(composed.root, chain=(*chain, identity))
+
+    def _includes(self, root: Mapping, *, chain: tuple[Path, ...]) -> None:
+        entry = root.entries.get("include")
+        if entry is None or entry.is_empty:
+            return
+        included: dict[Path, Request] = {}
+        for request in self.requests(entry, "include"):
+            for path in self.matches(request, suffixes=SUFFIXES):
+                included.setdefault(path, request)
+        for path in sorted(included):
+            self._file(path, chain=chain, blame=included[path])
+
+    def _refuse(self, request: Request, message: str) -> None:
+        self.findings.append(Finding(message=message, path=(request.section,), place=request.place))
+
+    def _report(self, message: str, place: Place | None, severity: Severity = Severity.ERROR) -> None:
+        self.findings.append(Finding(message=message, place=place, severity=severity))
+
+
+def _relative(path: Path, directory: Path) -> str:
+    return os.path.relpath(path, directory)

@@ -1,0 +1,245 @@
+"""Fill in `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}`: on the parsed tree, in values only.
+
+What comes in is literal text and keeps its seams (`gateway.config.text.Interpolated`). One table says which places of
+the document hold secrets, which are shown to clients, and which are a shell's own text:
+
+- a value from a file is a secret everywhere, one from the environment where the table says SECRET;
+- a file's value may not stand where clients see it: whoever reads the list would read the secret;
+- in a script, `${…}` belongs to the shell.
+"""
+
+import re
+from collections.abc import Mapping as Map
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from gateway.config.nodes import Broken, Finding, Node, Place, Scalar, Sequence, place_of
+from gateway.config.problems import DocumentPath
+from gateway.config.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
+from gateway.config.text import Inserted, Interpolated, Part
+from gateway.json_types import Json
+
+
+class Use(Enum):
+    """What becomes of the text at one place of the document."""
+
+    PLAIN = auto()
+    SECRET = auto()
+    SHOWN = auto()
+    SCRIPT = auto()
+
+
+ANY: Final = "*"
+"""Every key that is not named beside it."""
+ITSELF: Final = ""
+"""Text, or a list of texts, where a mapping with the keys beside it could stand, too."""
+
+Uses = Use | dict[str, "Uses"]
+
+_HTTP: Final[Uses] = dict.fromkeys(("headers", "query", "json", "form", "body"), Use.SECRET)
+_SHELL: Final[Uses] = {"env": Use.SECRET, "stdin": Use.SECRET, "script": Use.SCRIPT}
+_OUTPUT: Final[Uses] = {"schema": Use.SHOWN, "template": Use.SHOWN, "mime_type": Use.SHOWN}
+_COMPLETE: Final[Uses] = {ITSELF: Use.SHOWN}
+_DEFINITION: Final[dict[str, Uses]] = {
+    **dict.fromkeys(("title", "description", "icons", "meta", "tags", "aliases", "annotations"), Use.SHOWN),
+    "http": _HTTP,
+    "shell": _SHELL,
+}
+
+_USES: Final[dict[str, Uses]] = {
+    "server": Use.SHOWN,
+    "auth": Use.SECRET,
+    "listen": {"tls": Use.SECRET},
+    "connections": {ANY: dict.fromkeys(("headers", "query", "tls"), Use.SECRET)},
+    "defaults": {"output": _OUTPUT},
+    "tools": {
+        ANY: {
+            **_DEFINITION,
+            **dict.fromkeys(("input", "input_schema", "content", "confirm"), Use.SHOWN),
+            "output": _OUTPUT,
+        }
+    },
+    "resources": {
+        ANY: {
+            **_DEFINITION,
+            **dict.fromkeys(("uri", "text", "blob", "mime_type"), Use.SHOWN),
+            "complete": {ANY: _COMPLETE},
+        }
+    },
+    "prompts": {
+        ANY: {
+            **_DEFINITION,
+            "arguments": {ANY: {"complete": _COMPLETE, ITSELF: Use.SHOWN, ANY: Use.SHOWN}},
+            "messages": Use.SHOWN,
+        }
+    },
+}
+
+_EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
+_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
+_FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
+SECRET_KEY: Final = re.compile(
+    r"authorization|cookie|secret|sha256|passw|passphrase|token|credential|signature|(api|access|private|auth|session)[-_]?key",
+    re.IGNORECASE,
+)
+
+
+class Interpolation:
+    """Fills in values, and gathers what is learned by doing so."""
+
+    def __init__(self, environ: Map[str, str]) -> None:
+        self.findings: list[Finding] = []
+        self.secrets: set[str] = set()
+        self.files: dict[Path, str] = {}
+        """Files named by `${file:}` → digest; empty for one that could not be read."""
+        self.literal_secrets: list[Scalar] = []
+        """Secrets written into the file itself: masked when its lines are shown."""
+        self._environ = environ
+        self._texts: dict[Path, str | None] = {}
+        self._path: list[str | int] = []
+        self._place: Place | None = None
+
+    def fill(self, node: Node, path: DocumentPath) -> Json:
+        """The value of `node`, which stands at `path` of the document, as dictionaries, lists and scalars."""
+        uses: Uses = _USES
+        for key in path:
+            uses = _step(uses, key)
+        self._path = list(path)
+        return self._value(node, uses, key=str(path[-1]) if path else "")
+
+    def _value(self, node: Node, uses: Uses, *, key: str) -> Json:
+        if isinstance(node, Scalar):
+            return self._scalar(node, uses, key)
+        path = self._path
+        if isinstance(node, Sequence):
+            values = []
+            path.append(0)
+            for index, item in enumerate(node.items):
+                path[-1] = index
+                values.append(self._value(item, uses, key=key))
+            path.pop()
+            return values
+        result = {}
+        path.append("")
+        for name, entry in node.entries.items():
+            path[-1] = name
+            if "${" in name:
+                self._check_key(name, entry.place)
+            result[name] = self._value(entry.node, _step(uses, name), key=name)
+        path.pop()
+        return result
+
+    def _scalar(self, node: Scalar, uses: Uses, key: str) -> Json:
+        value = node.value
+        if not isinstance(value, str):
+            return value
+        use = uses.get(ITSELF, Use.PLAIN) if isinstance(uses, dict) else uses
+        if use is Use.SECRET and SECRET_KEY.search(key) and ("${" not in value or ":-" in value):
+            self.literal_secrets.append(node)
+        if "${" not in value or use is Use.SCRIPT or isinstance(value, Broken):
+            return value
+        self._place = place_of(None, node)
+        return self._text(value, node.source, use if isinstance(use, Use) else Use.PLAIN)
+
+    def _text(self, text: str, source: SourceFile, use: Use) -> str:
+        parts: list[Part] = []
+        literal = ""
+        end = 0
+        for match in _EXPRESSION.finditer(text):
+            literal += text[end : match.start()]
+            end = match.end()
+            if match[0] == "$${":
+                literal += "${"
+                continue
+            inserted = self._inserted(match, source, use)
+            if inserted is None:
+                return Broken(text)
+            if literal:
+                parts.append(literal)
+            parts.append(inserted)
+            literal = ""
+        literal += text[end:]
+        if not parts:
+            return literal
+        if literal:
+            parts.append(literal)
+        return Interpolated(tuple(parts))
+
+    def _inserted(self, match: re.Match[str], source: SourceFile, use: Use) -> Inserted | None:
+        """What one `${…}` brings; None, reported, if it brings nothing."""
+        content = match[1]
+        if content is None:
+            self._fail("`${` without its `}`; a literal `${` is written `$${`")
+            return None
+        if content.startswith("file:"):
+            return self._from_file(content.removeprefix("file:"), source, use)
+        if (variable := _ENVIRONMENT.fullmatch(content)) is not None:
+            return self._from_environment(variable[1], variable[2], use)
+        self._fail(_suggestion(content))
+        return None
+
+    def _from_environment(self, name: str, default: str | None, use: Use) -> Inserted | None:
+        if default is not None and "${" in default:
+            self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot hold another `${{…}}`")
+            return None
+        value = self._environ.get(name)
+        if not value and default is not None:
+            value = default
+        if value is None:
+            self._fail(f"the variable {name} is not set; a default is written `${{env:{name}:-default}}`")
+            return None
+        return self._insert(value, secret=use is Use.SECRET)
+
+    def _from_file(self, name: str, source: SourceFile, use: Use) -> Inserted | None:
+        if use is Use.SHOWN:
+            self._fail(f"`${{file:{name}}}` is a secret, and clients see this text")
+            return None
+        path = source.directory / Path(name).expanduser() if name.startswith("~/") else source.directory / name
+        if path not in self._texts:
+            self._texts[path] = self._read(path)
+        value = self._texts[path]
+        return None if value is None else self._insert(value, secret=True)
+
+    def _read(self, path: Path) -> str | None:
+        self.files[path] = ""
+        try:
+            data = read_bytes(path)
+            self.files[path] = digest(data)
+            text = decode(data)
+        except UnreadableError as error:
+            self._fail(f"{path}: {error}")
+            return None
+        return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+    def _insert(self, value: str, *, secret: bool) -> Inserted:
+        if secret and value:
+            self.secrets.add(value)
+        return Inserted(value, secret)
+
+    def _check_key(self, name: str, place: Place) -> None:
+        if "${env:" in name or "${file:" in name:
+            self._place = place
+            self._fail("`${…}` is filled in in values only, not in keys")
+
+    def _fail(self, message: str) -> None:
+        self.findings.append(Finding(message=message, path=tuple(self._path), place=self._place))
+
+
+def _step(uses: Uses, key: str | int) -> Uses:
+    if isinstance(uses, Use) or isinstance(key, int):
+        return uses
+    return uses[key] if key in uses else uses.get(ANY, Use.PLAIN)
+
+
+def _suggestion(content: str) -> str:
+    """What `${content}` probably meant."""
+    wrong = f"`${{{content}}}`"
+    if content.startswith("{") and content.endswith("}"):
+        return f"{wrong} is not known here; did you mean {{{content}}}?"
+    if _NAME.fullmatch(content) is not None:
+        return f"{wrong} is not known here; did you mean ${{env:{content}}}?"
+    if content.startswith(("/", "./", "../", "~/")):
+        return f"{wrong} is not known here; did you mean ${{file:{content}}}?"
+    return f"{wrong} is not known here; there are {_FORMS}, and $${{ is a literal ${{"

@@ -1,0 +1,101 @@
+"""One file that the operator wrote, read whole: bounded, regular files only, and hashed so that a reload sees changes.
+
+A config may name anything: a FIFO that nobody writes to, a device, a directory, a disk image. None of these may hang or
+fill the daemon, so each is refused before it is opened for reading.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from re import compile as regex
+from typing import Final
+
+from gateway.errors import Location
+
+MAX_FILE_BYTES: Final = 10 * 2**20
+
+LINE_BREAK: Final = regex("\r\n|[\n\r\x85\u2028\u2029]")
+"""What YAML's scanner counts as the end of a line, so that its marks and our lines agree."""
+
+
+class UnreadableError(Exception):
+    """A file cannot be used; the text says why, `line` and `column` where it is known."""
+
+    def __init__(self, reason: str, *, line: int = 1, column: int = 1) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file's text, and what is needed to point into it. The same object stands for all its nodes."""
+
+    path: Path
+    """Absolute, as reached; not resolved, so that relative paths keep meaning what their author saw."""
+    text: str
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(LINE_BREAK.split(self.text))
+
+    @property
+    def directory(self) -> Path:
+        return self.path.parent
+
+    def location(self, line: int, column: int) -> Location:
+        return Location(file=self.path, line=line, column=column)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a regular file of at most `MAX_FILE_BYTES`.
+
+    Raises:
+        UnreadableError: it is missing, not a regular file, not permitted, or too large.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise UnreadableError(_reason(error)) from error
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
+        try:
+            data = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise UnreadableError(_reason(error)) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise UnreadableError(f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
+    return data
+
+
+def decode(data: bytes) -> str:
+    """Take bytes as UTF-8, without a byte order mark.
+
+    Raises:
+        UnreadableError: they are something else; it knows where.
+    """
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        lines = LINE_BREAK.split(before)
+        raise UnreadableError(
+            f"is not UTF-8 (byte 0x{data[error.start]:02x})", line=len(lines), column=len(lines[-1]) + 1
+        ) from error
+
+
+def digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return "permission denied"
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -1,0 +1,79 @@
+"""Where each node of the merged document was written, and that line with its literal secrets masked."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from gateway.config.interpolation import SECRET_KEY
+from gateway.config.nodes import Finding, Mapping, Place, Scalar, find, place_of
+from gateway.config.problems import DocumentPath
+from gateway.config.secrets import MASK, Redactor
+from gateway.config.source_file import SourceFile
+from gateway.errors import Location, Problem
+
+_CREDENTIALS: Final = re.compile(
+    r"(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)",
+    re.IGNORECASE,
+)
+"""Secrets that can be told by their looks, wherever they stand."""
+
+_SECRET_MEMBER: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)", re.IGNORECASE)
+"""In a file whose structure is not known: everything that follows a key which looks like a secret's."""
+
+
+class WrittenSources:
+    """The source map of one load."""
+
+    def __init__(
+        self, root: Mapping, *, directory: Path, secrets: Iterable[Scalar], unstructured: Iterable[SourceFile]
+    ) -> None:
+        self._root = root
+        self._directory = directory
+        self._unstructured = {source.path for source in unstructured}
+        self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
+        for scalar in secrets:
+            for line in range(scalar.start.line, scalar.end.line + 1):
+                self._secrets.setdefault((scalar.source.path, line), []).append(scalar)
+
+    def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
+        entry, node, taken = find(self._root, path)
+        if taken == 0 and node is self._root:
+            return None, ""
+        place = entry.place if taken < len(path) and entry is not None else place_of(entry, node)
+        return self.pointed(place)
+
+    def directory(self, path: DocumentPath) -> Path:
+        _, node, taken = find(self._root, path)
+        return node.source.directory if taken else self._directory
+
+    def pointed(self, place: Place) -> tuple[Location, str]:
+        """A place, and its line as it may be shown."""
+        return place.source.location(place.line, place.column), self._line(place.source, place.line - 1)
+
+    def problem(self, finding: Finding, redactor: Redactor) -> Problem:
+        location, line = self.pointed(finding.place) if finding.place is not None else (None, "")
+        return Problem(
+            message=redactor.text(finding.message),
+            path=".".join(map(str, finding.path)),
+            location=location,
+            source_line=redactor.text(line),
+            severity=finding.severity,
+        )
+
+    def _line(self, source: SourceFile, number: int) -> str:
+        line = source.lines[number] if number < len(source.lines) else ""
+        for scalar in self._secrets.get((source.path, number), ()):
+            start = scalar.start.column if number == scalar.start.line else len(line) - len(line.lstrip())
+            end = scalar.end.column if number == scalar.end.line else len(line)
+            line = _masked(line, start, end)
+        if source.path in self._unstructured and (member := _SECRET_MEMBER.search(line)) is not None:
+            line = _masked(line, member.start(member.lastindex or 0), len(line))
+        for match in _CREDENTIALS.finditer(line):
+            line = _masked(line, *match.span())
+        return line.rstrip()
+
+
+def _masked(line: str, start: int, end: int) -> str:
+    """Cover a part of the line, as wide as it was, so that a caret below still points at its column."""
+    return line[:start] + MASK[: end - start].ljust(end - start) + line[end:]

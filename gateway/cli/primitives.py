@@ -60,15 +60,17 @@ async def call(options: Namespace, out: Screen, hints: Screen) -> int:
 
 
 async def read(options: Namespace, out: Screen, hints: Screen) -> int:
-    config, words = split_config(options.words, url=options.url)
-    match words:
+    match options.words:
         case [uri]:
-            async with _peer(options, config) as peer:
-                result = await peer.request("resources/read", {"uri": uri})
-            _show(result, pieces_of(result["contents"]), options, out, hints)
-            return 0
+            config = None
+        case [config, uri] if options.url is None:
+            pass
         case _:
-            raise refusal("read", "expected one URI")
+            raise refusal(" ".join(options.words), "expected one URI, with CONFIG or --url before it")
+    async with _peer(options, config) as peer:
+        result = await peer.request("resources/read", {"uri": uri})
+    _show(result, pieces_of(result["contents"]), options, out, hints)
+    return 0
 
 
 async def prompt(options: Namespace, out: Screen, hints: Screen) -> int:

@@ -21,7 +21,9 @@ def split_config(words: Sequence[str], *, url: str | None) -> tuple[str | None, 
 
 
 def _is_config(word: str) -> bool:
-    return word.endswith((".yaml", ".yml")) or ("/" in word and "://" not in word) or Path(word).is_dir()
+    if "://" in word:
+        return False
+    return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).is_dir()
 
 
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:

@@ -10,6 +10,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import PaginatedRequestParams, PromptReference, ResourceTemplateReference
 from pydantic import AnyUrl
+
 from tests.interop.drivers.walk import Page, Progress, read_plan, report, walk
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 from mcp_types import PromptReference, ResourceTemplateReference
+
 from tests.interop.drivers.walk import Page, Progress, read_plan, report, walk
 
 

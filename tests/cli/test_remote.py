@@ -1,0 +1,150 @@
+"""Asking a server behind a URL: the headers it wants, both forms of an answer, and servers of something else."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.cli.remote import RemoteError, endpoint, get_json, remote_peer
+from gateway.errors import RpcError
+from gateway.json_types import JsonObject
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Start = Callable[[Handler], Awaitable[str]]
+
+TOOL = {
+    "name": "x",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "deep": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
+        },
+    },
+}
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    servers: list[TestServer] = []
+
+    async def start(handler: Handler) -> str:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", handler)
+        server = TestServer(application)
+        await server.start_server()
+        servers.append(server)
+        return str(server.make_url("/mcp"))
+
+    yield start
+    for server in servers:
+        await server.close()
+
+
+def answer(request_id: Any, result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+
+async def test_a_request_carries_envelope_and_headers(start: Start) -> None:
+    seen: list[tuple[Any, dict[str, Any]]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        body = await request.json()
+        seen.append((request.headers.copy(), body))
+        result = {"tools": [TOOL]} if body["method"] == "tools/list" else {"content": []}
+        return web.json_response(answer(body["id"], result))
+
+    async with remote_peer(await start(handle)) as peer:
+        await peer.request("tools/call", {"name": "x", "arguments": {"region": "zürich", "deep": {"n": 5}}})
+    [_, (headers, body)] = seen
+    assert headers["MCP-Protocol-Version"] == "2026-07-28"
+    assert headers["Mcp-Method"] == "tools/call"
+    assert headers["Mcp-Name"] == "x"
+    assert headers["Mcp-Param-Region"] == "=?base64?esO8cmljaA==?="
+    assert headers["Mcp-Param-N"] == "5"
+    assert body["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+    assert body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {}
+
+
+async def test_an_event_stream_gives_its_notifications_before_the_answer(start: Start) -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
+        long = answer(body["id"], {"text": "x" * 300_000})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for message in (progress, long):
+            await response.write(f": comment\r\nevent: message\r\ndata: {json.dumps(message)}\r\n\r\n".encode())
+        return response
+
+    heard: list[JsonObject] = []
+
+    async def listen(notification: JsonObject) -> None:
+        heard.append(notification)
+
+    async with remote_peer(await start(handle)) as peer:
+        result = await peer.request("resources/read", {"uri": "a:b"}, on_notification=listen)
+    assert len(result["text"]) == 300_000
+    assert [notification["params"] for notification in heard] == [{"progress": 1}]
+
+
+async def test_an_error_answer_keeps_its_code_and_text(start: Start) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        body = await request.json()
+        error = {"code": -32602, "message": "Unknown prompt", "data": {"name": "x"}}
+        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "error": error}, status=400)
+
+    async with remote_peer(await start(handle)) as peer:
+        with pytest.raises(RpcError, match="Unknown prompt") as caught:
+            await peer.request("prompts/get", {"name": "x"})
+    assert (caught.value.code, caught.value.data) == (-32602, {"name": "x"})
+
+
+@pytest.mark.parametrize("body", ["", "Not Found", "[]", '{"jsonrpc": "2.0"}'])
+async def test_a_server_of_something_else_is_recognised(start: Start, body: str) -> None:
+    async def handle(_request: web.Request) -> web.Response:
+        return web.Response(text=body, status=404)
+
+    async with remote_peer(await start(handle)) as peer:
+        with pytest.raises(RemoteError, match=r"answered HTTP 404, and not in the protocol's revision 2026-07-28"):
+            await peer.request("tools/list")
+
+
+async def test_nobody_at_the_url_is_said_so(unused_tcp_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    async with remote_peer(url) as peer:
+        with pytest.raises(RemoteError, match="is the server running there"):
+            await peer.request("tools/list")
+    with pytest.raises(RemoteError, match="is the server running there"):
+        await get_json(url)
+
+
+async def test_a_stream_that_ends_without_an_answer_is_an_error(start: Start) -> None:
+    async def handle(_request: web.Request) -> web.Response:
+        return web.Response(text="data: {}\n\n", content_type="text/event-stream")
+
+    async with remote_peer(await start(handle)) as peer:
+        with pytest.raises(RemoteError):
+            await peer.request("tools/list")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://h:1", "http://h:1/mcp"),
+        ("http://h:1/", "http://h:1/mcp"),
+        ("h:1", "http://h:1/mcp"),
+        ("https://h/tools/mcp", "https://h/tools/mcp"),
+    ],
+)
+def test_a_url_without_a_path_means_the_endpoint(url: str, expected: str) -> None:
+    assert endpoint(url, path="/mcp") == expected
+
+
+@pytest.mark.parametrize("url", ["ftp://h/", "http://", "http:///mcp", ""])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(RemoteError, match="expected a URL"):
+        endpoint(url, path="/mcp")

@@ -1,0 +1,103 @@
+"""What people see: colour and safety on a terminal, plain text elsewhere."""
+
+import io
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.cli.contents import Piece, pieces_of, show_tool_result
+from gateway.cli.screen import Screen, say
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(environ: Mapping[str, str]) -> tuple[Screen, io.StringIO]:
+    stream = Terminal()
+    return Screen(stream, environ), stream
+
+
+def test_a_terminal_has_colour_and_a_pipe_has_none() -> None:
+    screen, _ = on_terminal({"TERM": "xterm"})
+    assert screen.styled("x", "red") == "\x1b[31mx\x1b[0m"
+    assert Screen(io.StringIO(), {"TERM": "xterm"}).styled("x", "red") == "x"
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_refused(environ: dict[str, str]) -> None:
+    screen, _ = on_terminal(environ)
+    assert screen.styled("x", "red") == "x"
+
+
+def test_a_server_s_text_cannot_drive_the_terminal() -> None:
+    screen, stream = on_terminal({})
+    screen.foreign("a\x1b[2Jb\x1b]0;title\x07c\x9b1md\te\n\r")
+    assert stream.getvalue() == "abc1md\te\n"
+
+
+def test_a_pipe_gets_a_server_s_text_as_it_is() -> None:
+    stream = io.StringIO()
+    Screen(stream).foreign("a\x1b[2Jb")
+    assert stream.getvalue() == "a\x1b[2Jb\n"
+
+
+def test_columns_line_up_and_a_terminal_s_edge_cuts_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    screen, stream = on_terminal({"NO_COLOR": "1"})
+    screen.table([("a", "x y", "short"), ("long-name", "z", "word " * 20)])
+    first, second = stream.getvalue().splitlines()
+    assert first == "a          x y  short"
+    assert len(second) == 40
+    assert second.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (True, "yes"), ([], "none"), (["a", 1], "a, 1"), ({"a": False}, "a no"), ({}, "none"), (1.5, "1.5")],
+)
+def test_values_of_a_status_read_like_words(value: object, text: str) -> None:
+    assert say(value) == text
+
+
+RESULT: dict[str, Any] = {
+    "content": [{"type": "text", "text": '{"a":[1]}'}],
+    "structuredContent": {"a": [1]},
+}
+
+
+def shown(result: dict[str, Any], stream: io.StringIO) -> tuple[str, str]:
+    hints = io.StringIO()
+    show_tool_result(result, out=Screen(stream, {"NO_COLOR": "1"}), hints=Screen(hints))
+    return stream.getvalue(), hints.getvalue()
+
+
+def test_structured_content_is_shown_once_and_readably_on_a_terminal() -> None:
+    assert shown(RESULT, Terminal())[0] == '{\n  "a": [\n    1\n  ]\n}\n'
+
+
+def test_structured_content_is_one_line_in_a_pipe() -> None:
+    assert shown(RESULT, io.StringIO())[0] == '{"a":[1]}\n'
+
+
+def test_bytes_are_not_thrown_at_the_screen() -> None:
+    out, hints = shown({"content": [{"type": "image", "data": "AAEC", "mimeType": "image/png"}]}, io.StringIO())
+    assert out == ""
+    assert "image/png, 3 bytes" in hints
+    assert "--output" in hints
+
+
+@pytest.mark.parametrize(
+    ("block", "piece"),
+    [
+        ({"type": "resource", "resource": {"uri": "a:b", "text": "x"}}, Piece(content="x")),
+        ({"uri": "a:b", "blob": "AAEC", "mimeType": "image/gif"}, Piece(content=b"\0\1\2", media_type="image/gif")),
+        ({"type": "resource_link", "uri": "a:b", "name": "n"}, Piece(content="n: a:b")),
+        ({"type": "new", "x": 1}, Piece(content='{"type": "new", "x": 1}')),
+    ],
+)
+def test_every_kind_of_content_is_understood(block: dict[str, Any], piece: Piece) -> None:
+    assert pieces_of([block]) == [piece]

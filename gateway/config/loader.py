@@ -39,7 +39,7 @@ from gateway.config.secrets import Redactor
 from gateway.config.source_file import SourceFile
 from gateway.config.source_map import WrittenSources
 from gateway.config.wording import expected, findings_of, keys_of, model_at, nearest, unknown_key
-from gateway.errors import ConfigError, Problem, Severity
+from gateway.errors import Problem, Severity
 from gateway.json_types import Json
 
 M = TypeVar("M", bound=Model)
@@ -91,7 +91,8 @@ class LoadedConfig:
     root: Path
     """The directory of the main file, or the one that was given."""
     problems: tuple[Problem, ...] = ()
-    """In the order of files and lines. Only a partial load has errors among them."""
+    """Mistakes and warnings, in the order of files and lines. Whoever compiles the document reports them with its own:
+    a document with mistakes is not one to serve."""
     left_out: frozenset[DocumentPath] = frozenset()
     """Definitions (`("tools", "x")`) and sections that are not in `document` because of mistakes in them."""
     is_whole: bool = True
@@ -114,21 +115,24 @@ class LoadedConfig:
         """A report that begins with what the loader found; what the compiler finds is added."""
         return Problems(self.sources, found=self.problems)
 
+    def raise_errors(self) -> None:
+        """Raise `ConfigError` with everything found, if any of it is an error."""
+        self.start_problems().raise_errors()
 
-def load(path: Path, *, environ: Mapping[str, str] = os.environ, partial: bool = False) -> LoadedConfig:
+
+def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
     """Read a file, or a directory as all its files, with everything that they include.
 
-    With `partial`, a document with mistakes is returned as far as it can be used, its `problems` with it: for a caller
-    that goes on to compile it and raises all problems together (`LoadedConfig.start_problems`).
+    A document with mistakes is returned as far as it can be used, so that the compiler's findings join the loader's:
+    `LoadedConfig.start_problems` begins that report, whose `raise_errors` comes before anything is served.
 
     Raises:
-        ConfigError: something is wrong; it has every problem. With `partial`, only where no file could be read at all.
+        ConfigError: no file could be read as a configuration at all; it has every problem.
     """
     loading = _Loading(environ)
     loaded = loading.load(path)
-    is_wrong = any(problem.severity is Severity.ERROR for problem in loaded.problems)
-    if is_wrong and not (partial and loading.has_content):
-        raise ConfigError(loaded.problems)
+    if not loading.has_content:
+        loaded.raise_errors()
     return loaded
 
 

@@ -36,6 +36,16 @@ class Parameter:
     make_default: Callable[[], Any] | None = None
     """Where the default is written as `= Field(…)`, which is no value to call the function with."""
 
+    def bound(self, name: str, arguments: JsonObject) -> dict[str, Any]:
+        """Return the keyword argument to call the function with; none where its own default will do.
+
+        Raises:
+            ValidationError: the argument cannot be what the hint says.
+        """
+        if name in arguments:
+            return {name: self.convert(arguments[name]) if self.convert else arguments[name]}
+        return {name: self.make_default()} if self.make_default else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
@@ -61,26 +71,17 @@ class Signature:
             ExecutionError: one of them cannot be what its hint says, or is missing.
         """
         bound: dict[str, Any] = {}
+        if self.takes_others:
+            bound = {name: value for name, value in arguments.items() if name not in self.parameters}
         errors: list[SchemaError] = []
-        for name, value in arguments.items():
-            parameter = self.parameters.get(name)
-            if parameter is None:
-                if self.takes_others:
-                    bound[name] = value
-            elif parameter.convert is None:
-                bound[name] = value
-            else:
-                try:
-                    bound[name] = parameter.convert(value)
-                except ValidationError as error:
-                    errors.extend(_misfits(name, error))
         for name, parameter in self.parameters.items():
-            if name in arguments:
-                continue
-            if parameter.required:
+            if parameter.required and name not in arguments:
                 errors.append(SchemaError(path=(), message=f"missing required argument {shown(name)}"))
-            elif parameter.make_default is not None:
-                bound[name] = parameter.make_default()
+                continue
+            try:
+                bound.update(parameter.bound(name, arguments))
+            except ValidationError as error:
+                errors.extend(_misfits(name, error))
         if errors:
             raise ExecutionError("\n".join(["The arguments do not fit:", *map(str, errors)]))
         if self.context_parameter is not None:

@@ -1,0 +1,66 @@
+"""Runs `startup()` and `shutdown()` of plugin modules: sync or async, in bounded time, whatever they raise."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final, Literal
+
+from gateway.executors.threads import Threads
+
+HOOK_SECONDS: Final = 30.0
+
+
+class HookFailedError(Exception):
+    """A hook raised, or took too long; the text says so."""
+
+
+async def run_hook(
+    module: ModuleType, name: Literal["startup", "shutdown"], *, threads: Threads, seconds: float = HOOK_SECONDS
+) -> None:
+    """Run the module's own function of that name, if it has one.
+
+    Raises:
+        HookFailedError: it raised, or was not done in time.
+    """
+    hook = vars(module).get(name)
+    if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
+        return  # one that was imported from elsewhere is run there
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        if inspect.iscoroutinefunction(hook):
+            error = await _run_on_loop(hook, threads=threads, deadline=deadline)
+        else:
+            error = await threads.run(_error_of, hook, deadline=deadline)
+    except TimeoutError:
+        raise HookFailedError(f"was not done after {seconds:g} s") from None
+    if error is not None:
+        raise HookFailedError(f"raised {type(error).__name__}: {error}") from error
+
+
+async def _run_on_loop(hook: Callable[[], Any], *, threads: Threads, deadline: float) -> BaseException | None:
+    async def error_of() -> BaseException | None:
+        try:
+            await hook()
+        except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+            return error
+        return None
+
+    task = asyncio.create_task(error_of(), name="plugin hook")
+    try:
+        await asyncio.wait({task}, timeout=deadline - asyncio.get_running_loop().time())
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            threads.adopt(task)
+
+
+def _error_of(hook: Callable[[], Any]) -> BaseException | None:
+    try:
+        hook()
+    except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+        return error
+    return None

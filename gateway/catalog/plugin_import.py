@@ -1,0 +1,79 @@
+"""Imports a module that may be broken: what it raises becomes one line that says where; what hangs is left behind."""
+
+import importlib
+import threading
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+IMPORT_SECONDS: Final = 30.0
+"""How long an import may take. It runs in a thread of its own, since it is somebody else's code."""
+
+
+class ImportFailedError(Exception):
+    """The module could not be imported; the text says why."""
+
+
+class NoSuchModuleError(ImportFailedError):
+    """There is no module of this name."""
+
+
+def import_bounded(name: str, *, beneath: Path | None = None, seconds: float = IMPORT_SECONDS) -> ModuleType:
+    """Import the module `name`; failures are located in files below `beneath`.
+
+    Raises:
+        NoSuchModuleError: there is none of this name.
+        ImportFailedError: it raised, `SystemExit` too, or took too long.
+    """
+    attempt = _Attempt(name)
+    thread = threading.Thread(target=attempt.run, name=f"import {name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if attempt.module is not None:
+        return attempt.module
+    match attempt.error:
+        case None:
+            raise ImportFailedError(f"was not done after {seconds:g} s")
+        case ModuleNotFoundError(name=missing) if missing and (name == missing or name.startswith(f"{missing}.")):
+            raise NoSuchModuleError
+        case error:
+            raise ImportFailedError(_described(error, beneath))
+
+
+class _Attempt:
+    def __init__(self, name: str) -> None:
+        self.module: ModuleType | None = None
+        self.error: BaseException | None = None
+        self._name = name
+
+    def run(self) -> None:
+        try:
+            self.module = importlib.import_module(self._name)
+        except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+            self.error = error
+
+
+def _described(error: BaseException, beneath: Path | None) -> str:
+    message = str(error).partition("\n")[0]
+    hint = _neighbour_hint(error, beneath)
+    return f"{type(error).__name__}: {message}{_place(error, beneath)}{hint}"
+
+
+def _place(error: BaseException, beneath: Path | None) -> str:
+    """Where in the plugin's files it went wrong; for a syntax error, Python's own text has the line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}:{error.lineno})" if f"{error.lineno}" not in str(error) else f" ({error.filename})"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if beneath is not None and Path(frame.filename).is_relative_to(beneath)
+    ]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _neighbour_hint(error: BaseException, beneath: Path | None) -> str:
+    if not isinstance(error, ModuleNotFoundError) or not error.name or beneath is None:
+        return ""
+    is_neighbour = Path(beneath, f"{error.name}.py").is_file() or Path(beneath, error.name).is_dir()
+    return f"; a neighbouring file is imported with `from . import {error.name}`" if is_neighbour else ""

@@ -1,0 +1,143 @@
+"""A plugin directory as it was when it was read: a package that is imported from memory, under a name of its content.
+
+Why from memory: an old generation goes on with the code that it began with, also where a function imports a neighbour
+late; and Python's cache of compiled files, which tells two versions apart by size and second, is never asked. Nothing
+is put on `sys.path`, and nothing is written beside the plugins.
+"""
+
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+PREFIX: Final = "mcp_gateway_plugins_"
+
+_MAX_FILES: Final = 2000
+_MAX_DEPTH: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One Python file."""
+
+    path: Path
+    code: bytes
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginPackage:
+    name: str
+    """The same for the same directory with the same content, in every generation."""
+    directory: Path
+    sources: Mapping[str, Source]
+    """By module name within the package; the package itself is ""."""
+
+    def qualified(self, module: str) -> str:
+        return f"{self.name}.{module}" if module else self.name
+
+    @property
+    def imported(self) -> list[ModuleType]:
+        """The modules imported so far, in the order in which that was begun."""
+        return [module for name, module in tuple(sys.modules.items()) if _belongs(name, self.name)]
+
+    def forget(self, *, but: Sequence[str] = ()) -> None:
+        """Take the modules out of `sys.modules`. Functions that still run are not disturbed."""
+        for name in [name for name in tuple(sys.modules) if _belongs(name, self.name) and name not in but]:
+            del sys.modules[name]
+
+
+def read_package(directory: Path) -> PluginPackage:
+    """Read every Python file below `directory`.
+
+    Raises:
+        OSError: the directory, or one of its files, cannot be read, or there are too many.
+    """
+    sources = {
+        ".".join(path.relative_to(directory).with_suffix("").parts).removesuffix("__init__").removesuffix("."): Source(
+            path, path.read_bytes()
+        )
+        for path in _python_files(directory)
+    }
+    for module in tuple(sources):
+        for parent in _parents(module):
+            sources.setdefault(parent, Source(Path(directory, *parent.split("."), "__init__.py"), b""))
+    digest = hashlib.sha256(str(directory).encode())
+    for module, source in sorted(sources.items()):
+        digest.update(b"\0".join([b"", module.encode(), hashlib.sha256(source.code).digest()]))
+    return PluginPackage(name=PREFIX + digest.hexdigest()[:16], directory=directory, sources=sources)
+
+
+class PackageFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules of the packages that it is given, for `sys.meta_path`."""
+
+    def __init__(self) -> None:
+        self.packages: dict[str, PluginPackage] = {}
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - the import system's method
+        target: ModuleType | None = None,  # noqa: ARG002 - the same
+    ) -> importlib.machinery.ModuleSpec | None:
+        name, _, module = fullname.partition(".")
+        package = self.packages.get(name)
+        source = package.sources.get(module) if package else None
+        if source is None:
+            return None
+        spec = importlib.util.spec_from_loader(fullname, _SourceLoader(source), is_package=source.is_package)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(str(source.path.parent))  # compiled extensions lie there
+        return spec
+
+
+class _SourceLoader(importlib.abc.ExecutionLoader):
+    """Runs one file's code as it was when it was read."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def is_package(self, fullname: str) -> bool:  # noqa: ARG002 - the import system's method
+        return self._source.is_package
+
+    def get_filename(self, fullname: str) -> str:  # noqa: ARG002 - the same
+        return str(self._source.path)
+
+    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - the same
+        return importlib.util.decode_source(self._source.code)
+
+
+def _belongs(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _parents(module: str) -> Iterator[str]:
+    """The packages around a module, the outermost, which is "", last."""
+    while module:
+        module = module.rpartition(".")[0]
+        yield module
+
+
+def _python_files(directory: Path) -> list[Path]:
+    files = list(_below(directory, depth=_MAX_DEPTH))
+    if len(files) > _MAX_FILES:
+        raise OSError(f"more than {_MAX_FILES} Python files")
+    return files
+
+
+def _below(directory: Path, *, depth: int) -> Iterator[Path]:
+    """Files that can be imported by name; hidden and cached ones cannot."""
+    for path in sorted(directory.iterdir()):
+        if path.suffix == ".py" and path.stem.isidentifier() and path.is_file():
+            yield path
+        elif path.name.isidentifier() and path.name != "__pycache__" and depth > 0 and path.is_dir():
+            yield from _below(path, depth=depth - 1)

@@ -1,0 +1,230 @@
+"""Finds the functions that `python:` names: in plugin directories, then entry points, then importable modules.
+
+A directory is a package per *content* (see `plugin_package`): while its files stay as they are, every generation shares
+one import; once they change, the new generation imports anew, and calls that run keep the old code. Only modules that
+something refers to are imported, so a broken file that nobody names breaks nothing.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import structlog
+
+from gateway.catalog.plugin_hooks import HookFailedError, run_hook
+from gateway.catalog.plugin_import import ImportFailedError, NoSuchModuleError, import_bounded
+from gateway.catalog.plugin_package import PackageFinder, PluginPackage, read_package
+from gateway.config.problems import Problems
+from gateway.errors import ConfigError, Problem
+from gateway.executors.signature import Signature, read_signature
+from gateway.executors.threads import Threads
+
+log: Final = structlog.get_logger()
+
+ENTRY_POINTS: Final = "mcp_gateway.plugins"
+
+
+class Plugins:
+    """The plugin code that is loaded. One for the life of the daemon; `stop` unloads everything."""
+
+    def __init__(self) -> None:
+        self._finder = PackageFinder()
+        self._opened = _Generation()
+        self._previous = _Generation()
+        self._started: list[ModuleType] = []
+
+    def open(self, directories: Sequence[str], problems: Problems) -> None:
+        """Read the directories of a new generation, which `signature` then looks into. Blocking.
+
+        `problems` is the view of `plugins:`.
+        """
+        if self._finder not in sys.meta_path:
+            sys.meta_path.insert(0, self._finder)
+        packages = []
+        for index, directory in enumerate(directories):
+            place = problems.at(index)
+            path = Path(place.directory, directory).absolute()
+            try:
+                packages.append(read_package(path))
+            except FileNotFoundError:
+                place.error(f"there is no directory {path}")
+            except OSError as error:
+                place.error(f"cannot be read: {error.strerror or error}")
+        for package in packages:
+            self._finder.packages.setdefault(package.name, package)
+        self._opened = _Generation(packages=tuple(packages), entry_points=_entry_points())
+
+    def signature(self, reference: str, problems: Problems) -> Signature | None:
+        """Find the function `module:callable` and read its signature; None where it cannot be had. Blocking.
+
+        What keeps it from being had is reported, but a failed import only at the first reference to it.
+        """
+        function = self.function(reference, problems)
+        return None if function is None else read_signature(function, name=reference, problems=problems)
+
+    def function(self, reference: str, problems: Problems) -> Callable[..., Any] | None:
+        """Find the function `module:callable`, as `signature` does."""
+        module, _, path = reference.partition(":")
+        holder = self._opened.holder(module, problems)
+        return None if holder is None else _callable(holder, path, module=module, problems=problems)
+
+    async def start(self, threads: Threads) -> None:
+        """Run `startup()` of the modules that the generation opened last has begun to use.
+
+        Raises:
+            ConfigError: one of them failed; those started by this call have been shut down again.
+        """
+        begun: list[ModuleType] = []
+        for module in self._opened.modules():
+            if module in self._started:
+                continue
+            begun.append(module)
+            try:
+                await run_hook(module, "startup", threads=threads)
+            except HookFailedError as error:
+                begun.pop()
+                await self._shut_down(begun, threads)
+                message = f"startup() of {_short_name(module)} {error}"
+                raise ConfigError([Problem(message=message, path="plugins")]) from error
+        self._started.extend(begun)
+
+    async def release(self, threads: Threads) -> None:
+        """Run `shutdown()` of the modules that are no longer used, now that the generation opened last is served.
+
+        They stay importable for one generation more, for calls that still run.
+        """
+        used = self._opened.modules()
+        unused = [module for module in self._started if module not in used]
+        self._started = [module for module in self._started if module in used]
+        await self._shut_down(unused, threads)
+        kept = {package.name for package in (*self._opened.packages, *self._previous.packages)}
+        self._forget(package for name, package in self._finder.packages.items() if name not in kept)
+        self._previous = self._opened
+
+    async def stop(self, threads: Threads) -> None:
+        """Run `shutdown()` of all modules that were started, and unload the directories."""
+        started, self._started = self._started, []
+        await self._shut_down(started, threads)
+        self.close()
+
+    def close(self) -> None:
+        """Unload the directories without another word to them."""
+        self._forget(self._finder.packages.values())
+        self._opened = self._previous = _Generation()
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+
+    def _forget(self, packages: Iterable[PluginPackage]) -> None:
+        for package in tuple(packages):
+            package.forget()
+            del self._finder.packages[package.name]
+
+    async def _shut_down(self, modules: Sequence[ModuleType], threads: Threads) -> None:
+        for module in reversed(modules):
+            try:
+                await run_hook(module, "shutdown", threads=threads)
+            except HookFailedError as error:
+                log.warning("plugin shutdown failed", module=_short_name(module), reason=str(error))
+
+
+def _entry_points() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+@dataclass(kw_only=True)
+class _Generation:
+    """What one reading of the file can refer to, and what it did refer to."""
+
+    packages: tuple[PluginPackage, ...] = ()
+    entry_points: Mapping[str, EntryPoint] = field(default_factory=dict)
+    _holders: dict[str, object] = field(default_factory=dict)
+    """What each module name led to: a module, for an entry point any object, None after a failure."""
+    _used: dict[str, PluginPackage | ModuleType] = field(default_factory=dict)
+
+    def holder(self, module: str, problems: Problems) -> object:
+        """What `module` of a reference stands for; None, reported once, if nothing."""
+        if module not in self._holders:
+            try:
+                self._holders[module] = self._find(module)
+            except NoSuchModuleError:
+                problems.error(f"there is no plugin {module}{self._meant(module)}")
+                return None
+            except ImportFailedError as error:
+                problems.error(f"the plugin {module} could not be imported: {error}")
+                self._holders[module] = None
+        return self._holders[module]
+
+    def modules(self) -> list[ModuleType]:
+        """Modules in use that may have hooks: all imported ones of the directories, and those of entry points."""
+        modules: dict[str, ModuleType] = {}
+        for used in self._used.values():
+            for module in used.imported if isinstance(used, PluginPackage) else [used]:
+                modules[module.__name__] = module
+        return list(modules.values())
+
+    def _find(self, module: str) -> object:
+        for package in self.packages:
+            if module in package.sources:
+                self._used[package.name] = package
+                return _import_from(package, module)
+        if (point := self.entry_points.get(module)) is not None:
+            found = import_bounded(point.module)
+            self._used[found.__name__] = found
+            return _entry_object(found, point)
+        return import_bounded(module)
+
+    def _meant(self, module: str) -> str:
+        known = [name for package in self.packages for name in package.sources if name]
+        near = get_close_matches(module, [*known, *self.entry_points], n=1)
+        if near:
+            return f"; did you mean {near[0]}?"
+        places = ", ".join(str(package.directory) for package in self.packages)
+        return f" in {places}, no entry point and no importable module of that name" if places else ""
+
+
+def _import_from(package: PluginPackage, module: str) -> ModuleType:
+    before = tuple(sys.modules)
+    try:
+        return import_bounded(package.qualified(module), beneath=package.directory)
+    except ImportFailedError:
+        package.forget(but=before)
+        raise
+
+
+def _entry_object(module: ModuleType, point: EntryPoint) -> object:
+    try:
+        return _attribute(module, point.attr) if point.attr else module
+    except AttributeError as error:
+        raise ImportFailedError(f"its entry point {point.value} leads nowhere: {error}") from error
+
+
+def _callable(holder: object, path: str, *, module: str, problems: Problems) -> Callable[..., Any] | None:
+    try:
+        found = _attribute(holder, path)
+    except AttributeError:
+        names = [name for name in dir(holder) if not name.startswith("_") and callable(getattr(holder, name, None))]
+        near = get_close_matches(path, names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        problems.error(f"the plugin {module} has no callable {path}{hint}")
+        return None
+    if not callable(found):
+        problems.error(f"{module}:{path} is not callable, but of type {type(found).__name__}")
+        return None
+    function: Callable[..., Any] = found
+    return function
+
+
+def _attribute(holder: object, path: str) -> object:
+    for name in path.split("."):
+        holder = getattr(holder, name)
+    return holder
+
+
+def _short_name(module: ModuleType) -> str:
+    """The name without that of the package, which is made from a digest."""
+    return module.__name__.partition(".")[2] or module.__name__

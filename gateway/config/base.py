@@ -206,7 +206,7 @@ def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: fl
     return parse
 
 
-_INTERPOLATION: Final[JsonSchemaValue] = {"type": "string", "pattern": r"^\$\{(env|file):"}
+INTERPOLATION_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": r"^\$\{(env|file):"}
 
 _TEN_YEARS: Final = 10 * 366 * 86_400
 _seconds = _scaled(
@@ -230,7 +230,7 @@ Duration = Annotated[
             "anyOf": [
                 {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?(ms|s|m|h)$"},
                 {"type": "number", "minimum": 0, "maximum": _TEN_YEARS},
-                _INTERPOLATION,
+                INTERPOLATION_SCHEMA,
             ]
         }
     ),
@@ -243,7 +243,7 @@ Size = Annotated[
             "anyOf": [
                 {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)$"},
                 {"type": "number", "minimum": 0, "maximum": 2**50},
-                _INTERPOLATION,
+                INTERPOLATION_SCHEMA,
             ]
         }
     ),

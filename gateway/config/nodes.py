@@ -48,7 +48,7 @@ class Broken(str):
     __slots__ = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Scalar:
     value: bool | int | float | str | None
     source: SourceFile
@@ -57,7 +57,7 @@ class Scalar:
     size: int = 1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sequence:
     items: tuple["Node", ...]
     source: SourceFile
@@ -67,7 +67,7 @@ class Sequence:
     """Nodes in it once aliases are expanded, itself included."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Mapping:
     entries: Map[str, "Entry"]
     source: SourceFile
@@ -79,7 +79,7 @@ class Mapping:
 Node = Scalar | Sequence | Mapping
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One `key: value`; a merged one (`<<`) keeps the place where it was written."""
 

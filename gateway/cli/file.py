@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from gateway.app import check
 from gateway.cli.screen import Screen
 from gateway.cli.settings import one_shot_settings
-from gateway.config.diagnostics import render
+from gateway.config.diagnostics import as_json, render
 from gateway.config.schema import document_schema
 from gateway.errors import ConfigError, Problem, Severity
-from gateway.json_types import Json
 
 
 async def validate(options: Namespace, out: Screen, hints: Screen) -> int:
@@ -22,7 +21,7 @@ async def validate(options: Namespace, out: Screen, hints: Screen) -> int:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     if options.json:
-        out.line(json.dumps([_as_json(problem) for problem in problems], indent=2))
+        out.line(json.dumps([as_json(problem) for problem in problems], indent=2))
     else:
         if problems:
             out.line(render(problems, colour=out.has_colour))
@@ -46,15 +45,3 @@ def _summary(config: str, errors: int, warnings: int, hints: Screen) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def _as_json(problem: Problem) -> Json:
-    location = problem.location
-    return {
-        "severity": problem.severity.value,
-        "file": str(location.file) if location else None,
-        "line": location.line if location else None,
-        "column": location.column if location else None,
-        "path": problem.path,
-        "message": problem.message,
-    }

@@ -1,0 +1,296 @@
+"""The command line as people use it: what is typed, what is printed where, and the exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from gateway.cli import COMMANDS, main
+
+CONFIG: Final = """\
+server: {name: small}
+tools:
+  greet:
+    description: |
+      Say hello.
+      And more.
+    input: {name: string, loud: {type: boolean, default: false}}
+    content: "Hello, {{ name }}{% if loud %}!{% endif %}"
+  add:
+    description: Add two numbers.
+    input: {a: integer, b: integer}
+    shell: {script: 'echo $((INPUT_A + INPUT_B))'}
+  figures:
+    shell: {command: [echo, '{"a": [1]}']}
+    output: {schema: {type: object}}
+  fail:
+    content: It did not work.
+    is_error: true
+  steps:
+    shell: {script: 'echo one; echo two', progress: stdout}
+  picture:
+    content: {image: {base64: AAEC, mime_type: image/png}}
+  flood:
+    shell: {command: [seq, "100000"]}
+    output: {max_size: 1MiB}
+  hang:
+    shell: {command: [sleep, "600"]}
+resources:
+  about: {uri: "about://this", text: "About this.", mime_type: text/plain}
+  item: {uri: "item://{id}", text: "Item {{ id }}"}
+prompts:
+  ask:
+    description: Ask about something.
+    arguments: {what: {required: true}, tone: {default: kind}}
+    messages:
+      - user: "What is {{ what }}? Be {{ tone }}."
+      - assistant: Let me think.
+"""
+
+
+class Finished(NamedTuple):
+    code: int
+    out: str
+    hints: str
+
+
+Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in a directory with a small `config.yaml`."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("MCP_GATEWAY_"):
+            monkeypatch.delenv(name)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+
+    def run(*words: str) -> Finished:
+        try:
+            code = main(words)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Finished(code, *capfd.readouterr())
+
+    return run
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gateway", *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")},
+    )
+
+
+def test_without_a_command_the_overview_is_shown(run: Run) -> None:
+    finished = run()
+    assert finished.code == 2
+    assert all(command in finished.out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_teaches_by_example(run: Run, command: str) -> None:
+    finished = run(command, "--help")
+    assert finished.code == 0
+    assert "examples:" in finished.out
+    assert f"mcp-gateway {command}" in finished.out
+    assert "\x1b" not in finished.out
+    assert all(len(line) <= 100 for line in finished.out.splitlines())
+
+
+def test_the_help_of_serve_names_each_variable_and_default(run: Run) -> None:
+    text = " ".join(run("serve", "--help").out.split())
+    for variable in ("HTTP", "STDIO", "ALLOW_ANONYMOUS", "SCOPES", "NO_WATCH", "POLL", "DRAIN_TIMEOUT", "LOG_LEVEL"):
+        assert f"MCP_GATEWAY_{variable}" in text
+    assert "default: 30s; MCP_GATEWAY_POLL" in text
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version").out.startswith("mcp-gateway 0.")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["sevre"], "there is no command 'sevre'; did you mean `serve`?"),
+        (["xyzzy"], "there is no command 'xyzzy'"),
+        (["serve", "--htpp", ":80"], "unrecognized arguments: --htpp"),
+        (["call"], "the following arguments are required"),
+        (["serve", "--poll", "soon"], "--poll: expected a duration"),
+        (["list", "tool"], "tool: expected one of tools, resources, templates, prompts"),
+        (["call", "greet", "name"], "name: expected key=text"),
+        (["validate", "/nowhere.yaml"], "/nowhere.yaml"),
+        (["list", "/nowhere.yaml"], "/nowhere.yaml"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_named_and_the_code_is_two(run: Run, words: list[str], hint: str) -> None:
+    finished = run(*words)
+    assert finished.code == 2
+    assert hint in finished.hints + finished.out
+    assert "Traceback" not in finished.hints
+
+
+def test_a_valid_file_is_said_to_be_one(run: Run) -> None:
+    assert run("validate") == Finished(0, "", "config.yaml is valid\n")
+
+
+def test_mistakes_of_a_file_are_shown_with_their_places(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("tools:\n  a: {shel: {command: [true]}}\n  b: {content: x, tiemout: 3s}\n")
+    finished = run("validate", "bad.yaml")
+    assert finished.code == 2
+    assert "bad.yaml:2:7: tools.a" in finished.out
+    assert "bad.yaml:3:" in finished.out
+    assert "bad.yaml cannot be served: " in finished.hints
+
+
+def test_warnings_fail_only_when_strictness_is_asked_for(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "warn.yaml").write_text('tools: {a: {input: {unused: string}, shell: {command: ["true"]}}}\n')
+    assert run("validate", "warn.yaml").code == 0
+    assert run("validate", "--strict", "warn.yaml").code == 1
+
+
+def test_problems_can_be_had_as_json(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("tools:\n  a: {shel: {}}\n")
+    finished = run("validate", "--json", "bad.yaml")
+    problem = json.loads(finished.out)[0]
+    assert (problem["severity"], problem["line"]) == ("error", 2)
+    assert problem["file"].endswith("bad.yaml")
+
+
+def test_everything_on_offer_is_listed(run: Run) -> None:
+    lines = run("list").out.splitlines()
+    assert "tools" in lines
+    assert any(line.split() == ["greet", "name", "[loud]", "Say", "hello."] for line in lines)
+    assert any(line.startswith("about://this") for line in lines)
+    assert any(line.startswith("item://{id}") for line in lines)
+    assert any(line.startswith("ask") and "what [tone]" in line for line in lines)
+
+
+def test_one_kind_is_listed_as_json(run: Run) -> None:
+    listed = json.loads(run("list", "config.yaml", "tools", "--json").out)
+    assert [tool["name"] for tool in listed["tools"]][:2] == ["greet", "add"]
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        (["greet", "name=Ada"], "Hello, Ada\n"),
+        (["config.yaml", "greet", "name=Ada", "loud=true"], "Hello, Ada!\n"),
+        (["greet", "loud:=true", "--json", '{"name": "Bob"}'], "Hello, Bob!\n"),
+        (["--json", '{"a": 1, "b": 2}', "add"], "3\n"),
+        (["add", "a=40", "b=2"], "42\n"),
+        (["figures"], '{"a":[1]}\n'),
+    ],
+)
+def test_a_tool_is_called_with_words(run: Run, words: list[str], out: str) -> None:
+    finished = run("call", *words)
+    assert finished == Finished(0, out, "")
+
+
+def test_a_tool_s_error_goes_to_standard_error_and_the_code_is_one(run: Run) -> None:
+    assert run("call", "fail") == Finished(1, "", "It did not work.\n")
+
+
+def test_arguments_that_do_not_fit_are_named(run: Run) -> None:
+    finished = run("call", "add", "a=one")
+    assert finished.code == 1
+    assert "/a" in finished.hints
+    assert finished.out == ""
+
+
+@pytest.mark.parametrize("words", [["call", "nothing"], ["read", "about://nothing"], ["prompt", "nothing"]])
+def test_what_is_not_there_is_one_line_of_error(run: Run, words: list[str]) -> None:
+    finished = run(*words)
+    assert finished.code == 1
+    assert finished.hints.startswith("error: ")
+    assert len(finished.hints.splitlines()) == 1
+
+
+def test_progress_goes_to_standard_error(run: Run) -> None:
+    finished = run("call", "steps")
+    assert [line.split("] ")[1] for line in finished.hints.splitlines()] == ["one", "two"]
+
+
+def test_bytes_are_written_to_a_file(run: Run, tmp_path: Path) -> None:
+    assert "--output" in run("call", "picture").hints
+    assert run("call", "picture", "-o", "picture.png").code == 0
+    assert (tmp_path / "picture.png").read_bytes() == b"\0\1\2"
+
+
+def test_a_result_can_be_had_raw(run: Run) -> None:
+    result = json.loads(run("call", "fail", "--raw").out)
+    assert result["isError"] is True
+
+
+def test_a_resource_is_read(run: Run) -> None:
+    assert run("read", "about://this").out == "About this.\n"
+    assert run("read", "config.yaml", "item://7").out == "Item 7\n"
+
+
+def test_a_prompt_is_got(run: Run) -> None:
+    assert run("prompt", "ask", "what=this").out == "user:\nWhat is this? Be kind.\nassistant:\nLet me think.\n"
+
+
+def test_init_writes_a_file_that_is_valid_and_its_commands_work(run: Run, tmp_path: Path) -> None:
+    finished = run("init", "new/config.yaml")
+    assert finished.code == 0
+    assert "mcp-gateway serve new/config.yaml" in finished.out
+    assert run("validate", "--strict", "new/config.yaml").code == 0
+    assert run("call", "new/config.yaml", "hello", "name=Ada").out == "Hello, Ada!\n"
+    assert (tmp_path / "new" / "config.yaml").stat().st_size < 2000
+
+
+def test_init_overwrites_nothing(run: Run, tmp_path: Path) -> None:
+    finished = run("init")
+    assert finished.code == 2
+    assert "exists already" in finished.hints
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+def test_the_schema_is_printed(run: Run) -> None:
+    assert "tools" in json.loads(run("schema").out)["properties"]
+
+
+def test_a_variable_names_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").rename(tmp_path / "other.yaml")
+    assert run("list").code == 2
+    monkeypatch.setenv("MCP_GATEWAY_CONFIG", "other.yaml")
+    assert run("call", "greet", "name=Ada").out == "Hello, Ada\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    child = start("call", "flood", cwd=tmp_path)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "1\n"
+    child.stdout.close()
+    assert child.stderr is not None
+    assert child.stderr.read() == ""
+    assert child.wait(20) in {0, 141}
+
+
+def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        CONFIG.replace('[sleep, "600"]', f"[sh, -c, 'touch {tmp_path}/up; exec sleep 600']")
+    )
+    child = start("call", "hang", cwd=tmp_path)
+    wait_for(tmp_path / "up", child)
+    child.send_signal(signal.SIGINT)
+    out, hints = child.communicate(timeout=20)
+    assert (child.returncode, out, hints) == (130, "", "")
+
+
+def wait_for(path: Path, child: subprocess.Popen[str]) -> None:
+    while child.poll() is None and not path.exists():
+        signal.sigtimedwait([], 0.02)

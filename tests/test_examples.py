@@ -1,0 +1,107 @@
+"""Every file of config/ does what it says: each tool is called, each resource read, each prompt got."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.app import Gateway
+from gateway.config.settings import read_settings
+
+CONFIG: Final = Path(__file__).parents[1] / "config"
+
+ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "search_text": {"text": "YAML"},
+    "measure_text": {"text": "one two three"},
+    "count_down": {"start": 2, "pause": 0},
+    "bar_chart": {"values": [1, 2, 3]},
+    "review_document": {"document": "README.md"},
+    "sort_words": {"text": "b a b"},
+    "wait_for_steps": {"steps": 1},
+    "convert_units": {"value": 5, "from": "km", "to": "m", "digits": 0},
+    "book_room": {"room": "B204", "day": "2030-01-31", "guests": ["ada@example.com"]},
+    "is_running": {"program": "no-such-program"},
+    "recent_commits": {"limit": 1},
+    "triage": {"service": "web.md"},
+    "review": {"text": "Some text.", "focus": "brevity"},
+    "changelog": {"change": "Faster."},
+}
+TEXTS: Final = {
+    "measure_text": '"words":3',
+    "count_down": "Lift-off.",
+    "sort_words": "a\nb",
+    "wait_for_steps": "done after 1 steps",
+    "convert_units": "5000 m",
+    "book_room": "Room B204 on 2030-01-31 for ada@example.com.",
+    "is_running": "not running",
+    "numbers": "100000",
+    "restart_everything": "restart_service",
+    "search_text": "README.md",
+    "count_words": "README.md",
+}
+"""What must stand in a tool's text."""
+ELSEWHERE: Final = frozenset({"list_issues", "create_issue", "get_ticket", "daemon_status"})
+"""Tools that ask somebody who is not here: they fail, in words."""
+FAILING: Final = ELSEWHERE | {"restart_everything"}
+TEMPLATES: Final = {"manual://{program}": "manual://du"}
+
+FILES: Final = [CONFIG / "demo.yaml", *sorted((CONFIG / "examples").glob("*.yaml"))]
+
+
+@pytest.fixture(autouse=True)
+def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file names a server, let it be a port that nobody listens on."""
+    monkeypatch.setenv("MCP_GATEWAY_HTTP", "127.0.0.1:9")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+async def test_a_file_does_what_it_says(path: Path) -> None:
+    async with Gateway(read_settings({"config": path, "log_level": "error"})) as gateway:
+        client = gateway.memory_client()
+        for tool in await listed(client, "tools/list", "tools"):
+            if tool["name"] in ELSEWHERE - {"daemon_status"}:
+                continue  # its name is looked up in the public DNS
+            result = await client.request(
+                "tools/call", {"name": tool["name"], "arguments": ARGUMENTS.get(tool["name"], {})}
+            )
+            assert result.get("isError", False) is (tool["name"] in FAILING), result
+            text = "".join(block.get("text", "") for block in result["content"])
+            assert TEXTS.get(tool["name"], "") in text
+        for resource in await listed(client, "resources/list", "resources"):
+            [contents] = (await client.request("resources/read", {"uri": resource["uri"]}))["contents"]
+            assert contents["text"].strip()
+        for template in await listed(client, "resources/templates/list", "resourceTemplates"):
+            if uri := TEMPLATES.get(template["uriTemplate"]):
+                [contents] = (await client.request("resources/read", {"uri": uri}))["contents"]
+                assert contents["text"].strip()
+        for prompt in await listed(client, "prompts/list", "prompts"):
+            result = await client.request(
+                "prompts/get", {"name": prompt["name"], "arguments": ARGUMENTS.get(prompt["name"], {})}
+            )
+            assert result["messages"]
+
+
+async def listed(client: Any, method: str, key: str) -> list[Any]:
+    items: list[Any] = (await client.request(method))[key]
+    return items
+
+
+@pytest.mark.parametrize(
+    ("file", "reference", "argument", "value", "expected"),
+    [
+        ("demo", {"type": "ref/prompt", "name": "review_document"}, "document", "change", ["CHANGELOG.md"]),
+        ("demo", {"type": "ref/resource", "uri": "daemon://{page}"}, "page", "", ["healthy", "ready", "status"]),
+        ("examples/prompts", {"type": "ref/prompt", "name": "triage"}, "service", "w", ["web.md"]),
+        ("examples/prompts", {"type": "ref/prompt", "name": "triage"}, "urgency", "h", ["high"]),
+        ("examples/prompts", {"type": "ref/prompt", "name": "review"}, "focus", "c", ["clarity", "correctness"]),
+        ("examples/resource-template", {"type": "ref/resource", "uri": "manual://{program}"}, "program", "s", ["sort"]),
+    ],
+)
+async def test_arguments_are_completed(  # one row for each source
+    file: str, reference: dict[str, str], argument: str, value: str, expected: list[str]
+) -> None:
+    async with Gateway(read_settings({"config": CONFIG / f"{file}.yaml", "log_level": "error"})) as gateway:
+        result = await gateway.memory_client().request(
+            "completion/complete", {"ref": reference, "argument": {"name": argument, "value": value}}
+        )
+    assert result["completion"]["values"][: len(expected)] == expected

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from gateway.config.secrets import Redactor
+from gateway.errors import Problem
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
 from gateway.json_types import JsonObject, empty
 
@@ -156,6 +157,8 @@ class Catalog:
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=empty)
     """For "tools", "resources" (URIs) and "prompts": old name → name."""
     left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    """What may be a mistake in the files, and is no reason not to serve them."""
     redactor: Redactor
     fingerprints: Mapping[str, str] = field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""

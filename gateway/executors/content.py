@@ -255,7 +255,7 @@ def _compile_contents(embedded: Embedded, *, scope: Scope, reader: FileReader) -
 def _compile_data(given: Media | Embedded, *, scope: Scope, reader: FileReader) -> _Inline | _File:
     if given.file is not None:
         return _File(_existing(given.file, scope=scope.at("file")), reader)
-    return _Inline(checked_base64(given.base64 or "", scope=scope.at("base64")))
+    return _Inline(_in_base64(decoded_base64(given.base64 or "", scope=scope.at("base64"))))
 
 
 def _existing(file: str, *, scope: Scope) -> Path:
@@ -265,11 +265,10 @@ def _existing(file: str, *, scope: Scope) -> Path:
     return path
 
 
-def checked_base64(text: str, *, scope: Scope) -> str:
-    """Base64 without the white space that YAML may have brought; a mistake in it is reported."""
+def decoded_base64(text: str, *, scope: Scope) -> bytes:
+    """The bytes, white space that YAML may have brought aside; a mistake is reported."""
     try:
-        data = base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)
     except ValueError:
         scope.problems.error("is not base64")
-        return ""
-    return _in_base64(data)
+        return b""

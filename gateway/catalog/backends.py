@@ -1,0 +1,138 @@
+"""Compile the backend of a tool or resource: the one key that says how its work is done."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.catalog.workbench import MAX_SIZE, Workbench
+from gateway.config.backends import PythonCall
+from gateway.config.primitives import Resource, Tool
+from gateway.config.problems import Problems
+from gateway.executors.cache import CachingExecutor
+from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
+from gateway.executors.files import FileReader, SingleFile
+from gateway.executors.http import compile_http
+from gateway.executors.invocation import Executor, Invocation, Outcome, RawOutput
+from gateway.executors.python import compile_python
+from gateway.executors.scope import Scope
+from gateway.executors.shell import compile_shell
+from gateway.executors.signature import Signature
+from gateway.executors.templating import TextTemplate, compile_text
+
+
+def signature_of(config: PythonCall | None, *, problems: Problems, bench: Workbench) -> Signature | None:
+    """The function that `python:` names; None without one, or where it cannot be had, which is then reported."""
+    if config is None:
+        return None
+    return bench.plugins.signature(config.call, bench.unheard or problems.at("call"))
+
+
+def compile_backend(
+    config: Tool | Resource, *, signature: Signature | None, scope: Scope, bench: Workbench
+) -> Executor | None:
+    """Make the backend ready; None where it is a function that cannot be had."""
+    executor = _COMPILERS[config.backend](_Definition(config, signature, scope, bench))
+    if config.cache is None or executor is None:
+        return executor
+    prefix = f"{scope.problems.path} {hashlib.sha256(config.model_dump_json().encode()).hexdigest()}"
+    return CachingExecutor(executor=executor, ttl=config.cache, cache=bench.services.cache, key_prefix=prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    config: Tool | Resource
+    signature: Signature | None
+    scope: Scope
+    bench: Workbench
+
+    @property
+    def reader(self) -> FileReader:
+        max_size = self.config.max_size if isinstance(self.config, Resource) else None
+        return FileReader(threads=self.bench.services.threads, max_size=max_size or MAX_SIZE)
+
+
+def _shell(given: _Definition) -> Executor:
+    assert given.config.shell is not None  # noqa: S101 - the table's key says so; the same below
+    bench = given.bench
+    return compile_shell(
+        given.config.shell, scope=given.scope.at("shell"), services=bench.services, redactor=bench.redactor
+    )
+
+
+def _http(given: _Definition) -> Executor:
+    assert given.config.http is not None  # noqa: S101
+    bench, config = given.bench, given.config
+    return compile_http(
+        given.config.http,
+        connections=bench.connections,
+        scope=given.scope.at("http"),
+        services=bench.services,
+        redactor=bench.redactor,
+        idempotent=isinstance(config, Tool) and config.annotations is not None and bool(config.annotations.idempotent),
+    )
+
+
+def _python(given: _Definition) -> Executor | None:
+    assert given.config.python is not None  # noqa: S101
+    if given.signature is None:
+        given.scope.use_all()  # whatever it takes: that the function is missing has been said
+        return None
+    return compile_python(
+        given.config.python, given.signature, scope=given.scope.at("python"), threads=given.bench.services.threads
+    )
+
+
+def _content(given: _Definition) -> Executor:
+    assert isinstance(given.config, Tool)  # noqa: S101
+    blocks = compile_blocks(given.config.content or [], scope=given.scope.at("content"), reader=given.reader)
+    return ContentExecutor(blocks=blocks, is_error=given.config.is_error)
+
+
+def _text(given: _Definition) -> Executor:
+    assert isinstance(given.config, Resource)  # noqa: S101
+    return _WrittenText(compile_text(given.config.text or "", given.scope.at("text")))
+
+
+def _blob(given: _Definition) -> Executor:
+    assert isinstance(given.config, Resource)  # noqa: S101
+    return _WrittenBytes(decoded_base64(given.config.blob or "", scope=given.scope.at("blob")))
+
+
+def _file(given: _Definition) -> Executor:
+    assert isinstance(given.config, Resource)  # noqa: S101
+    problems = given.scope.problems.at("file")
+    path = os.path.normpath(problems.directory / (given.config.file or ""))
+    if not Path(path).is_file():
+        problems.warning(f"there is no file `{given.config.file}` now")
+    return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
+
+
+_COMPILERS: Final[dict[str, Callable[[_Definition], Executor | None]]] = {
+    "shell": _shell,
+    "http": _http,
+    "python": _python,
+    "content": _content,
+    "text": _text,
+    "blob": _blob,
+    "file": _file,
+}
+"""`files` is no backend of one resource, but many resources: see `gateway.catalog.resources`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenText:
+    template: TextTemplate
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        return RawOutput(data=self.template.render(invocation.arguments).encode(), media_type="text/plain")
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenBytes:
+    data: bytes
+
+    async def execute(self, _invocation: Invocation) -> Outcome:
+        return RawOutput(data=self.data)

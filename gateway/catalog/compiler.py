@@ -1,0 +1,168 @@
+"""From what the operator wrote to what is served: the whole catalog, or every mistake in the files.
+
+A definition with a mistake does not stop the others: all of them are compiled, and all mistakes are reported together,
+those that the loader found among them (`load(…, partial=True)`).
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, combinations
+from typing import Final, TypeVar
+
+from gateway.catalog import definitions
+from gateway.catalog.aliases import compile_aliases
+from gateway.catalog.overlap import overlap
+from gateway.catalog.plugins import Plugins
+from gateway.catalog.primitives import Catalog, LeftOut, Primitive, Resource, ResourceTemplate
+from gateway.catalog.prompts import compile_prompt
+from gateway.catalog.requirements import unmet
+from gateway.catalog.resources import CompiledResources, compile_resource
+from gateway.catalog.tools import compile_tool
+from gateway.catalog.workbench import Workbench, errors_in
+from gateway.config.backends import Connection
+from gateway.config.definitions import Definition
+from gateway.config.loader import LoadedConfig
+from gateway.config.primitives import Resource as ResourceConfig
+from gateway.config.primitives import Tool as ToolConfig
+from gateway.config.problems import Problems
+from gateway.errors import ConfigError, Problem, Severity
+from gateway.executors.services import Services
+
+Config = TypeVar("Config", bound=Definition)
+Compiled = TypeVar("Compiled")
+
+_LEFT_OUT: Final = Connection(base_url="https://left-out.invalid")
+"""Stands for a connection with a mistake in it, which has been reported and is not one of who names it."""
+
+
+def compile_catalog(
+    loaded: LoadedConfig,
+    *,
+    services: Services,
+    plugins: Plugins,
+    generation: int,
+    environ: Mapping[str, str] = os.environ,
+) -> Catalog:
+    """Compile every definition; blocking. Doubts that are no reason to refuse are in the catalog's `warnings`.
+
+    Raises:
+        ConfigError: there are mistakes; it carries all of them, the loader's too, in the order of the files.
+    """
+    problems = loaded.start_problems()
+    bench = _workbench(loaded, services=services, plugins=plugins, problems=problems)
+    parts = _Parts(bench, environ=environ, problems=problems)
+    document = loaded.document
+    tools = parts.compile("tools", document.tools, compile_tool)
+    compiled = parts.compile("resources", document.resources, compile_resource)
+    prompts = parts.compile("prompts", document.prompts, compile_prompt)
+    resources = _by_uri(compiled, problems=problems.at("resources"))
+    templates = tuple(template for each in compiled.values() for template in each.templates)
+    _warn_of_overlaps(templates, problems=problems.at("resources"))
+    aliases = {
+        "tools": compile_aliases(tools, taken=document.tools, problems=problems.at("tools")),
+        "resources": compile_aliases(resources, taken=resources, problems=problems.at("resources")),
+        "prompts": compile_aliases(prompts, taken=document.prompts, problems=problems.at("prompts")),
+    }
+    found = _in_file_order(problems, loaded)
+    if any(problem.severity is Severity.ERROR for problem in found):
+        raise ConfigError(found)
+    return Catalog(
+        generation=generation,
+        server_info=definitions.server_info(document.server),
+        instructions=document.server.instructions,
+        page_size=document.server.page_size,
+        cache_ttl=document.server.cache_ttl,
+        tools=tools,
+        resources=resources,
+        resource_templates=templates,
+        prompts=prompts,
+        aliases=aliases,
+        left_out=tuple(parts.left_out),
+        warnings=found,
+        redactor=loaded.redactor,
+        fingerprints={
+            "tools": _fingerprint(tools.values()),
+            "resources": _fingerprint((*resources.values(), *templates)),
+            "prompts": _fingerprint(prompts.values()),
+        },
+    )
+
+
+def _workbench(loaded: LoadedConfig, *, services: Services, plugins: Plugins, problems: Problems) -> Workbench:
+    before = errors_in(problems)
+    plugins.open(loaded.document.plugins, problems.at("plugins"))
+    has_all_plugins = errors_in(problems) == before and not loaded.may_hold("plugins")
+    return Workbench(
+        services=services,
+        plugins=plugins,
+        unheard=None if has_all_plugins else Problems(loaded.sources),
+        redactor=loaded.redactor,
+        connections=_connections(loaded),
+        defaults=loaded.document.defaults,
+    )
+
+
+def _connections(loaded: LoadedConfig) -> Mapping[str, Connection]:
+    document = loaded.document
+    callers = [
+        config.http
+        for config in chain[ToolConfig | ResourceConfig](document.tools.values(), document.resources.values())
+    ]
+    named = {http.connection for http in callers if http is not None and http.connection is not None}
+    missing = (name for name in named - document.connections.keys() if loaded.may_hold("connections", name))
+    return {**document.connections, **dict.fromkeys(missing, _LEFT_OUT)}
+
+
+class _Parts:
+    """Compiles the definitions of each kind, but for those whose `requires` is unmet."""
+
+    def __init__(self, bench: Workbench, *, environ: Mapping[str, str], problems: Problems) -> None:
+        self._bench = bench
+        self._environ = environ
+        self._problems = problems
+        self.left_out: list[LeftOut] = []
+
+    def compile(
+        self, kind: str, configs: Mapping[str, Config], compile_one: Callable[..., Compiled | None]
+    ) -> dict[str, Compiled]:
+        done: dict[str, Compiled] = {}
+        for name, config in configs.items():
+            place = self._problems.at(kind, name)
+            reason = unmet(config.requires, environ=self._environ)
+            if reason is not None:
+                self.left_out.append(LeftOut(kind=kind, name=name, reason=reason))
+            elif (compiled := compile_one(name, config, problems=place, bench=self._bench)) is not None:
+                done[name] = compiled
+        return done
+
+
+def _by_uri(compiled: Mapping[str, CompiledResources], *, problems: Problems) -> dict[str, Resource]:
+    by_uri: dict[str, Resource] = {}
+    for name, each in compiled.items():
+        for resource in each.resources:
+            first = by_uri.setdefault(resource.uri, resource)
+            if first is not resource:
+                problems.at(name, "uri").error(f"`{resource.uri}` is a URI of `resources.{first.name}` too")
+                break
+    return by_uri
+
+
+def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:
+    for first, second in combinations(templates, 2):
+        if overlap(first.uri_template, second.uri_template):
+            what = f"`{second.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
+            problems.at(second.name, "uri").warning(f"{what}, which goes first")
+
+
+def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[Problem, ...]:
+    files = {path: index for index, path in enumerate(loaded.files)}
+
+    def position(problem: Problem) -> tuple[int, int, int]:
+        place = problem.location
+        return (-1, 0, 0) if place is None else (files.get(place.file, len(files)), place.line, place.column)
+
+    return tuple(sorted(problems, key=position))
+
+
+def _fingerprint(primitives: Iterable[Primitive]) -> str:
+    return definitions.fingerprint(primitive.definition for primitive in primitives)

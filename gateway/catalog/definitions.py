@@ -1,0 +1,155 @@
+"""What clients see of a primitive: the wire form of 2026-07-28, made once from what the file says. Pure."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+
+import gateway
+from gateway.config.definitions import ContentAnnotations, Definition, Icon
+from gateway.config.primitives import PromptArgument, Resource, Tool, ToolAnnotations
+from gateway.config.server import Server
+from gateway.executors.content import content_annotations
+from gateway.executors.globs import Found
+from gateway.executors.media_types import media_type_of
+from gateway.json_types import Json, JsonObject
+
+_HINTS: Final = {
+    "title": "title",
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+
+
+def server_info(server: Server) -> JsonObject:
+    """`Implementation`: how the server introduces itself."""
+    return _given(
+        name=server.name,
+        title=server.title,
+        version=server.version or gateway.__version__,
+        description=server.description,
+        icons=_icons(server.icons),
+        websiteUrl=server.website_url,
+    )
+
+
+def tool_definition(
+    name: str, config: Tool, *, description: str | None, input_schema: JsonObject, output_schema: JsonObject | None
+) -> JsonObject:
+    return _described(
+        name,
+        config,
+        description=description,
+        inputSchema=input_schema,
+        outputSchema=output_schema,
+        annotations=_hints(config.annotations),
+    )
+
+
+def resource_definition(name: str, config: Resource, *, uri: str, description: str | None) -> JsonObject:
+    """One resource that the file names."""
+    return _described(name, config, description=description, uri=uri, **_of_contents(config))
+
+
+def template_definition(name: str, config: Resource, *, uri_template: str, description: str | None) -> JsonObject:
+    return _described(name, config, description=description, uriTemplate=uri_template, **_of_contents(config))
+
+
+def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
+    """One file of a glob. Its name is its path: a title that all files share would tell none from another."""
+    annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
+    return _given(
+        uri=uri,
+        name=displayed(file.path),
+        description=config.description,
+        icons=_icons(config.icons),
+        _meta=config.meta,
+        mimeType=config.mime_type or media_type_of(file.path),
+        size=file.facts.size,
+        annotations=annotations or None,
+    )
+
+
+def _timestamp(seconds: float) -> str | None:
+    """A time as MCP writes it (2025-11-25 schema, Annotations); None for one that no calendar knows."""
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def displayed(path: str) -> str:
+    """A path as text that JSON can carry: file names need not be UTF-8."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def prompt_definition(
+    name: str, config: Definition, *, description: str | None, arguments: Mapping[str, PromptArgument]
+) -> JsonObject:
+    described = [
+        _given(name=key, title=value.title, description=value.description, required=value.required)
+        for key, value in arguments.items()
+    ]
+    return _described(name, config, description=description, arguments=described or None)
+
+
+def fingerprint(definitions: Iterable[JsonObject]) -> str:
+    """A digest of what a client would list.
+
+    Size and time of a file are left out: a written file is an update for its subscribers, not another list.
+    """
+    digest = hashlib.sha256()
+    for definition in definitions:
+        digest.update(orjson.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+    return digest.hexdigest()
+
+
+def _settled(definition: JsonObject) -> dict[str, Json]:
+    settled = {key: value for key, value in definition.items() if key != "size"}
+    if "size" in definition:
+        settled["annotations"] = {k: v for k, v in definition.get("annotations", {}).items() if k != "lastModified"}
+    return settled
+
+
+def _described(name: str, config: Definition, *, description: str | None, **fields: Json) -> JsonObject:
+    return _given(
+        name=name, title=config.title, description=description, icons=_icons(config.icons), _meta=config.meta, **fields
+    )
+
+
+def _of_contents(config: Resource) -> dict[str, Json]:
+    return {"mimeType": _mime_type(config), "annotations": _annotations(config.annotations)}
+
+
+def _mime_type(config: Resource) -> str | None:
+    if config.mime_type is not None:
+        return config.mime_type
+    if config.text is not None:
+        return "text/plain"
+    return media_type_of(config.file) if config.file is not None else None
+
+
+def _annotations(annotations: ContentAnnotations | None) -> JsonObject | None:
+    return None if annotations is None else content_annotations(annotations) or None
+
+
+def _hints(annotations: ToolAnnotations | None) -> JsonObject | None:
+    if annotations is None:
+        return None
+    given = annotations.model_dump(include=set(_HINTS), exclude_none=True)
+    return {_HINTS[name]: value for name, value in given.items()} or None
+
+
+def _icons(icons: Sequence[Icon] | None) -> list[JsonObject] | None:
+    if icons is None:
+        return None
+    return [_given(src=icon.src, mimeType=icon.mime_type, sizes=icon.sizes, theme=icon.theme) for icon in icons]
+
+
+def _given(**fields: Json) -> dict[str, Json]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,81 @@
+"""Compile a definition of `tools:` into what is served."""
+
+import re
+from typing import Final
+
+from gateway.catalog import definitions
+from gateway.catalog.backends import compile_backend, signature_of
+from gateway.catalog.primitives import Tool
+from gateway.catalog.requirements import required_capabilities
+from gateway.catalog.schemas import compile_arguments
+from gateway.catalog.workbench import Workbench, allowance_of, warn_of_unused
+from gateway.config import primitives as models
+from gateway.config.definitions import Output
+from gateway.config.problems import Problems
+from gateway.executors.output import compile_output
+from gateway.executors.scope import Scope
+from gateway.executors.signature import Signature
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""MCP 2026-07-28 server/tools, "Tool Names"."""
+
+_LONGEST_FOR_MODELS: Final = 64
+"""Several models' programming interfaces refuse a longer name."""
+
+
+def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: Workbench) -> Tool | None:
+    """Make a definition ready; None where it was written wrongly, which is then reported."""
+    _check_name(name, problems=problems)
+    signature = signature_of(config.python, problems=problems.at("python"), bench=bench)
+    derived = signature.input_schema if signature else None
+    arguments = compile_arguments(config, problems, derived=derived, coerce=bench.defaults.coerce)
+    scope = Scope(inputs=arguments.inputs, problems=problems)
+    executor = compile_backend(config, signature=signature, scope=scope, bench=bench)
+    output = _output(config, signature, defaults=bench.defaults.output)
+    result = compile_output(output, scope=scope.at("output"), redactor=bench.redactor)
+    warn_of_unused(scope, at="input" if config.input is not None else "input_schema")
+    description = config.description or (signature and signature.description) or None
+    if description is None:
+        problems.warning("has no `description`: models choose tools by it")
+    if executor is None:
+        return None
+    allowance = allowance_of(config, bench=bench)
+    return Tool(
+        name=name,
+        definition=definitions.tool_definition(
+            name, config, description=description, input_schema=arguments.schema, output_schema=output.schema_
+        ),
+        timeout=allowance.timeout,
+        concurrency=allowance.concurrency,
+        queue=allowance.queue,
+        aliases=tuple(config.aliases),
+        tags=tuple(config.tags),
+        required_capabilities=required_capabilities(config.requires),
+        executor=executor,
+        arguments=arguments,
+        result=result,
+        header_parameters=arguments.header_parameters,
+    )
+
+
+def _check_name(name: str, *, problems: Problems) -> None:
+    if not _NAME.fullmatch(name):
+        problems.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
+    elif len(name) > _LONGEST_FOR_MODELS:
+        problems.warning(f"a name of {len(name)} characters: several models take no more than {_LONGEST_FOR_MODELS}")
+
+
+def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
+    """What the tool says, then what its function's return annotation does, then the file's defaults."""
+    said = config.output or Output()
+    merged = defaults.model_copy(update={name: getattr(said, name) for name in said.model_fields_set})
+    if config.python is not None and signature is None:
+        return merged.model_copy(update={"template": None})  # what it may name is not known: one mistake, one line
+    if signature is None or signature.output_schema is None or _reshapes(merged):
+        return merged
+    return merged.model_copy(update={"schema_": signature.output_schema})
+
+
+def _reshapes(output: Output) -> bool:
+    """Whether what comes out is not what the function returned."""
+    return output.schema_ is not None or output.select is not None or output.format not in {"auto", "json"}

@@ -1,0 +1,74 @@
+"""What the compile steps of all definitions share, and the rules that hold for each of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from gateway.catalog.plugins import Plugins
+from gateway.config.backends import Connection
+from gateway.config.definitions import Defaults
+from gateway.config.primitives import Prompt, Resource, Tool
+from gateway.config.problems import Problems
+from gateway.config.secrets import Redactor
+from gateway.errors import Severity
+from gateway.executors.scope import Scope
+from gateway.executors.services import Services
+
+MAX_SIZE: Final = 10 * 2**20
+"""Bytes of a resource, unless the file says otherwise."""
+
+_TIMEOUT: Final = timedelta(seconds=60)
+_CONCURRENCY: Final = 16
+_QUEUE: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    services: Services
+    plugins: Plugins
+    unheard: Problems | None
+    """Takes what is wrong with functions where a directory of `plugins:` is missing: that has been said already."""
+    redactor: Redactor
+    connections: Mapping[str, Connection]
+    defaults: Defaults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How long a call may take, how many may run at once, and how many may wait."""
+
+    timeout: timedelta
+    concurrency: int
+    queue: int
+
+
+def allowance_of(config: Tool | Resource | Prompt, *, bench: Workbench) -> Allowance:
+    """What the definition says, and its backend; then the file's defaults, then our own."""
+    defaults = bench.defaults
+    return Allowance(
+        timeout=_timeout_of(config, default=defaults.timeout or _TIMEOUT),
+        concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
+        queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
+    )
+
+
+def _timeout_of(config: Tool | Resource | Prompt, *, default: timedelta) -> timedelta:
+    http = None if isinstance(config, Prompt) else config.http
+    if http is not None:  # its own timeout is that of one attempt
+        return config.timeout or max(default, http.timeout or default)
+    backend = config.python or (None if isinstance(config, Prompt) else config.shell)
+    given = (config.timeout, backend and backend.timeout)
+    return min((timeout for timeout in given if timeout is not None), default=default)
+
+
+def warn_of_unused(scope: Scope, *, at: str) -> None:
+    """Report inputs that nothing names: callers would be asked for them in vain."""
+    for name in scope.inputs.schemas:
+        if name not in scope.used:
+            scope.problems.at(at, name).warning(f"`{name}` is used nowhere")
+
+
+def errors_in(problems: Problems) -> int:
+    """How many errors have been found so far, in the whole document."""
+    return sum(problem.severity is Severity.ERROR for problem in problems)

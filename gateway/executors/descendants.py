@@ -1,0 +1,77 @@
+"""Tell whose the daemon's children are: those that began in a call's session, or carry its marker, belong to its tree.
+
+Statuses of children that are not ours are never taken from who waits for them. A dead child is reaped if it began in a
+tree's session, or was seen alive with one of our markers. One that did neither, and leads a session of its own, may be
+the short-lived grandchild of a call or the child of a plugin: it is reaped when nobody else has done so for a minute.
+"""
+
+import os
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Final
+
+from gateway.executors.process_table import MARKER, Child, child, child_pids, marker_of
+
+Families = Mapping[int, set[int]]
+"""Living children by the process id of the leader of their tree."""
+
+STRAY: Final = 0
+"""Stands for the leader of children whose tree is gone."""
+
+
+class Descendants:
+    """Knows the leaders of all trees, and finds their descendants among the daemon's children."""
+
+    def __init__(self, *, patience_seconds: float) -> None:
+        self._patience = patience_seconds
+        self._leaders: dict[int, str] = {}
+        """Process id, which is the session's too → marker."""
+        self._seen_alive: set[int] = set()
+        """Children that carried one of our markers."""
+        self._unclaimed: dict[int, float] = {}
+        """Zombies that may be a plugin's → when they were first seen."""
+        self._prefix = secrets.token_hex(8)
+        self._numbers = count(1)
+
+    def new_marker(self) -> Mapping[str, str]:
+        """Return the environment variable by which the next tree will be known."""
+        return {MARKER: f"{self._prefix}-{next(self._numbers)}"}
+
+    def add(self, leader: int, marker: Mapping[str, str]) -> None:
+        self._leaders[leader] = marker[MARKER]
+
+    def remove(self, leader: int) -> None:
+        del self._leaders[leader]
+
+    def look(self) -> Families:
+        """Reap the dead, and return the living. Costs one small file where there are no children but leaders."""
+        families: defaultdict[int, set[int]] = defaultdict(set)
+        children = [found for pid in child_pids() if pid not in self._leaders and (found := child(pid))]
+        for each in children:
+            if each.is_zombie:
+                self._bury(each)
+            elif (leader := self._leader_of(each)) is not None:
+                families[leader].add(each.pid)
+        pids = {each.pid for each in children}
+        self._seen_alive &= pids
+        self._unclaimed = {pid: since for pid, since in self._unclaimed.items() if pid in pids}
+        return families
+
+    def _leader_of(self, living: Child) -> int | None:
+        marker = marker_of(living.pid)
+        if marker is not None and marker.startswith(self._prefix):
+            self._seen_alive.add(living.pid)
+            return next((leader for leader, own in self._leaders.items() if own == marker), STRAY)
+        return living.session if living.session in self._leaders else None
+
+    def _bury(self, zombie: Child) -> None:
+        if zombie.session == os.getsid(0):
+            return  # a child of the daemon itself or of a plugin, who will wait for it
+        is_ours = zombie.session in self._leaders or zombie.pid in self._seen_alive
+        if is_ours or time.monotonic() - self._unclaimed.setdefault(zombie.pid, time.monotonic()) >= self._patience:
+            with suppress(ChildProcessError):
+                os.waitpid(zombie.pid, os.WNOHANG)

@@ -1,0 +1,203 @@
+"""Our own threads: bounded, answered in time, and never waited for."""
+
+import asyncio
+import contextvars
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.executors.threads import NoThreadFreeError, Threads
+
+VARIABLE = contextvars.ContextVar("VARIABLE", default="unset")
+
+
+def soon(seconds: float = 15.0) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+def plugin_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "plugin"]
+
+
+async def until_there_are_no_threads() -> None:
+    async with asyncio.timeout(15):
+        while plugin_threads():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[Threads]:
+    async with Threads(2, idle_seconds=30) as threads:
+        yield threads
+    await until_there_are_no_threads()
+
+
+async def test_a_function_runs_in_another_thread_with_the_callers_context(threads: Threads) -> None:
+    VARIABLE.set("set")
+    name, value = await threads.run(lambda: (threading.current_thread().name, VARIABLE.get()), deadline=soon())
+    assert (name, value) == ("plugin", "set")
+
+
+async def test_a_thread_is_used_again(threads: Threads) -> None:
+    idents = {await threads.run(threading.get_ident, deadline=soon()) for _ in range(100)}
+    assert len(idents) == 1
+
+
+async def test_what_a_function_raises_is_raised(threads: Threads) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(lambda: 1 // 0, deadline=soon())
+
+
+async def test_a_functions_own_cancellation_is_not_the_callers(threads: Threads) -> None:
+    def cancel() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="raised CancelledError"):
+        await threads.run(cancel, deadline=soon())
+
+
+async def test_the_caller_is_answered_at_the_deadline_and_the_thread_counts_as_stuck(threads: Threads) -> None:
+    release = threading.Event()
+    held: list[asyncio.Task[None]] = []
+    with pytest.raises(TimeoutError):
+        await threads.run(release.wait, deadline=soon(0.05), on_stuck=held.append)
+    assert (threads.busy, threads.stuck) == (1, 1)
+    assert not held[0].done()
+    release.set()
+    async with asyncio.timeout(15):
+        await held[0]
+    assert (threads.busy, threads.stuck) == (0, 0)
+
+
+async def test_a_cancelled_caller_leaves_a_stuck_thread(threads: Threads) -> None:
+    release, started = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stick() -> None:
+        loop.call_soon_threadsafe(started.set)
+        release.wait()
+
+    held: list[asyncio.Task[None]] = []
+    call = asyncio.create_task(threads.run(stick, deadline=soon(), on_stuck=held.append))
+    await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert threads.stuck == 1
+    release.set()
+    async with asyncio.timeout(15):
+        await held[0]
+
+
+async def test_calls_wait_for_a_thread_until_their_deadline(threads: Threads) -> None:
+    release = threading.Event()
+    stuck = [asyncio.create_task(threads.run(release.wait, deadline=soon())) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(NoThreadFreeError):
+        await threads.run(int, deadline=soon(0.05))
+    waiting = asyncio.create_task(threads.run(int, deadline=soon()))
+    release.set()
+    assert await waiting == 0
+    await asyncio.gather(*stuck)
+
+
+async def test_never_more_threads_than_the_limit(threads: Threads) -> None:
+    running = most = 0
+    lock = threading.Lock()
+
+    def count() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.001)
+        with lock:
+            running -= 1
+
+    await asyncio.gather(*(threads.run(count, deadline=soon()) for _ in range(100)))
+    assert most == 2
+    assert len(plugin_threads()) == 2
+
+
+async def test_idle_threads_end() -> None:
+    async with Threads(4, idle_seconds=0.02) as threads:
+        await asyncio.gather(*(threads.run(time.sleep, 0.01, deadline=soon()) for _ in range(4)))
+        await until_there_are_no_threads()
+        assert await threads.run(lambda: 1, deadline=soon()) == 1
+
+
+async def test_stopping_does_not_wait_and_leaves_no_task() -> None:
+    release = threading.Event()
+    before = asyncio.all_tasks()
+    async with Threads(1) as threads:
+        with pytest.raises(TimeoutError):
+            await threads.run(release.wait, deadline=soon(0.02), on_stuck=lambda _: None)
+    assert asyncio.all_tasks() == before
+    release.set()
+    await until_there_are_no_threads()
+
+
+async def test_an_idle_thread_keeps_no_values(threads: Threads) -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    reference = weakref.ref(thing)
+    await threads.run(id, thing, deadline=soon())
+    del thing
+    async with asyncio.timeout(15):
+        while reference() is not None:
+            gc.collect()
+            await asyncio.sleep(0.001)
+
+
+EXIT = """
+import asyncio, threading
+from gateway.executors.threads import Threads
+
+async def main():
+    async with Threads(1) as threads:
+        try:
+            await threads.run(threading.Event().wait, deadline=asyncio.get_running_loop().time() + 0.05)
+        except TimeoutError:
+            print("answered")
+
+asyncio.run(main())
+"""
+
+
+def test_exit_does_not_wait_for_a_function_that_hangs_for_ever() -> None:
+    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=30, check=True)
+    assert "answered" in done.stdout
+
+
+RETURN_AFTER_THE_LOOP = """
+import asyncio, threading
+from gateway.executors.threads import Threads
+
+release = threading.Event()
+
+async def main():
+    try:
+        await Threads(1).run(release.wait, deadline=asyncio.get_running_loop().time() + 0.05)
+    except TimeoutError:
+        pass
+
+asyncio.run(main())
+(thread,) = [thread for thread in threading.enumerate() if thread.name == "plugin"]
+release.set()
+thread.join(15)
+print("ended", not thread.is_alive())
+"""
+
+
+def test_a_function_that_returns_after_its_loop_is_closed_ends_its_thread_quietly() -> None:
+    command = [sys.executable, "-c", RETURN_AFTER_THE_LOOP]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("ended True", "")

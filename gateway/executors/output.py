@@ -1,0 +1,99 @@
+"""Compiles `output:`: how a result is shaped, checked when the file is read."""
+
+from collections.abc import Callable
+from typing import Final
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions
+from jmespath.parser import ParsedResult
+
+from gateway.config.definitions import Output
+from gateway.config.secrets import Redactor
+from gateway.executors.json_schema import compile_schema
+from gateway.executors.output_room import DEFAULT_MAX_SIZE, Room
+from gateway.executors.parking import ParkedOutputs
+from gateway.executors.result_shaper import Backend, ResultShaper
+from gateway.executors.scope import Scope
+from gateway.executors.scrubber import Scrubber
+from gateway.executors.template_expressions import ALL_INPUTS, did_you_mean
+from gateway.executors.templating import compile_text
+from gateway.json_types import Json
+
+NAMES: Final[dict[Backend, tuple[str, ...]]] = {
+    "shell": ("result", ALL_INPUTS, "exit_code", "stderr"),
+    "http": ("result", ALL_INPUTS, "status", "headers"),
+    "python": ("result", ALL_INPUTS),
+    "content": ("result", ALL_INPUTS),
+}
+"""What `output.template` may name."""
+
+
+def compile_output(
+    config: Output, *, backend: Backend, scope: Scope, redactor: Redactor, parked: ParkedOutputs
+) -> ResultShaper:
+    """Compile an `output:`, at which `scope` stands, the defaults filled in; mistakes go to its problems."""
+    _check_format(config, backend, scope)
+    template = config.template
+    return ResultShaper(
+        backend=backend,
+        format=config.format,
+        mime_type=config.mime_type,
+        select=_compile_select(config.select, scope.at("select")) if config.select is not None else None,
+        template=compile_text(template, scope.at("template").naming(*NAMES[backend])) if template is not None else None,
+        schema=compile_schema(config.schema_, scope.problems.at("schema")) if config.schema_ is not None else None,
+        scrubber=Scrubber(redactor=redactor, keeps_controls=config.raw),
+        room=Room(
+            max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
+            overflow=config.overflow or "truncate",
+            parked=parked,
+        ),
+    )
+
+
+_TEXT_ONLY: Final[dict[str, Callable[[Output], object]]] = {
+    "select": lambda config: config.select,
+    "template": lambda config: config.template,
+    "schema": lambda config: config.schema_,
+}
+
+
+def _check_format(config: Output, backend: Backend, scope: Scope) -> None:
+    """Report keys that contradict `format`."""
+    if config.format == "text" and config.schema_ is not None:
+        scope.at("schema").problems.error("promises structured content; `format: text` has none")
+    if config.format not in {"image", "audio", "binary"}:
+        return
+    for key, value in _TEXT_ONLY.items():
+        if value(config) is not None:
+            scope.at(key).problems.error(f"goes with text and JSON, not with `format: {config.format}`")
+    if config.format == "binary":
+        return
+    if config.mime_type is not None and not config.mime_type.startswith(f"{config.format}/"):
+        scope.at("mime_type").problems.error(f"expected {config.format}/…, as `format` says")
+    if config.mime_type is None and backend in {"shell", "python"}:
+        example = {"image": "image/png", "audio": "audio/wav"}[config.format]
+        scope.at("format").problems.error(f"needs `mime_type`, such as {example}: bytes do not say what they are")
+
+
+def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
+    try:
+        parsed = jmespath.compile(source)
+    except JMESPathError as error:
+        position = getattr(error, "lex_position", None)
+        where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
+        reason = getattr(error, "message", None) or str(error).partition("\n")[0]
+        scope.problems.error(f"not a JMESPath: {reason}{where}")
+        return None
+    for name in _functions_in(parsed.parsed):
+        if name not in _FUNCTIONS:
+            scope.problems.error(f"JMESPath has no function `{name}`{did_you_mean(name, sorted(_FUNCTIONS))}")
+    return parsed
+
+
+_FUNCTIONS: Final = frozenset(Functions.FUNCTION_TABLE)
+
+
+def _functions_in(node: Json) -> list[str]:
+    own = [node["value"]] if node["type"] == "function_expression" else []
+    return own + [name for child in node["children"] if isinstance(child, dict) for name in _functions_in(child)]

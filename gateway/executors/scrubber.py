@@ -1,0 +1,40 @@
+"""Takes out of a backend's answer what must not be passed on: secrets, and what only a terminal understands."""
+
+from dataclasses import dataclass
+
+from gateway.config.secrets import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.plain_text import clean
+from gateway.json_types import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrubber:
+    redactor: Redactor
+    keeps_controls: bool = False
+    """`raw: true`. Secrets are masked all the same."""
+
+    def text(self, text: str) -> str:
+        return self.redactor.text(text if self.keeps_controls else clean(text))
+
+    def json(self, value: Json) -> Json:
+        """Return a copy in which every text is scrubbed, the names of members too.
+
+        Raises:
+            ExecutionError: it is nested too deep to be walked.
+        """
+        try:
+            return self._walk(value)
+        except RecursionError as error:
+            raise ExecutionError("The JSON is nested too deep") from error
+
+    def _walk(self, value: Json) -> Json:
+        match value:
+            case str():
+                return self.text(value)
+            case list():
+                return [self._walk(item) for item in value]
+            case dict():
+                return {self.text(name): self._walk(member) for name, member in value.items()}
+            case _:
+                return value

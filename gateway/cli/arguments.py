@@ -25,9 +25,10 @@ KINDS: Final = ("tools", "resources", "templates", "prompts")
 class Parser(argparse.ArgumentParser):
     """Help in colour on a terminal, errors in one line."""
 
-    def __init__(self, name: str, *, summary: str, epilog: str = "") -> None:
+    def __init__(self, name: str, *, summary: str, epilog: str = "", words: str | None = None) -> None:
         super().__init__(
             prog=name,
+            usage=None if words is None else f"{name} {words} [options]",
             description=summary,
             epilog=epilog,
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=88),
@@ -131,6 +132,7 @@ exit codes:
 def list_parser(name: str) -> Parser:
     parser = Parser(
         name,
+        words="[CONFIG] [KIND]",
         summary="List what a file, or a running server, offers.",
         epilog=f"""\
 examples:
@@ -140,7 +142,7 @@ examples:
 
 {WORDS_WITH_CONFIG}""",
     )
-    parser.add_argument("words", nargs="*", metavar="[CONFIG] [KIND]", help=f"KIND: {', '.join(KINDS)}")
+    parser.add_argument("words", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)} (default: all)")
     parser.add_argument("--json", action="store_true", default=False, help="print the definitions as JSON")
     _add_peer(parser)
     return parser
@@ -149,6 +151,7 @@ examples:
 def call_parser(name: str) -> Parser:
     parser = Parser(
         name,
+        words="[CONFIG] TOOL [key=value …]",
         summary="Call a tool, from the file in this process or on a running server.",
         epilog=f"""\
 examples:
@@ -163,11 +166,13 @@ arguments:
   key:=json    any JSON value
   key@=file    the content of a text file; - is standard input
 
-Progress is shown on standard error. {WORDS_WITH_CONFIG}
+Progress is shown on standard error.
+
+{WORDS_WITH_CONFIG}
 
 {EXIT_CODES}""",
     )
-    parser.add_argument("words", nargs="+", metavar="[CONFIG] TOOL [key=value …]", help="what to call, and with what")
+    parser.add_argument("words", nargs="+", metavar="TOOL", help="what to call, and with what")
     parser.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
     _add_result(parser)
     _add_peer(parser)
@@ -177,6 +182,7 @@ Progress is shown on standard error. {WORDS_WITH_CONFIG}
 def read_parser(name: str) -> Parser:
     parser = Parser(
         name,
+        words="[CONFIG] URI",
         summary="Read a resource, from the file in this process or from a running server.",
         epilog=f"""\
 examples:
@@ -185,7 +191,7 @@ examples:
 
 {WORDS_WITH_CONFIG}""",
     )
-    parser.add_argument("words", nargs="+", metavar="[CONFIG] URI", help="what to read")
+    parser.add_argument("words", nargs="+", metavar="URI", help="what to read")
     _add_result(parser)
     _add_peer(parser)
     return parser
@@ -194,6 +200,7 @@ examples:
 def prompt_parser(name: str) -> Parser:
     parser = Parser(
         name,
+        words="[CONFIG] NAME [key=value …]",
         summary="Get a prompt, from the file in this process or from a running server.",
         epilog=f"""\
 examples:
@@ -202,7 +209,7 @@ examples:
 
 {WORDS_WITH_CONFIG}""",
     )
-    parser.add_argument("words", nargs="+", metavar="[CONFIG] NAME [key=value …]", help="which, and with what")
+    parser.add_argument("words", nargs="+", metavar="NAME", help="which, and with what")
     _add_result(parser)
     _add_peer(parser)
     return parser
@@ -255,6 +262,7 @@ def overview(commands: Sequence[tuple[str, str]]) -> Parser:
     """The parser of the command line without a command: its help, and `--version`."""
     parser = Parser(
         "mcp-gateway",
+        words="COMMAND …",
         summary="One YAML file becomes an MCP server: shell, HTTP and Python tools, resources and prompts.",
         epilog="\n".join(
             [
@@ -273,7 +281,6 @@ def overview(commands: Sequence[tuple[str, str]]) -> Parser:
             ]
         ),
     )
-    parser.usage = "mcp-gateway COMMAND …"
     parser.add_argument("--version", action="version", version=f"mcp-gateway {__version__}")
     return parser
 
@@ -287,8 +294,8 @@ def _add_config(parser: Parser) -> None:
     )
 
 
-def _add_option(group: argparse._ArgumentGroup, option: Option) -> None:
-    default = SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
+def _add_option(group: argparse._ArgumentGroup, option: Option, *, default: str | None = None) -> None:
+    default = default or SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
     shown = "" if option.metavar is None else f"default: {default}; "
     text = f"{option.help} ({shown}{variable_of(option.field)})"
     if option.metavar is None:
@@ -302,7 +309,7 @@ def _add_peer(parser: Parser) -> None:
     group.add_argument(
         "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
     )
-    _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"))
+    _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"), default="warning")
 
 
 def _add_result(parser: Parser) -> None:

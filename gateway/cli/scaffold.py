@@ -54,7 +54,7 @@ prompts:
 """
 
 
-async def init(options: Namespace, out: Screen, hints: Screen) -> int:
+async def init(options: Namespace, out: Screen, _hints: Screen) -> int:
     path = options.path / "config.yaml" if options.path.is_dir() else options.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ async def init(options: Namespace, out: Screen, hints: Screen) -> int:
         raise refusal(str(path), "exists already, and is not overwritten") from error
     except OSError as error:
         raise refusal(str(path), f"cannot be written: {error.strerror}") from error
-    hints.line(f"Wrote {path}. Now:")
+    out.line(f"Wrote {path}. Now:")
     for command, what in (
         (f"mcp-gateway validate {path}", "check it after each change"),
         (f"mcp-gateway call {path} hello name=Ada", "try a tool, without a server"),

@@ -262,7 +262,7 @@ def overview(commands: Sequence[tuple[str, str]]) -> Parser:
     """The parser of the command line without a command: its help, and `--version`."""
     parser = Parser(
         "mcp-gateway",
-        words="COMMAND …",
+        words="COMMAND",
         summary="One YAML file becomes an MCP server: shell, HTTP and Python tools, resources and prompts.",
         epilog="\n".join(
             [

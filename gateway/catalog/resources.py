@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Final, TypedDict
 
 from gateway.catalog import definitions
-from gateway.catalog.backends import compile_backend, signature_of
+from gateway.catalog.backends import compile_backend, described, signature_of
 from gateway.catalog.completion import FixedValues, compile_completer
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, errors_in, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.problems import Problems
+from gateway.executors.contents import compile_contents
 from gateway.executors.files import (
     FileReader,
     FilesMatcher,
@@ -23,11 +24,10 @@ from gateway.executors.files import (
     compile_file_globs,
 )
 from gateway.executors.globs import Listing
-from gateway.executors.output import compile_contents
 from gateway.executors.scope import Inputs, Scope
 from gateway.executors.template_expressions import did_you_mean
 from gateway.executors.uri_grammar import Expression, Part, UriTemplateError, parse_uri_template
-from gateway.executors.uri_templates import compile_matcher
+from gateway.executors.uri_matcher import compile_matcher
 from gateway.json_types import JsonObject
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
@@ -68,10 +68,10 @@ def compile_resource(
     if executor is None:
         return None
     common = _common(name, config, bench=bench)
-    described = config.description or (signature and signature.description) or None
+    description = described(config, signature)
     uri = _written(source)
     if not variables:
-        definition = definitions.resource_definition(name, config, uri=uri, description=described)
+        definition = definitions.resource_definition(name, config, uri=uri, description=description)
         return CompiledResources(resources=(Resource(uri=uri, executor=executor, definition=definition, **common),))
     _refuse_aliases(config, problems=problems)
     template = ResourceTemplate(
@@ -79,7 +79,7 @@ def compile_resource(
         matcher=matcher,
         executor=executor,
         completers=completers,
-        definition=definitions.template_definition(name, config, uri_template=uri, description=described),
+        definition=definitions.template_definition(name, config, uri_template=uri, description=description),
         **common,
     )
     return CompiledResources(templates=(template,))
@@ -109,7 +109,9 @@ def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
-        contents=compile_contents(mime_type=config.mime_type, max_size=config.max_size or MAX_SIZE),
+        contents=compile_contents(
+            mime_type=config.mime_type, max_size=config.max_size or MAX_SIZE, redactor=bench.redactor
+        ),
         cache_ttl=config.cache,
     )
 

@@ -4,7 +4,7 @@ Why a grammar of our own: `uritemplate`, which expands them, takes `/a/{id` for 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -21,9 +21,11 @@ _VARIABLE: Final = re.compile(
 )
 """RFC 6570 §2.3 and §2.4, but for percent-encoded names, which no input can have."""
 
+LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+"""A percent sign that encodes nothing."""
+
 _JINJA: Final = re.compile(r"\{[{%]-?\s*(?P<name>[A-Za-z_]\w*)?")
-_LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + _LONE_PERCENT.pattern)
+_NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + LONE_PERCENT.pattern)
 """RFC 6570 §2.1, but for `'`, which its erratum 6937 allows."""
 
 
@@ -75,10 +77,15 @@ def parse_uri_template(source: str) -> tuple[Part, ...]:
     return tuple(merged)
 
 
+def names_in(parts: Sequence[Part]) -> list[str]:
+    """The variables of a template, in order, each as often as it stands there."""
+    return [variable.name for part in parts if isinstance(part, Expression) for variable in part.variables]
+
+
 def _parse(source: str) -> Iterator[Part]:
     for text in parts_of(source):
         if isinstance(text, Inserted):
-            yield _encoded(_LONE_PERCENT.sub("%25", text.text))
+            yield _encoded(LONE_PERCENT.sub("%25", text.text))
         else:
             yield from _parse_text(text)
 

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 from gateway.errors import ExecutionError
 from gateway.executors.scope import Scope
-from gateway.executors.uri_grammar import Expression, Part, UriTemplateError
-from gateway.executors.uri_templates import Expansion, names_in, parse_in_scope
+from gateway.executors.uri_grammar import Expression, Part, UriTemplateError, names_in
+from gateway.executors.uri_templates import Expansion, parse_in_scope
 from gateway.json_types import JsonObject
 
 

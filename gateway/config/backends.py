@@ -1,5 +1,6 @@
 """The backends as they are written: `shell:`, `http:`, `python:`; and the `connections:` that HTTP backends share."""
 
+import re
 import shlex
 from typing import Annotated, Final, Literal, Self
 
@@ -59,7 +60,7 @@ def _not_a_line(value: Json) -> Json:
     except ValueError:
         words = []
     plain = words if words and "{{" not in value and "$" not in value and len(value) <= 60 else ["df", "-h"]
-    example = ", ".join(word if word.replace("-", "").isalnum() else f'"{word}"' for word in plain)
+    example = ", ".join(word if re.fullmatch(r"[\w./=+-]+", word) else f'"{word}"' for word in plain)
     raise PydanticCustomError("argv_line", "expected a list such as [{example}]", {"example": example})
 
 

@@ -49,11 +49,12 @@ _ADVICE: Final = (
     # Part of the scanner's words → ours.
     ("mapping values are not allowed", "a second `: ` in one line; put quotes around the text that holds it"),
     ("cannot start any token", "text cannot begin with this character; put quotes around it"),
-    ("found unexpected end of stream", "a quote is opened and never closed"),
-    ("found unexpected document indicator", "a quote is opened and never closed"),
+    ("found unexpected end of stream", "the quote that is opened here is never closed"),
+    ("found unexpected document indicator", "the quote that is opened here is never closed"),
+    ("did not find expected node content", "expected a value"),
     ("found unknown escape character", "unknown escape in double quotes; write it in single quotes, or double the \\"),
-    ("expected ',' or ']'", "a list opened with `[` goes on or ends wrongly here: expected `,` or `]`"),
-    ("expected ',' or '}'", "a mapping opened with `{` goes on or ends wrongly here: expected `,` or `}`"),
+    ("expected ',' or ']'", "expected `,` or `]` in the list that is opened"),
+    ("expected ',' or '}'", "expected `,` or `}` in the mapping that is opened"),
     ("expected key", "this line stands at no level that is open; check its indentation"),
     ("expected <block end>", "this line stands at no level that is open; check its indentation"),
     ("expected '-' indicator", "expected another item of the list (`- …`); check the indentation"),
@@ -162,7 +163,9 @@ class _Composer:
         try:
             return next(self._events)
         except yaml.MarkedYAMLError as error:
-            self._give_up(self._syntax_message(error), error.problem_mark or error.context_mark)
+            is_quote = error.context is not None and "quoted scalar" in error.context and "end of" in str(error.problem)
+            mark = error.context_mark if is_quote else error.problem_mark
+            self._give_up(self._syntax_message(error), mark or error.context_mark)
         except yaml.YAMLError as error:
             self._give_up(f"YAML syntax: {error}", None)
 
@@ -172,6 +175,9 @@ class _Composer:
         if mark is not None and "cannot start any token" in problem and self._character_at(mark) == "\t":
             return "YAML syntax: a tab cannot indent; use spaces"
         advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
+        opened = error.context_mark
+        if opened is not None and advice.endswith("is opened"):
+            advice += f" at {opened.line + 1 + self._first_line}:{opened.column + 1}"
         return f"YAML syntax: {advice}"
 
     def _character_at(self, mark: Mark) -> str:
@@ -281,12 +287,14 @@ class _Composer:
         node = self._node(event)
         if isinstance(node, Scalar) and isinstance(node.value, str):
             return None if isinstance(node.value, Broken) else node.value
-        if isinstance(node, Scalar):
-            text = event.value if isinstance(event, yaml.ScalarEvent) else ""
-            advice = f'quote it: "{text}"' if text else "it is empty"
+        if isinstance(event, yaml.MappingStartEvent) and event.flow_style:
+            self._report('a template needs quotes: "{{ … }}"', event)
+        elif isinstance(event, yaml.ScalarEvent):
+            self._report(
+                "a key must be text; " + (f'quote it: "{event.value}"' if event.value else "it is empty"), event
+            )
         else:
-            advice = "it is a mapping or a list; a template such as {{ name }} needs quotes"
-        self._report(f"a key must be text; {advice}", event)
+            self._report("a key must be text", event)
         return None
 
     def _merged(self, node: Node, place: Place) -> dict[str, Entry]:

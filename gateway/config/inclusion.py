@@ -112,7 +112,7 @@ class Inclusion:
             self.digests[path] = digest(data)
         except UnreadableError as error:
             if blame is not None:
-                self._refuse(blame, f"{path}: {error}")
+                self._refuse(blame, f"{os.path.relpath(path, blame.place.source.directory)}: {error}")
             else:
                 self._report(str(error), Place(SourceFile(path, ""), 1, 1))
             return None
@@ -125,7 +125,8 @@ class Inclusion:
     def _file(self, path: Path, *, chain: tuple[Path, ...], blame: Request | None) -> None:
         identity = path.resolve()
         if identity in chain and blame is not None:
-            names = " → ".join(_relative(each, chain[0].parent) for each in (*chain[chain.index(identity) :], identity))
+            cycle = (*chain[chain.index(identity) :], identity)
+            names = " → ".join(os.path.relpath(each, chain[0].parent) for each in cycle)
             self._refuse(blame, f"a file includes itself: {names}")
             return
         if identity in self._seen:
@@ -167,7 +168,3 @@ class Inclusion:
 
     def _report(self, message: str, place: Place | None, severity: Severity = Severity.ERROR) -> None:
         self.findings.append(Finding(message=message, place=place, severity=severity))
-
-
-def _relative(path: Path, directory: Path) -> str:
-    return os.path.relpath(path, directory)

@@ -196,20 +196,20 @@ class Interpolation:
         if use is Use.SHOWN:
             self._fail(f"`${{file:{name}}}` is a secret, and clients see this text")
             return None
-        path = source.directory / Path(name).expanduser() if name.startswith("~/") else source.directory / name
+        path = source.directory / (Path(name).expanduser() if name.startswith("~/") else name)
         if path not in self._texts:
-            self._texts[path] = self._read(path)
+            self._texts[path] = self._read(path, name)
         value = self._texts[path]
         return None if value is None else self._insert(value, secret=True)
 
-    def _read(self, path: Path) -> str | None:
+    def _read(self, path: Path, name: str) -> str | None:
         self.files[path] = ""
         try:
             data = read_bytes(path)
             self.files[path] = digest(data)
             text = decode(data)
         except UnreadableError as error:
-            self._fail(f"{path}: {error}")
+            self._fail(f"{name}: {error}")
             return None
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
@@ -242,4 +242,4 @@ def _suggestion(content: str) -> str:
         return f"{wrong} is not known here; did you mean ${{env:{content}}}?"
     if content.startswith(("/", "./", "../", "~/")):
         return f"{wrong} is not known here; did you mean ${{file:{content}}}?"
-    return f"{wrong} is not known here; there are {_FORMS}, and $${{ is a literal ${{"
+    return f"{wrong} is not known here; there are {_FORMS}, and `$${{` for a literal `${{`"

@@ -244,18 +244,20 @@ class _Loading:
         filled = self._interpolation.findings[before:]
         composed = [finding for finding in self._inclusion.findings if finding.path[:2] == path]
         is_usable = all(_is_survivable(finding.path[2:], model) for finding in (*composed, *filled))
+        written = Written(node=entry.node, path=path, entry=entry)
+        is_reduced = False
         while True:
             try:
                 value = model.model_validate(data)
             except ValidationError as error:
-                written = Written(node=entry.node, path=path, entry=entry)
-                found = list(findings_of(error, model=model, data=data, written=written))
+                found = list(findings_of(error, model=model, data=data, written=written, is_reduced=is_reduced))
                 self._findings.extend(found)
                 steps = [finding.path[2:] for finding in found]
                 if not steps or not all(_is_harmless(each, model) for each in steps):
                     return None
                 for each in steps:
                     _remove(data, each)
+                is_reduced = True
             else:
                 return value if is_usable else None
 

@@ -69,7 +69,9 @@ def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
     """A section without a value is as if it were not there."""
-    about: JsonSchemaValue = {key: section.pop(key) for key in ("description", "deprecated", "default") if key in section}
+    about: JsonSchemaValue = {
+        key: section.pop(key) for key in ("description", "deprecated", "default") if key in section
+    }
     alternatives = section.get("anyOf", [section])
     null = {"type": "null"}
     return {**about, "anyOf": alternatives if null in alternatives else [*alternatives, null]}

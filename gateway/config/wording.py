@@ -40,19 +40,27 @@ _LIMITS: Final = {
 }
 
 _ABOUT_THE_KEY: Final = frozenset({"extra_forbidden", "unsupported"})
+_ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
 """Errors that point at the key; all others point at the value."""
 
 
-def findings_of(error: ValidationError, *, model: object, data: Json, written: Written) -> Iterator[Finding]:
-    """Put each error at the place where it was written; `data` is what was validated as `model`."""
+def findings_of(
+    error: ValidationError, *, model: object, data: Json, written: Written, is_reduced: bool = False
+) -> Iterator[Finding]:
+    """Put each error at the place where it was written; `data` is what was validated as `model`.
+
+    From reduced data mistakes were taken out that are reported already: what it lacks may be one of them.
+    """
     for details in error.errors(include_url=False):
+        if is_reduced and details["type"] in _ABOUT_WHAT_IS_NOT_THERE:
+            continue
         loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
         steps = _written(loc, data)
         if isinstance(_at(data, steps), Broken):
             continue
         culprit = details.get("ctx", {}).get("culprit")
         pointed = steps if culprit is None else (*steps, culprit)
-        at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY
+        at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY | _ABOUT_WHAT_IS_NOT_THERE
         found_entry, found, _ = find(written.node, pointed, entry=written.entry)
         place = found_entry.place if at_key and found_entry is not None else place_of(found_entry, found)
         yield Finding(message=_message(details, model), path=(*written.path, *steps), place=place)

@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 import structlog
 
+from gateway.catalog.primitives import Catalog
 from gateway.json_types import JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol import jsonrpc
@@ -57,6 +58,16 @@ class Announcements:
         finally:
             self._subscriptions.discard(subscription)
 
+    def catalog_changed(self, old: Catalog, new: Catalog) -> None:
+        """Announce each list that a client would now see differently, and each watched resource that was written."""
+        for kind in _LIST_CHANGED:
+            if old.fingerprints.get(kind) != new.fingerprints.get(kind):
+                self.list_changed(kind)
+        for uri in self._watched():
+            before, after = old.resources.get(uri), new.resources.get(uri)
+            if before is not None and after is not None and before.definition != after.definition:
+                self.resource_updated(uri)
+
     def list_changed(self, kind: ListKind) -> None:
         method = _LIST_CHANGED[kind]
         listening = [subscription.outbox for subscription in self._subscriptions if kind in subscription.kinds]
@@ -69,6 +80,10 @@ class Announcements:
         sessions = [session.outbox for session in self._sessions if uri in session.subscriptions]
         message = {"jsonrpc": jsonrpc.VERSION, "method": _UPDATED, "params": {"uri": uri}}
         _put([*listening, *sessions], f"{_UPDATED} {uri}", message)
+
+    def _watched(self) -> set[str]:
+        watched = (each.uris for each in self._subscriptions)
+        return set().union(*watched, *(session.subscriptions for session in self._sessions))
 
     def close(self) -> None:
         """End every subscription, now and to come: the daemon is about to stop."""

@@ -40,6 +40,7 @@ class Dispatcher:
         cursors = Cursors(secret_key)
         self._store: Final = store
         self.announcements: Final = Announcements()
+        store.subscribe(self.announcements.catalog_changed)
         self.slots: Final = Slots()
         self._runtime: Final = Runtime(
             services=services,

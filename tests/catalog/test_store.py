@@ -2,13 +2,34 @@
 
 from datetime import timedelta
 
-from gateway.catalog.primitives import Catalog
+import pytest
+
+from gateway.catalog.primitives import Catalog, Prompt
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets import Redactor
+from gateway.errors import ExecutionError
 
 
-def catalog(generation: int) -> Catalog:
+class NoMessages:
+    async def render(self, _invocation: object) -> list[dict[str, object]]:
+        return []
+
+
+def prompt(name: str) -> Prompt:
+    return Prompt(
+        name=name,
+        definition={"name": name},
+        timeout=timedelta(seconds=1),
+        concurrency=1,
+        queue=1,
+        arguments=(),
+        messages=NoMessages(),
+    )
+
+
+def catalog(generation: int, *prompts: str) -> Catalog:
     return Catalog(
+        prompts={name: prompt(name) for name in prompts},
         generation=generation,
         server_info={"name": "s", "version": "1"},
         instructions=None,
@@ -67,3 +88,40 @@ def test_a_subscriber_may_leave_while_it_is_told() -> None:
     store.swap(catalog(2))
     store.swap(catalog(3))
     assert heard == [2]
+
+
+def test_a_swap_that_took_long_still_follows_what_is_served() -> None:
+    store = CatalogStore(catalog(7))
+    store.swap(catalog(3))
+    assert store.current.generation == 8
+
+
+def test_what_is_disabled_stays_off_the_list_across_reloads_while_the_file_has_it() -> None:
+    store = CatalogStore(catalog(1, "a", "b"))
+    before = store.current.fingerprints
+    store.disable("prompts", "a")
+    assert list(store.current.prompts) == ["b"]
+    assert store.current.fingerprints != before
+    store.swap(catalog(2, "a", "b", "c"))
+    assert list(store.current.prompts) == ["b", "c"]
+    store.swap(catalog(2, "b"))
+    store.swap(catalog(2, "a", "b"))
+    assert list(store.current.prompts) == ["a", "b"]
+
+
+def test_what_is_enabled_again_stands_where_it_stood() -> None:
+    store = CatalogStore(catalog(1, "a", "b"))
+    store.disable("prompts", "a")
+    store.enable("prompts", "a")
+    assert list(store.current.prompts) == ["a", "b"]
+
+
+def test_disabling_twice_is_one_change_and_disabling_nothing_an_error() -> None:
+    store = CatalogStore(catalog(1, "a"))
+    heard: list[int] = []
+    store.subscribe(lambda _, after: heard.append(after.generation))
+    store.disable("prompts", "a")
+    store.disable("prompts", "a")
+    assert heard == [2]
+    with pytest.raises(ExecutionError, match="There is no 'x' among the prompts"):
+        store.disable("prompts", "x")

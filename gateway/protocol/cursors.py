@@ -13,7 +13,7 @@ from gateway.json_types import Json
 
 
 class Cursors:
-    def __init__(self, secret_key: str) -> None:
+    def __init__(self, secret_key: bytes) -> None:
         self._serializer: Final = URLSafeSerializer(secret_key, salt="cursor")
 
     def issue(self, list_name: str, fingerprint: str, offset: int) -> str:

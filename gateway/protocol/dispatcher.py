@@ -36,7 +36,7 @@ _NOTHING: Final = Reply(body=None, status=202)
 class Dispatcher:
     """Answers messages of both eras from the store's current catalog. Its methods raise nothing but CancelledError."""
 
-    def __init__(self, *, store: CatalogStore, services: Services, secret_key: str) -> None:
+    def __init__(self, *, store: CatalogStore, services: Services, secret_key: bytes) -> None:
         cursors = Cursors(secret_key)
         self._store: Final = store
         self.announcements: Final = Announcements()

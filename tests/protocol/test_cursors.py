@@ -1,0 +1,34 @@
+"""Cursors are opaque, belong to one list, and end with it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.protocol.cursors import Cursors
+
+CURSORS = Cursors(b"key")
+
+
+@given(st.integers(0, 10**9))
+def test_a_cursor_leads_back_to_its_offset(offset: int) -> None:
+    assert CURSORS.redeem(CURSORS.issue("tools", "f", offset), "tools", "f") == offset
+
+
+@pytest.mark.parametrize(
+    ("cursor", "reason"),
+    [
+        ("", "Invalid"),
+        ("x", "Invalid"),
+        (7, "Invalid"),
+        (CURSORS.issue("prompts", "f", 3), "Invalid"),
+        (CURSORS.issue("tools", "f", 3) + "!!", "Invalid"),
+        (CURSORS.issue("tools", "f", 3) + "=", "Invalid"),
+        (Cursors(b"other").issue("tools", "f", 3), "Invalid"),
+        (CURSORS.issue("tools", "before", 3), "Stale"),
+    ],
+)
+def test_a_foreign_or_stale_cursor_is_invalid_params(cursor: object, reason: str) -> None:
+    with pytest.raises(RpcError, match=reason) as caught:
+        CURSORS.redeem(cursor, "tools", "f")
+    assert caught.value.code == ErrorCode.INVALID_PARAMS

@@ -1,0 +1,318 @@
+"""What a tool takes: three ways to write it, and what a call's arguments go through."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.catalog.primitives import HeaderParameter
+from gateway.catalog.schemas import NO_ARGUMENTS, CompiledArguments, compile_arguments
+from gateway.config.primitives import Tool
+from gateway.config.problems import Problems
+from gateway.errors import ExecutionError
+from gateway.json_types import Json, JsonObject
+from tests.executors.recording import OneFile
+
+
+def tool(**keys: Json) -> Tool:
+    return Tool.model_validate({"content": "hello", **keys})
+
+
+def compiled(folder: Path = Path("/"), *, derived: JsonObject | None = None, **keys: Json) -> CompiledArguments:
+    problems = Problems(OneFile(folder))
+    arguments = compile_arguments(tool(**keys), problems, derived=derived)
+    assert list(problems) == []
+    return arguments
+
+
+def problems_of(folder: Path = Path("/"), **keys: Json) -> list[str]:
+    problems = Problems(OneFile(folder))
+    compile_arguments(tool(**keys), problems)
+    return [str(problem) for problem in problems]
+
+
+def refusal(arguments: CompiledArguments, given: JsonObject) -> list[str]:
+    with pytest.raises(ExecutionError) as caught:
+        arguments.prepare(given)
+    headline, *lines = str(caught.value).splitlines()
+    assert headline == "The arguments do not fit:"
+    return lines
+
+
+def test_the_short_form_becomes_a_closed_object_in_file_order() -> None:
+    arguments = compiled(
+        input={
+            "path": {"type": "string", "description": "Where", "required": True, "default": "/"},
+            "depth": {"type": "integer", "default": 1},
+            "name": "string",
+            "note": "string?",
+            "filter": {"type": "object", "required": ["kind"]},
+            "extra": {"type": "boolean", "required": False},
+        }
+    )
+    assert arguments.schema == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "Where", "default": "/"},
+            "depth": {"type": "integer", "default": 1},
+            "name": {"type": "string"},
+            "note": {"type": "string"},
+            "filter": {"type": "object", "required": ["kind"]},
+            "extra": {"type": "boolean"},
+        },
+        "required": ["path", "name", "filter"],
+        "additionalProperties": False,
+    }
+    assert list(arguments.schema["properties"]) == ["path", "depth", "name", "note", "filter", "extra"]
+    assert arguments.inputs.always_given == {"path", "depth", "name", "filter"}
+    assert not arguments.inputs.is_open
+
+
+def test_the_long_form_is_sent_as_it_is_written() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$comment": "kept",
+        "type": "object",
+        "properties": {"a": {"$ref": "#/definitions/a"}, "b": True},
+        "definitions": {"a": {"type": "string"}},
+    }
+    arguments = compiled(input_schema=schema)
+    assert arguments.schema == schema
+    assert list(arguments.schema) == list(schema)
+    assert set(arguments.inputs.schemas) == {"a", "b"}
+    assert arguments.inputs.is_open
+
+
+def test_no_input_takes_no_arguments() -> None:
+    assert compiled().schema == NO_ARGUMENTS
+    assert compiled(input={}).schema == NO_ARGUMENTS
+    assert refusal(compiled(), {"a": 1}) == ["takes no arguments"]
+
+
+def test_a_signature_stands_in_where_the_file_says_nothing() -> None:
+    derived = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+    assert compiled(derived=derived).schema == derived
+    assert compiled(derived=derived, input={"b": "string"}).schema["properties"] == {"b": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"input": {"a": "strng"}}, "input.a: no type is called 'strng'; did you mean string?"),
+        (
+            {"input": {"9a": "string"}},
+            "input.9a: not a name for an input: expected letters, digits, _ and -, no digit or - first",
+        ),
+        (
+            {"input": {"a": {"type": "integer", "minimum": "0"}}},
+            'input.a.minimum: not a valid JSON Schema: must be a number, was "0"',
+        ),
+        (
+            {"input": {"a": {"type": "integer", "default": "one"}}},
+            'input.a.default: the default does not fit: must be an integer, was "one"',
+        ),
+        ({"input_schema": {"properties": {}}}, "input_schema: the root of an input schema must say `type: object`"),
+        (
+            {"input_schema": {"type": "object", "properties": {"a": {"type": "string", "within": "/srv"}}}},
+            (
+                "input_schema.properties.a.within: `within` stands directly beside the keys of an input, in `input`, "
+                "and nowhere else"
+            ),
+        ),
+        ({"input": {"a": {"type": "string", "within": 5}}}, "input.a.within: expected a directory"),
+        (
+            {"input": {"a": {"type": "integer", "within": "/"}}},
+            "input.a.within: `within` goes with `type: string`, or with an array of strings",
+        ),
+        (
+            {"input": {"a": {"type": "string", "within": "/no/such/place"}}},
+            "input.a.within: there is no directory /no/such/place",
+        ),
+    ],
+)
+def test_a_mistake_is_found_where_it_was_written(keys: JsonObject, message: str) -> None:
+    assert problems_of(**keys) == [message]
+
+
+def test_a_broken_input_is_still_known_to_templates() -> None:
+    arguments = compile_arguments(tool(input={"a": "strng", "b": {"type": 5}}), Problems(OneFile(Path("/"))))
+    assert set(arguments.inputs.schemas) == {"a", "b"}
+
+
+def test_defaults_are_filled_in_and_shared_by_nobody() -> None:
+    arguments = compiled(
+        input={
+            "list": {"type": "array", "default": [1]},
+            "nested": {"type": "object", "required": False, "properties": {"n": {"type": "integer", "default": 2}}},
+        }
+    )
+    first = arguments.prepare({"nested": {}})
+    assert first == {"list": [1], "nested": {"n": 2}}
+    first["list"].append(5)
+    given: JsonObject = {"nested": {}}
+    assert arguments.prepare(given) == {"list": [1], "nested": {"n": 2}}
+    assert given == {"nested": {}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("integer", "5", 5),
+        ("integer", "-5", -5),
+        ("number", "1.5", 1.5),
+        ("number", "2", 2),
+        ("boolean", "true", True),
+        ("array", "[1,2]", [1, 2]),
+        ("object", '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_a_string_that_is_the_json_of_what_was_wanted_is_taken_as_that(kind: str, text: str, value: Json) -> None:
+    prepared = compiled(input={"x": kind}).prepare({"x": text})["x"]
+    assert (prepared, type(prepared)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("integer", " 5"),
+        ("integer", "5x"),
+        ("integer", "1.5"),
+        ("integer", "true"),
+        ("integer", ""),
+        ("number", "NaN"),
+        ("number", "1e999"),
+        ("integer", "123456789012345678901234567890"),
+        ("boolean", "True"),
+        ("boolean", "1"),
+        ("boolean", 1),
+        ("string", 5),
+        ("string", True),
+        ("array", "[" * 70 + "]" * 70),
+    ],
+)
+def test_nothing_else_is_taken_for_what_it_is_not(kind: str, given: Json) -> None:
+    assert len(refusal(compiled(input={"x": kind}), {"x": given})) == 1
+
+
+def test_coercion_reaches_nested_values_and_alternatives() -> None:
+    arguments = compiled(
+        input={
+            "filter": {
+                "type": "object",
+                "properties": {
+                    "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                    "page": {"type": "integer", "default": 1},
+                },
+            },
+            "level": {"enum": [1, 2], "required": False},
+        }
+    )
+    assert arguments.prepare({"filter": '{"limit": "3"}', "level": "2"}) == {
+        "filter": {"limit": 3, "page": 1},
+        "level": 2,
+    }
+    given = {"filter": {"limit": "3"}}
+    arguments.prepare(given)
+    assert given == {"filter": {"limit": "3"}}, "what the caller sent is left alone"
+
+
+def test_a_string_where_a_string_fits_stays_one() -> None:
+    assert compiled(input={"x": {"type": ["string", "integer"]}}).prepare({"x": "5"}) == {"x": "5"}
+
+
+def test_coercion_can_be_turned_off() -> None:
+    assert refusal(compiled(input={"x": "integer"}, coerce=False), {"x": "5"}) == ['/x must be an integer, was "5"']
+
+
+def test_every_wrong_argument_is_named() -> None:
+    arguments = compiled(input={"path": "string", "depth": {"type": "integer", "maximum": 5, "default": 1}})
+    assert refusal(arguments, {"depth": "9", "pth": "/"}) == [
+        "/depth must be at most 5, was 9",
+        'unknown argument "pth" (did you mean "path"?)',
+        'missing required argument "path"',
+    ]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "inner").mkdir(parents=True)
+    (tmp_path / "root-beside").mkdir()
+    (root / "out").symlink_to(tmp_path / "root-beside")
+    (root / "loop").symlink_to(root / "loop")
+    (root / "in").symlink_to(root / "inner")
+    return root
+
+
+def test_a_confined_path_stays_as_it_was_given(root: Path) -> None:
+    arguments = compiled(root.parent, input={"path": {"type": "string", "within": "root"}})
+    assert "within" not in arguments.schema["properties"]["path"]
+    for path in (root, root / "inner", root / "not there yet", root / "in", f"{root}/inner/../x"):
+        assert arguments.prepare({"path": str(path)}) == {"path": str(path)}
+
+
+@pytest.mark.parametrize(
+    "path", ["", ".", "inner", "{}/..", "{}/../root-beside", "{}/out", "{}/out/x", "{}-beside", "/"]
+)
+def test_a_path_that_leads_elsewhere_is_refused(root: Path, path: str) -> None:
+    arguments = compiled(root.parent, input={"path": {"type": "string", "within": "root"}})
+    (line,) = refusal(arguments, {"path": path.format(root)})
+    assert line.startswith(f"/path must be an absolute path under {root}, was ")
+
+
+@pytest.mark.parametrize("path", ["{}/a\0b", "{}/\ud800"])
+def test_a_path_that_is_no_path_is_refused(root: Path, path: str) -> None:
+    confinement = compiled(root.parent, input={"path": {"type": "string", "within": "root"}}).confinements["path"]
+    assert confinement.refusal(path.format(root)) is not None
+
+
+def test_each_path_of_a_list_is_confined(root: Path) -> None:
+    paths = {"type": "array", "items": {"type": "string"}, "within": str(root)}
+    arguments = compiled(input={"paths": paths})
+    assert arguments.prepare({"paths": [str(root), f"{root}/inner"]})
+    assert len(refusal(arguments, {"paths": [str(root), os.sep]})) == 1
+
+
+def test_a_default_is_confined_too(root: Path) -> None:
+    arguments = compiled(input={"path": {"type": "string", "within": str(root), "default": "/etc"}})
+    assert len(refusal(arguments, {})) == 1
+
+
+def test_header_parameters_are_found_through_properties() -> None:
+    arguments = compiled(
+        input={
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "at": {"type": "object", "properties": {"zone": {"type": "integer", "x-mcp-header": "Zone"}}},
+        }
+    )
+    assert arguments.header_parameters == (
+        HeaderParameter(name="Region", path=("region",)),
+        HeaderParameter(name="Zone", path=("at", "zone")),
+    )
+
+
+def test_an_input_that_is_called_like_the_keyword_is_an_input() -> None:
+    schema = {"type": "object", "properties": {"x-mcp-header": {"type": "string"}}}
+    assert compiled(input_schema=schema).header_parameters == ()
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"a": {"type": "number", "x-mcp-header": "A"}}, "may only stand on a string, integer or boolean"),
+        ({"a": {"x-mcp-header": "A"}}, "may only stand on a string, integer or boolean"),
+        ({"a": {"type": "string", "x-mcp-header": "a b"}}, "must be a header field name"),
+        ({"a": {"type": "string", "x-mcp-header": ""}}, "must be a header field name"),
+        ({"a": {"type": "string", "x-mcp-header": 5}}, "must be a header field name"),
+        ({"a": {"items": {"type": "string", "x-mcp-header": "A"}}}, "reached through `properties` alone"),
+        ({"a": {"anyOf": [{"type": "string", "x-mcp-header": "A"}]}}, "reached through `properties` alone"),
+        (
+            {"a": {"type": "string", "x-mcp-header": "A"}, "b": {"type": "string", "x-mcp-header": "a"}},
+            "x-mcp-header a is used twice",
+        ),
+    ],
+)
+def test_a_header_parameter_that_clients_would_drop_the_tool_for_is_refused(schema: JsonObject, message: str) -> None:
+    (problem,) = problems_of(input=schema)
+    assert message in problem
+    assert problem.startswith("input.")

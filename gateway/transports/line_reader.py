@@ -6,6 +6,7 @@ blocks. Files and /dev/null are always readable, which is why epoll does not tak
 
 import asyncio
 import os
+import select
 from enum import Enum, auto
 from typing import Final
 
@@ -44,6 +45,13 @@ class LineReader:
             if self._has_ended:
                 return self._last()
             await self._read_more()
+
+    @property
+    def is_hung_up(self) -> bool:
+        """Whether the writer has gone, although there may be lines left to take."""
+        poll = select.poll()
+        poll.register(self._descriptor, 0)  # a hang-up is always reported
+        return any(happened & select.POLLHUP for _, happened in poll.poll(0))
 
     def end(self) -> None:
         """Read no further: the next line is the end."""

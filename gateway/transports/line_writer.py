@@ -31,6 +31,8 @@ class LineWriter:
         self._thread: threading.Thread | None = None
         self._has_room: Final = asyncio.Event()
         self._has_room.set()
+        self.written = 0
+        """Bytes that the reader took, or that at least fit on the way to it."""
         self.gone: Final = asyncio.Event()
         """Set once nobody reads any more."""
 
@@ -53,7 +55,7 @@ class LineWriter:
             await self._has_room.wait()
 
     async def close(self, seconds: float) -> None:
-        """Give the reader this long to take what is waiting, then stop."""
+        """Give the reader this long to take what is waiting, then drop the rest."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._waiting_bytes and not self.gone.is_set():
@@ -62,18 +64,21 @@ class LineWriter:
         with self._wake:
             self._is_closing = True
             self._wake.notify()
+        self._mark_gone()
 
     def _write_what_fits(self, data: bytes) -> int:
         """POSIX pipe(7): what is ready takes PIPE_BUF bytes without blocking."""
         if len(data) > select.PIPE_BUF:
             return 0
         try:
-            return os.write(self._descriptor, data) if self._readiness.poll(0) else 0
+            size = os.write(self._descriptor, data) if self._readiness.poll(0) else 0
         except BlockingIOError:
             return 0
         except OSError:
             self._mark_gone()
             return 0
+        self.written += size
+        return size
 
     def _leave_with_thread(self, data: bytes) -> None:
         if self._thread is None:
@@ -102,6 +107,7 @@ class LineWriter:
 
     def _note_written(self, size: int) -> None:
         self._waiting_bytes -= size
+        self.written += size
         if self._waiting_bytes <= _ENOUGH // 2:
             self._has_room.set()
 

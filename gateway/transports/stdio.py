@@ -6,6 +6,7 @@ ends everything that runs.
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,8 @@ MOST_IN_FLIGHT: Final = 1024
 """Requests. Further lines are not read before one of them is done."""
 LAST_WORDS_SECONDS: Final = 0.5
 """How long calls may go on after the end of the input, so that `echo … | mcp-gateway serve --stdio` is answered."""
+STANDSTILL_SECONDS: Final = 1.0
+"""How long a client may have hung up, with more to be read, and taken nothing of what it was sent."""
 FAREWELL_SECONDS: Final = 2.0
 """How long cancelled calls may take to end, and then the reader to take what is left."""
 
@@ -57,6 +60,7 @@ class Stdio:
         self._requests: Final[set[asyncio.Task[None]]] = set()
         self._helpers: Final[set[asyncio.Task[None]]] = set()
         self._one_is_done: Final = asyncio.Event()
+        self._done = 0
 
     async def serve(self) -> None:
         """Answer lines until there are no more, or nobody reads the answers, or `drain` is called."""
@@ -81,16 +85,17 @@ class Stdio:
         await self._writer.close(FAREWELL_SECONDS)
 
     async def _take(self, line: bytes | Mark) -> None:
+        """Take one line. Nothing here waits for the client to read: that is done in one place, `_wait_for_room`."""
         if line is Mark.TOO_LONG:
             error = RpcError(
                 ErrorCode.INVALID_REQUEST, f"The line is longer than {self._max_line} bytes (listen.max_body)"
             )
-            await self._reply(self._reject(error))
+            self._run(self._reply(self._reject(error)))
         elif isinstance(line, bytes) and line.strip():
             try:
                 message = jsonrpc.decode(line, max_depth=self._max_depth)
             except RpcError as error:
-                await self._reply(self._reject(error))
+                self._run(self._reply(self._reject(error)))
             else:
                 await self._route(message)
 
@@ -119,14 +124,14 @@ class Stdio:
         match message:
             case Request(method="initialize"):
                 self._session, reply = await self._dispatcher.open_session(message, self._exchange)
-                await self._reply(reply)
+                self._run(self._reply(reply))
                 if self._session is not None:
                     self._help(self._carry_outbox(self._session), name="stdio outbox")
             case Request(method="ping"):
-                await self._reply(Reply(body=jsonrpc.encode_result(message.id, b"{}")))
+                self._run(self._reply(Reply(body=jsonrpc.encode_result(message.id, b"{}"))))
             case Request() | Batch():
                 error = RpcError(ErrorCode.INVALID_REQUEST, "A session begins with `initialize`")
-                await self._reply(self._reject(error, message))
+                self._run(self._reply(self._reject(error, message)))
             case _:
                 pass  # notifications and responses are never answered
 
@@ -172,12 +177,28 @@ class Stdio:
 
     def _note_done(self, task: asyncio.Task[None]) -> None:
         self._requests.discard(task)
+        self._done += 1
         self._one_is_done.set()
 
+    @property
+    def _has_room(self) -> bool:
+        return self._writer.has_room and len(self._requests) < MOST_IN_FLIGHT
+
     async def _wait_for_room(self) -> None:
-        """A client that sends and never reads must not cost memory without end."""
-        await self._writer.wait_for_room()
-        while len(self._requests) >= MOST_IN_FLIGHT:
+        """A client that sends and never reads may cost no memory without end, nor hold the process once it hung up."""
+        while not self._has_room:
+            before = self._writer.written, self._done
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STANDSTILL_SECONDS):
+                    await self._wait_for_change()
+            if (self._writer.written, self._done) == before and self._reader.is_hung_up:
+                self._reader.end()
+                return
+
+    async def _wait_for_change(self) -> None:
+        if not self._writer.has_room:
+            await self._writer.wait_for_room()
+        else:
             self._one_is_done.clear()
             await self._one_is_done.wait()
 

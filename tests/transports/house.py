@@ -137,7 +137,7 @@ def catalog(course: Course) -> Catalog:
 @asynccontextmanager
 async def dispatching(course: Course) -> AsyncIterator[Dispatcher]:
     async with running_services() as services:
-        yield Dispatcher(store=CatalogStore(catalog(course)), services=services, secret_key="not a secret")
+        yield Dispatcher(store=CatalogStore(catalog(course)), services=services, secret_key=b"not a secret")
 
 
 @dataclass(frozen=True, kw_only=True)

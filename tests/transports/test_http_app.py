@@ -1,0 +1,124 @@
+"""What stands before every path, and the paths that are not MCP's."""
+
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from gateway.config.address import Address
+from gateway.transports.guard import Guard
+from gateway.transports.http_listener import HttpListener, ListenError
+from tests.transports.house import House, house, initialize_request
+
+PAGE = "http://localhost:3000"
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[House]:
+    async with house() as it:
+        yield it
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "key"),
+    [
+        ({"Host": "evil.example.com"}, 421, "listen.allowed_hosts"),
+        ({"Origin": "http://evil.example.com"}, 403, "listen.allowed_origins"),
+        ({"Origin": "null"}, 403, "listen.allowed_origins"),
+        ({"Host": "evil.example.com", "Origin": PAGE}, 421, "listen.allowed_hosts"),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
+async def test_a_stranger_is_refused_before_anything_else_with_a_json_rpc_error(
+    served: House, method: str, headers: dict[str, str], status: int, key: str
+) -> None:
+    answer = await served.send(initialize_request() if method == "POST" else None, headers, method=method)
+    assert answer.status == status
+    assert key in answer.json["error"]["message"]
+    assert "id" not in answer.json
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert len(served.sessions) == 0
+
+
+async def test_a_page_of_an_allowed_origin_may_read_answers_and_errors(served: House) -> None:
+    for body in (initialize_request(), b"{"):
+        answer = await served.send(body, {"Origin": PAGE})
+        assert answer.headers["Access-Control-Allow-Origin"] == PAGE
+        assert "Mcp-Session-Id" in answer.headers["Access-Control-Expose-Headers"]
+        assert answer.headers["Vary"] == "Origin"
+
+
+async def test_without_an_origin_there_are_no_cors_fields(served: House) -> None:
+    assert "Access-Control-Allow-Origin" not in (await served.send(initialize_request())).headers
+
+
+async def test_a_preflight_is_answered(served: House) -> None:
+    asked = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type,mcp-param-region",
+    }
+    answer = await served.send(None, asked, method="OPTIONS")
+    assert answer.status == 204
+    assert answer.headers["Access-Control-Allow-Origin"] == PAGE
+    assert "mcp-param-region" in answer.headers["Access-Control-Allow-Headers"]
+    assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
+
+
+async def test_probes_are_answered_whatever_host_they_name(served: House) -> None:
+    for path, key in (("/-/healthy", "healthy"), ("/-/ready", "ready")):
+        answer = await served.send(None, {"Host": "10.1.2.3:8000"}, method="GET", path=path)
+        assert (answer.status, answer.json[key]) == (200, True)
+        assert (await served.send(None, method="HEAD", path=path)).status == 200
+        assert (await served.send(b"", method="POST", path=path)).status == 405
+
+
+async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: House) -> None:
+    served.health.begin_stopping()
+    assert (await served.send(None, method="GET", path="/-/healthy")).status == 200
+    answer = await served.send(None, method="GET", path="/-/ready")
+    assert (answer.status, answer.json["state"]) == (503, "stopping")
+
+
+async def test_the_status_is_for_callers_on_this_machine() -> None:
+    async with house(guard=Guard(address=Address("127.0.0.1", 0), allowed_hosts=["*"])) as served:
+        answer = await served.send(None, method="GET", path="/-/status")
+        assert answer.status == 200
+        assert answer.json["sessions"] == 0
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        for name, value in (
+            ("Host", "tools.example.com"),
+            ("X-Forwarded-For", "127.0.0.1"),
+            ("Forwarded", "for=127.0.0.1"),
+            ("X-Real-IP", "127.0.0.1"),
+        ):
+            assert (await served.send(None, {name: value}, method="GET", path="/-/status")).status == 404
+
+
+async def test_an_address_in_use_is_said_to_be() -> None:
+    async with house() as served:
+        app = HttpListener(web.Application(), address=served.address)
+        with pytest.raises(ListenError, match="in use already"):
+            await app.start()
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("192.0.2.1", "not an address of this machine"), ("no-such-host.invalid", "cannot be resolved")],
+)
+async def test_an_address_of_elsewhere_is_said_to_be(host: str, reason: str) -> None:
+    with pytest.raises(ListenError, match=reason):
+        await HttpListener(web.Application(), address=Address(host, 0)).start()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+async def test_ipv6_is_listened_on() -> None:
+    listener = HttpListener(web.Application(), address=Address("::1", 0))
+    try:
+        await listener.start()
+    except ListenError:
+        pytest.skip("this machine has no IPv6 loopback")
+    assert listener.address.port
+    assert str(listener.address).startswith("[::1]:")
+    await listener.close()

@@ -1,0 +1,283 @@
+"""MCP on a pair of pipes: both eras on one process, concurrency, cancellation, bounds, and the end."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import orjson
+import pytest
+
+from gateway.json_types import Json
+from gateway.transports.standard_streams import StandardStreams
+from gateway.transports.stdio import Stdio
+from tests.transports.house import Course, call, dispatching, initialize_request, legacy_request, modern_request
+
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+@dataclass(kw_only=True)
+class Wire:
+    """The other end of the pipes."""
+
+    course: Course
+    stdio: Stdio
+    serving: asyncio.Task[None]
+    reader: asyncio.StreamReader
+    to_server: int
+    announce: object = None
+
+    def send(self, *messages: Json) -> None:
+        for message in messages:
+            data = message if isinstance(message, bytes) else orjson.dumps(message) + b"\n"
+            os.write(self.to_server, data)
+
+    async def receive(self) -> Json:
+        async with asyncio.timeout(5):
+            return orjson.loads(await self.reader.readline())
+
+    async def ask(self, message: Json) -> Json:
+        self.send(message)
+        return await self.receive()
+
+    async def rest(self) -> list[Json]:
+        """What comes until the server has ended."""
+        async with asyncio.timeout(10):
+            await self.serving
+        self.hang_up()
+        return [orjson.loads(line) for line in (await self.reader.read()).splitlines()]
+
+    def hang_up(self) -> None:
+        """Close the pipe towards the server."""
+        with suppress(OSError):
+            os.close(self.to_server)
+
+
+@asynccontextmanager
+async def wired(*, max_line: int = 1_000_000) -> AsyncIterator[Wire]:
+    course = Course()
+    requests_out, requests_in = os.pipe()
+    answers_out, answers_in = os.pipe()
+    streams = StandardStreams(requests_out, answers_in)
+    async with dispatching(course) as dispatcher:
+        reader = asyncio.StreamReader(limit=10_000_000)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(answers_out, "rb", 0)
+        )
+        stdio = Stdio(dispatcher=dispatcher, streams=streams, max_line=max_line, max_depth=64)
+        serving = asyncio.create_task(stdio.serve())
+        serving.add_done_callback(lambda _: os.close(answers_in))
+        wire = Wire(course=course, stdio=stdio, serving=serving, reader=reader, to_server=requests_in)
+        wire.announce = dispatcher.announcements
+        try:
+            yield wire
+        finally:
+            wire.hang_up()
+            async with asyncio.timeout(10):
+                await asyncio.wait([serving])
+            os.close(requests_out)
+            transport.close()
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    async with wired() as it:
+        yield it
+
+
+async def until(condition: asyncio.Event) -> None:
+    async with asyncio.timeout(5):
+        await condition.wait()
+
+
+def cancel(request_id: Json) -> Json:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+
+
+class TestEras:
+    async def test_a_modern_request_needs_no_handshake_and_no_headers(self, wire: Wire) -> None:
+        answer = await wire.ask(modern_request("tools/call", {"name": "echo", "arguments": {"text": "hi"}}))
+        assert answer["result"]["content"][0]["text"] == "hi"
+        assert answer["result"]["resultType"] == "complete"
+
+    async def test_a_legacy_session_begins_with_initialize(self, wire: Wire) -> None:
+        assert (await wire.ask(initialize_request("2025-06-18")))["result"]["protocolVersion"] == "2025-06-18"
+        wire.send(INITIALIZED)
+        answer = await wire.ask(call("echo", text="hi"))
+        assert answer["result"]["content"][0]["text"] == "hi"
+        assert "resultType" not in answer["result"]
+
+    async def test_both_eras_share_one_process(self, wire: Wire) -> None:
+        await wire.ask(initialize_request())
+        assert "resultType" in (await wire.ask(modern_request("tools/list")))["result"]
+        assert "resultType" not in (await wire.ask(legacy_request("tools/list")))["result"]
+
+    async def test_ping_is_answered_before_initialize_and_nothing_else_is(self, wire: Wire) -> None:
+        assert (await wire.ask(legacy_request("ping", request_id="p"))) == {"jsonrpc": "2.0", "id": "p", "result": {}}
+        refused = await wire.ask(legacy_request("tools/list", request_id=7))
+        assert (refused["id"], refused["error"]["code"]) == (7, -32600)
+        wire.send(INITIALIZED, cancel(1), {"jsonrpc": "2.0", "id": 1, "result": {}})
+        assert (await wire.ask(legacy_request("ping", request_id=8)))["id"] == 8
+
+    async def test_a_second_initialize_is_refused_and_the_session_lives(self, wire: Wire) -> None:
+        await wire.ask(initialize_request())
+        assert (await wire.ask(initialize_request()))["error"]["code"] == -32600
+        assert "result" in (await wire.ask(legacy_request("ping")))
+
+    async def test_a_refused_initialize_may_be_tried_again(self, wire: Wire) -> None:
+        assert (await wire.ask(legacy_request("initialize")))["error"]["code"] == -32602
+        assert "result" in await wire.ask(initialize_request())
+
+    async def test_a_batch_line_of_2025_03_26_is_answered_by_one_line(self, wire: Wire) -> None:
+        await wire.ask(initialize_request("2025-03-26"))
+        answers = await wire.ask([call("echo", request_id=1), INITIALIZED, call("echo", request_id=2)])
+        assert sorted(answer["id"] for answer in answers) == [1, 2]
+
+    async def test_a_batch_without_a_session_or_of_another_revision_is_refused(self, wire: Wire) -> None:
+        assert (await wire.ask([call("echo")]))["error"]["code"] == -32600
+        await wire.ask(initialize_request("2025-06-18"))
+        assert (await wire.ask([call("echo")]))["error"]["code"] == -32600
+
+    async def test_what_belongs_to_no_request_is_written_too(self, wire: Wire) -> None:
+        await wire.ask(initialize_request())
+        wire.send(INITIALIZED)
+        await wire.ask(legacy_request("ping"))
+        wire.announce.list_changed("tools")  # type: ignore[attr-defined]  # the dispatcher's announcements
+        assert (await wire.receive())["method"] == "notifications/tools/list_changed"
+
+
+class TestLines:
+    async def test_progress_comes_before_the_answer(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "report", "_meta": {"progressToken": "t"}}))
+        messages = [await wire.receive() for _ in range(4)]
+        assert [message.get("method") for message in messages] == ["notifications/progress"] * 3 + [None]
+
+    async def test_requests_run_at_once(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "wait"}, request_id="slow"))
+        await until(wire.course.started)
+        assert (await wire.ask(modern_request("tools/list", request_id="quick")))["id"] == "quick"
+        wire.course.release.set()
+        assert (await wire.receive())["id"] == "slow"
+
+    async def test_a_line_of_a_megabyte_passes_both_ways(self) -> None:
+        async with wired(max_line=4_000_000) as wire:
+            text = "ü" * 1_000_000
+            body = modern_request("tools/call", {"name": "echo", "arguments": {"text": text}})
+            writing = asyncio.create_task(asyncio.to_thread(_write_all, wire.to_server, orjson.dumps(body) + b"\n"))
+            assert (await wire.receive())["result"]["content"][0]["text"] == text
+            await writing
+
+    async def test_a_line_over_the_limit_is_an_error_and_the_connection_lives_on(self) -> None:
+        async with wired(max_line=1000) as wire:
+            wire.send(b"x" * 50_000 + b"\n")
+            answer = await wire.receive()
+            assert answer["error"]["code"] == -32600
+            assert "listen.max_body" in answer["error"]["message"]
+            assert "result" in await wire.ask(legacy_request("ping"))
+
+    @pytest.mark.parametrize("line", [b"{\n", b"\xff\xfe\n", b'{"jsonrpc":"2.0","id":1,"method":"\xff"}\n', b"hello\n"])
+    async def test_a_line_that_is_not_json_is_an_error_without_an_id(self, wire: Wire, line: bytes) -> None:
+        answer = await wire.ask(line)
+        assert answer["error"]["code"] == -32700
+        assert "id" not in answer
+        assert "result" in await wire.ask(legacy_request("ping"))
+
+    async def test_in_an_old_session_the_id_of_such_an_error_is_null(self, wire: Wire) -> None:
+        await wire.ask(initialize_request("2025-06-18"))
+        assert (await wire.ask(b"{\n"))["id"] is None
+
+    async def test_empty_lines_and_carriage_returns_are_nothing(self, wire: Wire) -> None:
+        wire.send(b"\n\r\n  \n", orjson.dumps(legacy_request("ping")) + b"\r\n")
+        assert "result" in await wire.receive()
+
+
+class TestCancellation:
+    async def test_a_cancelled_modern_request_is_never_answered(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "wait"}, request_id="w"))
+        await until(wire.course.started)
+        wire.send(cancel("w"))
+        await until(wire.course.cancelled)
+        assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
+
+    async def test_a_cancelled_legacy_request_is_never_answered(self, wire: Wire) -> None:
+        await wire.ask(initialize_request())
+        wire.send(call("wait", request_id=5))
+        await until(wire.course.started)
+        wire.send(cancel(5))
+        await until(wire.course.cancelled)
+        assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
+
+    async def test_an_id_that_is_being_served_cannot_be_used_again(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "wait"}, request_id=1))
+        await until(wire.course.started)
+        assert (await wire.ask(modern_request("tools/list", request_id=1)))["error"]["code"] == -32600
+        wire.course.release.set()
+        assert "result" in await wire.receive()
+
+
+class TestTheEnd:
+    async def test_the_end_of_input_ends_everything_promptly(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "wait"}))
+        await until(wire.course.started)
+        wire.hang_up()
+        assert await wire.rest() == []
+        assert wire.course.cancelled.is_set()
+
+    async def test_what_was_asked_just_before_the_end_is_answered(self, wire: Wire) -> None:
+        wire.send(*(modern_request("tools/call", {"name": "report"}, request_id=n) for n in range(20)))
+        wire.hang_up()
+        assert sorted(answer["id"] for answer in await wire.rest()) == list(range(20))
+
+    async def test_a_client_that_stops_reading_ends_the_server(self) -> None:
+        course = Course()
+        requests_out, requests_in = os.pipe()
+        answers_out, answers_in = os.pipe()
+        os.close(answers_out)
+        async with dispatching(course) as dispatcher, asyncio.timeout(10):
+            streams = StandardStreams(requests_out, answers_in)
+            os.write(requests_in, orjson.dumps(legacy_request("ping")) + b"\n")
+            await Stdio(dispatcher=dispatcher, streams=streams, max_line=1000, max_depth=64).serve()
+        for descriptor in (requests_out, requests_in, answers_in):
+            os.close(descriptor)
+
+    async def test_draining_reads_no_more_and_lets_calls_finish(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "wait"}))
+        await until(wire.course.started)
+        draining = asyncio.create_task(wire.stdio.drain(10))
+        await asyncio.sleep(0)
+        wire.course.release.set()
+        assert (await wire.receive())["result"]["content"][0]["text"] == "released"
+        async with asyncio.timeout(5):
+            await draining
+
+    async def test_a_client_that_writes_and_never_reads_is_read_no_further_and_may_hang_up(self) -> None:
+        requests_out, requests_in = os.pipe()
+        answers_out, answers_in = os.pipe()
+        os.set_blocking(requests_in, False)
+        arguments = {"text": "x" * 30_000}
+        line = orjson.dumps(modern_request("tools/call", {"name": "echo", "arguments": arguments})) + b"\n"
+        async with dispatching(Course()) as dispatcher, asyncio.timeout(20):
+            streams = StandardStreams(requests_out, answers_in)
+            serving = asyncio.create_task(
+                Stdio(dispatcher=dispatcher, streams=streams, max_line=100_000, max_depth=64).serve()
+            )
+            sent = stalled = 0
+            while stalled < 1000:
+                try:
+                    sent += os.write(requests_in, line)
+                    stalled = 0
+                except BlockingIOError:
+                    stalled += 1
+                    await asyncio.sleep(0)
+            assert sent < 60_000_000
+            os.close(requests_in)
+            await serving
+        for descriptor in (requests_out, answers_out, answers_in):
+            os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

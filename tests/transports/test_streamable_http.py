@@ -1,0 +1,432 @@
+"""Streamable HTTP from the outside: calls, streams, disconnects, sessions and limits, in both eras."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import orjson
+import pytest
+
+from gateway.json_types import Json
+from tests.transports.house import (
+    BOTH,
+    House,
+    call,
+    house,
+    initialize_request,
+    legacy_request,
+    modern_headers,
+    modern_request,
+)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[House]:
+    async with house() as it:
+        yield it
+
+
+def in_session(session_id: str, **more: str) -> dict[str, str]:
+    fields = {"Mcp-Session-Id": session_id, "Accept": BOTH, "Content-Type": "application/json"}
+    return fields | {key.replace("_", "-"): value for key, value in more.items()}
+
+
+def modern_call(tool: str, **meta: Json) -> tuple[dict[str, Json], dict[str, str]]:
+    params = {"name": tool, "arguments": {}, "_meta": meta}
+    headers = modern_headers("tools/call", params, Accept=BOTH, Content_Type="application/json")
+    return modern_request("tools/call", params), headers
+
+
+async def event(response: aiohttp.ClientResponse) -> Json:
+    """The next message of a stream."""
+    async with asyncio.timeout(5):
+        while True:
+            block = await response.content.readuntil(b"\n\n")
+            if b"data: " in block:
+                return orjson.loads(block.partition(b"data: ")[2])
+
+
+async def until(condition: asyncio.Event) -> None:
+    async with asyncio.timeout(5):
+        await condition.wait()
+
+
+async def settled(of: House, *, streams: int = 0) -> None:
+    """Wait until so many streams are open."""
+    async with asyncio.timeout(5):
+        while len(of.streams) != streams:
+            await asyncio.sleep(0)
+
+
+class TestAnswers:
+    async def test_a_plain_answer_is_json_in_both_eras(self, served: House) -> None:
+        body, headers = modern_call("echo")
+        modern = await served.send(body, headers)
+        legacy = await served.send(call("echo"), in_session(await served.initialize()))
+        for answer in (modern, legacy):
+            assert answer.headers["Content-Type"] == "application/json"
+            assert answer.json["result"]["content"][0]["type"] == "text"
+        assert "Mcp-Session-Id" not in modern.headers
+        assert modern.headers["Server"] == "mcp-gateway"
+
+    async def test_progress_makes_the_answer_a_stream_in_both_eras(self, served: House) -> None:
+        body, headers = modern_call("report", progressToken="t")
+        modern = await served.send(body, headers)
+        legacy = await served.send(call("report", token="t"), in_session(await served.initialize()))
+        for answer in (modern, legacy):
+            assert answer.headers["Content-Type"] == "text/event-stream"
+            assert [message.get("method") for message in answer.events] == ["notifications/progress"] * 3 + [None]
+            assert [message["params"]["progress"] for message in answer.events[:3]] == [1, 2, 3]
+            assert "id:" not in answer.text
+
+    async def test_an_accept_of_json_alone_gets_json_and_no_progress(self, served: House) -> None:
+        body, headers = modern_call("report", progressToken="t")
+        answer = await served.send(body, headers | {"Accept": "application/json"})
+        assert answer.headers["Content-Type"] == "application/json"
+
+    async def test_a_slow_answer_becomes_a_stream_that_is_kept_alive(self) -> None:
+        async with house(keepalive=0.02) as served:
+            body, headers = modern_call("wait")
+            async with served.client.post(served.url, json=body, headers=headers) as response:
+                assert response.content_type == "text/event-stream"
+                for _ in range(3):
+                    assert await response.content.readuntil(b"\n\n") == b":\n\n"
+                served.course.release.set()
+                assert (await event(response))["result"]["content"][0]["text"] == "released"
+
+    async def test_a_batch_of_2025_03_26_is_answered_entry_by_entry(self, served: House) -> None:
+        headers = in_session(await served.initialize("2025-03-26"))
+        batch = [call("echo", request_id=1, text="a"), {"bad": 1}, call("nope", request_id=3)]
+        answer = await served.send(batch, headers)
+        assert sorted(("error" in entry, entry.get("id")) for entry in answer.json if entry.get("id")) == [
+            (False, 1),
+            (True, 3),
+        ]
+        assert len(answer.json) == 3
+
+
+class TestBodies:
+    async def test_a_body_over_the_limit_is_413_whether_or_not_it_says_so(self) -> None:
+        async with house(max_body=1000) as served:
+
+            async def chunks() -> AsyncIterator[bytes]:
+                for _ in range(50):
+                    yield b" " * 100
+
+            headers = {"Content-Type": "application/json", "Accept": BOTH}
+            declared = await served.send(b" " * 1001)
+            async with served.client.post(served.url, data=chunks(), headers=headers) as counted:
+                assert (declared.status, counted.status) == (413, 413)
+                assert "listen.max_body" in (await counted.json())["error"]["message"]
+
+    async def test_a_body_of_exactly_the_limit_is_read(self) -> None:
+        body = orjson.dumps(legacy_request("ping"))
+        async with house(max_body=len(body)) as served:
+            assert (await served.send(body, in_session("unknown"))).status == 404
+            assert (await served.send(body + b" ", in_session("unknown"))).status == 413
+
+    @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
+    async def test_anything_but_json_is_415(self, served: House, media_type: str) -> None:
+        answer = await served.send(initialize_request(), {"Content-Type": media_type})
+        assert answer.status == 415
+        assert len(served.sessions) == 0
+
+    async def test_json_may_come_with_a_charset(self, served: House) -> None:
+        answer = await served.send(initialize_request(), {"Content-Type": "Application/JSON; charset=utf-8"})
+        assert answer.status == 200
+
+    async def test_a_compressed_body_is_refused_unread(self, served: House) -> None:
+        answer = await served.send(b"\x1f\x8b" + b"0" * 100, {"Content-Encoding": "gzip"})
+        assert answer.status == 415
+
+    async def test_a_client_that_takes_neither_type_is_406(self, served: House) -> None:
+        assert (await served.send(initialize_request(), {"Accept": "text/html"})).status == 406
+        assert len(served.sessions) == 0
+
+    async def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(self, served: House) -> None:
+        _, writer = await asyncio.open_connection(served.address.host, served.address.port)
+        writer.write(
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"
+        )
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert (await served.send(initialize_request())).status == 200
+
+    @pytest.mark.parametrize(
+        "garbage",
+        [
+            b"\x16\x03\x01\x02\x00\x01",
+            b"GET\r\n\r\n",
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 100_000,
+        ],
+    )
+    async def test_what_is_not_http_is_cut_off_quietly(
+        self, served: House, garbage: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
+        writer.write(garbage + b"\r\n\r\n")
+        async with asyncio.timeout(5):
+            await reader.read()
+        writer.close()
+        assert not caplog.records
+        assert (await served.send(initialize_request())).status == 200
+
+    async def test_broken_chunks_are_a_bad_request(self, served: House) -> None:
+        reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
+        writer.write(
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+        )
+        async with asyncio.timeout(5):
+            assert b" 400 " in await reader.readline()
+        writer.close()
+
+
+class TestDisconnects:
+    async def test_a_modern_client_that_leaves_cancels_its_call(self, served: House) -> None:
+        body, headers = modern_call("wait")
+        request = asyncio.create_task(served.send(body, headers))
+        await until(served.course.started)
+        request.cancel()
+        await until(served.course.cancelled)
+        assert served.dispatcher.slots.running == 0
+
+    async def test_a_modern_client_that_leaves_an_open_stream_cancels_its_call(self, served: House) -> None:
+        body, headers = modern_call("flood", progressToken="t")
+        async with served.client.post(served.url, json=body, headers=headers) as response:
+            await event(response)
+            response.close()
+        await until(served.course.cancelled)
+
+    async def test_a_legacy_client_that_leaves_costs_its_call_nothing(self, served: House) -> None:
+        headers = in_session(await served.initialize())
+        request = asyncio.create_task(served.send(call("wait"), headers))
+        await until(served.course.started)
+        request.cancel()
+        await asyncio.wait([request])
+        assert (await served.send(call("echo", request_id=2), headers)).status == 200
+        assert not served.course.cancelled.is_set()
+        served.course.release.set()
+        async with asyncio.timeout(5):
+            while not served.course.finished:
+                await asyncio.sleep(0)
+
+    async def test_a_legacy_call_goes_on_reporting_to_nobody(self, served: House) -> None:
+        headers = in_session(await served.initialize())
+        async with served.client.post(served.url, json=call("flood", token="t"), headers=headers) as response:
+            await event(response)
+            response.close()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        assert not served.course.cancelled.is_set()
+        assert (await served.send(cancel, headers)).status == 202
+        await until(served.course.cancelled)
+
+    async def test_a_reader_that_does_not_read_its_answers_is_dropped(self) -> None:
+        async with house(patience=0.1) as served:
+            body, headers = modern_call("flood", progressToken="t")
+            response = await served.client.post(served.url, json=body, headers=headers)
+            await until(served.course.cancelled)
+            response.close()
+
+
+class TestCancellation:
+    async def test_a_cancelled_legacy_request_is_answered_with_nothing(self, served: House) -> None:
+        headers = in_session(await served.initialize())
+        request = asyncio.create_task(served.send(call("wait", request_id="x"), headers))
+        await until(served.course.started)
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}
+        assert (await served.send(cancel, headers)).status == 202
+        await until(served.course.cancelled)
+        answer = await request
+        assert (answer.status, answer.text) == (202, "")
+
+    async def test_one_session_cannot_cancel_the_calls_of_another(self, served: House) -> None:
+        mine, other = in_session(await served.initialize()), in_session(await served.initialize())
+        request = asyncio.create_task(served.send(call("wait"), mine))
+        await until(served.course.started)
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        await served.send(cancel, other)
+        served.course.release.set()
+        assert (await request).json["result"]["content"][0]["text"] == "released"
+
+    async def test_cancelling_a_modern_call_by_notification_does_nothing_over_http(self, served: House) -> None:
+        body, headers = modern_call("wait")
+        request = asyncio.create_task(served.send(body, headers))
+        await until(served.course.started)
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        assert (await served.send(cancel, modern_headers("notifications/cancelled", {}))).status == 202
+        served.course.release.set()
+        assert (await request).status == 200
+
+
+class TestSessions:
+    async def test_requests_of_one_session_run_at_once(self, served: House) -> None:
+        headers = in_session(await served.initialize())
+        slow = asyncio.create_task(served.send(call("wait"), headers))
+        await until(served.course.started)
+        assert (await served.send(call("echo", request_id=2, text="quick"), headers)).status == 200
+        served.course.release.set()
+        assert (await slow).status == 200
+
+    async def test_deleting_a_session_ends_what_runs_in_it(self, served: House) -> None:
+        session_id = await served.initialize()
+        headers = in_session(session_id)
+        slow = asyncio.create_task(served.send(call("wait"), headers))
+        stream = await served.client.get(served.url, headers=headers)
+        await until(served.course.started)
+        assert (await served.send(None, {"Mcp-Session-Id": session_id}, method="DELETE")).status == 204
+        await until(served.course.cancelled)
+        assert (await slow).status == 404
+        assert await stream.content.read() == b":\n\n"
+        assert (await served.send(call("echo"), headers)).status == 404
+        assert len(served.sessions) == 0
+        assert len(served.streams) == 0
+
+    async def test_an_idle_session_ends_and_a_used_one_does_not(self) -> None:
+        async with house(session_ttl=0.2) as served:
+            idle, used, streaming = [await served.initialize() for _ in range(3)]
+            async with served.client.get(served.url, headers=in_session(streaming)) as stream:
+                async with asyncio.timeout(10):
+                    while len(served.sessions) > 2:
+                        assert (await served.send(legacy_request("ping"), in_session(used))).status == 200
+                assert (await served.send(legacy_request("ping"), in_session(idle))).status == 404
+                assert (await served.send(legacy_request("ping"), in_session(streaming))).status == 200
+                assert stream.status == 200
+
+    async def test_over_the_limit_a_new_session_is_refused_and_the_old_ones_live(self) -> None:
+        async with house(session_limit=2) as served:
+            first, _ = await served.initialize(), await served.initialize()
+            refused = await served.send(initialize_request())
+            assert refused.status == 503
+            assert int(refused.headers["Retry-After"]) > 0
+            assert "limits.sessions" in refused.json["error"]["message"]
+            assert (await served.send(legacy_request("ping"), in_session(first))).status == 200
+            await served.send(None, {"Mcp-Session-Id": first}, method="DELETE")
+            await served.initialize()
+
+    async def test_session_ids_cannot_be_guessed(self, served: House) -> None:
+        ids = [await served.initialize() for _ in range(20)]
+        assert len(set(ids)) == 20
+        assert all(len(session_id) >= 22 and session_id.isascii() and session_id.isprintable() for session_id in ids)
+
+    async def test_bad_requests_make_no_session(self, served: House) -> None:
+        for body in (b"", b"{", b"[]", orjson.dumps(legacy_request("tools/list"))):
+            for headers in ({}, {"Mcp-Session-Id": "x"}, {"MCP-Protocol-Version": "2026-07-28"}):
+                assert (await served.send(body, headers)).status >= 400
+        assert len(served.sessions) == 0
+
+
+class TestStreams:
+    async def test_the_newest_stream_gets_the_message_and_no_other_does(self, served: House) -> None:
+        session_id = await served.initialize()
+        older = await served.client.get(served.url, headers=in_session(session_id))
+        newer = await served.client.get(served.url, headers=in_session(session_id))
+        await settled(served, streams=2)
+        served.dispatcher.announcements.list_changed("tools")
+        assert (await event(newer))["method"] == "notifications/tools/list_changed"
+        newer.close()
+        await settled(served, streams=1)
+        served.dispatcher.announcements.list_changed("prompts")
+        assert (await event(older))["method"] == "notifications/prompts/list_changed"
+        older.close()
+        await settled(served)
+
+    async def test_a_message_without_a_stream_waits_for_the_next_one(self, served: House) -> None:
+        session_id = await served.initialize()
+        served.dispatcher.announcements.list_changed("tools")
+        async with served.client.get(served.url, headers=in_session(session_id)) as stream:
+            assert (await event(stream))["method"] == "notifications/tools/list_changed"
+
+    async def test_an_open_stream_is_kept_alive(self) -> None:
+        async with house(keepalive=0.02) as served:
+            session_id = await served.initialize()
+            async with served.client.get(served.url, headers=in_session(session_id)) as stream:
+                assert stream.headers["X-Accel-Buffering"] == "no"
+                async with asyncio.timeout(5):
+                    for _ in range(4):
+                        assert await stream.content.readuntil(b"\n\n") == b":\n\n"
+
+    async def test_streams_are_limited_and_a_closed_one_makes_room(self) -> None:
+        async with house(stream_limit=1) as served:
+            headers = in_session(await served.initialize())
+            stream = await served.client.get(served.url, headers=headers)
+            refused = await served.send(None, headers, method="GET")
+            assert refused.status == 503
+            assert "limits.streams" in refused.json["error"]["message"]
+            body = modern_request("subscriptions/listen", {"notifications": {}})
+            assert (await served.send(body, modern_headers("subscriptions/listen", {}))).status == 503
+            stream.close()
+            await settled(served)
+            async with served.client.get(served.url, headers=headers) as again:
+                assert again.status == 200
+
+    async def test_a_stream_needs_a_client_that_takes_streams(self, served: House) -> None:
+        headers = in_session(await served.initialize(), Accept="application/json")
+        assert (await served.send(None, headers, method="GET")).status == 406
+
+    async def test_a_modern_subscription_is_a_stream_from_its_first_message(self, served: House) -> None:
+        params = {"notifications": {"toolsListChanged": True}}
+        body = modern_request("subscriptions/listen", params, request_id="s")
+        headers = modern_headers("subscriptions/listen", {}, Accept=BOTH)
+        async with served.client.post(served.url, json=body, headers=headers) as stream:
+            assert stream.content_type == "text/event-stream"
+            assert (await event(stream))["method"] == "notifications/subscriptions/acknowledged"
+            served.dispatcher.announcements.list_changed("tools")
+            assert (await event(stream))["method"] == "notifications/tools/list_changed"
+            assert len(served.streams) == 1
+            served.dispatcher.announcements.close()
+            assert (await event(stream))["id"] == "s"
+        await settled(served)
+
+    async def test_a_subscription_needs_a_client_that_takes_streams(self, served: House) -> None:
+        body = modern_request("subscriptions/listen", {"notifications": {}})
+        headers = modern_headers("subscriptions/listen", {}, Accept="application/json")
+        assert (await served.send(body, headers)).status == 406
+
+
+class TestDraining:
+    async def test_calls_in_flight_finish_and_new_ones_are_refused(self, served: House) -> None:
+        headers = in_session(await served.initialize())
+        legacy = asyncio.create_task(served.send(call("wait"), headers))
+        body, modern_fields = modern_call("wait")
+        modern = asyncio.create_task(served.send(body, modern_fields))
+        stream = await served.client.get(served.url, headers=headers)
+        async with asyncio.timeout(5):
+            while served.dispatcher.slots.running < 2:
+                await asyncio.sleep(0)
+        draining = asyncio.create_task(served.mcp.drain(10))
+        assert await stream.content.read() == b":\n\n"
+        refused = await served.send(call("echo", request_id=2), headers)
+        assert (refused.status, refused.headers["Connection"]) == (503, "close")
+        served.course.release.set()
+        assert (await legacy).json["result"]["content"][0]["text"] == "released"
+        assert (await modern).json["result"]["content"][0]["text"] == "released"
+        async with asyncio.timeout(5):
+            await draining
+
+    async def test_calls_that_outlast_the_drain_are_cancelled(self, served: House) -> None:
+        body, headers = modern_call("wait")
+        modern = asyncio.create_task(served.send(body, headers))
+        await until(served.course.started)
+        async with asyncio.timeout(5):
+            await served.mcp.drain(0.01)
+        await until(served.course.cancelled)
+        await asyncio.wait([modern])
+        assert isinstance(modern.exception(), aiohttp.ClientError)
+
+
+async def test_many_calls_leave_nothing_behind(served: House) -> None:
+    headers = in_session(await served.initialize(), Connection="close")
+    await served.send(call("echo"), headers)
+    before = asyncio.all_tasks()
+    for _ in range(20):
+        body, fields = modern_call("report", progressToken="t")
+        await asyncio.gather(
+            served.send(body, fields | {"Connection": "close"}), served.send(call("echo", request_id=1), headers)
+        )
+    async with asyncio.timeout(5):
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0)
+    assert served.dispatcher.slots.running == 0
+    assert len(served.sessions) == 1

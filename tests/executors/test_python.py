@@ -1,0 +1,411 @@
+"""Plugins are called in time, whatever they do; and what they return becomes an outcome."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from structlog.testing import capture_logs
+
+from gateway.config.backends import PythonCall
+from gateway.config.problems import Problems
+from gateway.errors import ExecutionError, RpcError
+from gateway.executors.invocation import Blocks, Invocation, Outcome, RawOutput, Value
+from gateway.executors.plugin_results import outcome_of
+from gateway.executors.python import PythonExecutor, compile_python
+from gateway.executors.signature import read_signature
+from gateway.executors.threads import Threads
+from gateway.json_types import Json
+from gateway.plugin import (
+    Audio,
+    Context,
+    EmbeddedResource,
+    Image,
+    ProtocolError,
+    ResourceLink,
+    SyncContext,
+    Text,
+    ToolError,
+)
+from tests.executors.recording import OneFile, RecordingContext, RecordingSlot, make_invocation, make_scope, messages_of
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[Threads]:
+    async with Threads(4) as threads:
+        yield threads
+        async with asyncio.timeout(15):
+            while threads.busy or threads.stuck:
+                await asyncio.sleep(0.005)
+    assert [task for task in asyncio.all_tasks() if "plugin" in task.get_name()] == []
+    async with asyncio.timeout(15):
+        while any(thread.name == "plugin" for thread in threading.enumerate()):
+            await asyncio.sleep(0.005)
+
+
+def executor(function: Callable[..., Any], threads: Threads, *, timeout: float | None = None) -> PythonExecutor:
+    problems = Problems(OneFile(Path("/")))
+    signature = read_signature(function, name="shop:f", problems=problems)
+    assert signature is not None, list(problems)
+    return PythonExecutor(signature=signature, threads=threads, timeout=timeout)
+
+
+async def outcome(function: Callable[..., Any], threads: Threads, **arguments: Json) -> Outcome:
+    return await executor(function, threads).execute(make_invocation(arguments))
+
+
+async def test_async_functions_run_on_the_loop_and_plain_ones_in_a_thread(threads: Threads) -> None:
+    async def asynchronous(n: int) -> list[Any]:
+        return [n, threading.current_thread() is threading.main_thread()]
+
+    def plain(n: int) -> list[Any]:
+        return [n, threading.current_thread().name]
+
+    assert await outcome(asynchronous, threads, n=1) == Value(value=[1, True])
+    assert await outcome(plain, threads, n=1) == Value(value=[1, "plugin"])
+
+
+class Model(BaseModel):
+    when: datetime
+
+
+@dataclass
+class Nested:
+    model: Model
+    _private: int = 1
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (None, Blocks(content=())),
+        ("text", Value(value="text")),
+        ("half \ud800", Value(value="half ?")),
+        (5, Value(value=5)),
+        (True, Value(value=True)),
+        ({"a": (1, {2}), 3: None}, Value(value={"a": [1, [2]], "3": None})),
+        (
+            Nested(Model(when=datetime(2025, 1, 31, tzinfo=UTC))),
+            Value(value={"model": {"when": "2025-01-31T00:00:00Z"}, "_private": 1}),
+        ),
+        ([Model(when=datetime(2025, 1, 31, tzinfo=UTC))], Value(value=[{"when": "2025-01-31T00:00:00Z"}])),
+        (float("nan"), Value(value=None)),
+        (b"\x00\xff", RawOutput(data=b"\x00\xff", media_type="application/octet-stream")),
+        (
+            Image(b"png", "image/png", annotations={"priority": 1}),
+            Blocks(
+                content=({"type": "image", "data": "cG5n", "mimeType": "image/png", "annotations": {"priority": 1}},)
+            ),
+        ),
+        (
+            [
+                Text("one"),
+                "two",
+                {"three": 3},
+                Audio(b"wav", "audio/wav"),
+                EmbeddedResource("x:/a", "text"),
+                EmbeddedResource("x:/b", b"blob", "image/gif"),
+                ResourceLink("x:/c", "c", size=0),
+            ],
+            Blocks(
+                content=(
+                    {"type": "text", "text": "one"},
+                    {"type": "text", "text": "two"},
+                    {"type": "text", "text": '{"three":3}'},
+                    {"type": "audio", "data": "d2F2", "mimeType": "audio/wav"},
+                    {"type": "resource", "resource": {"uri": "x:/a", "text": "text"}},
+                    {"type": "resource", "resource": {"uri": "x:/b", "mimeType": "image/gif", "blob": "YmxvYg=="}},
+                    {"type": "resource_link", "uri": "x:/c", "name": "c", "size": 0},
+                )
+            ),
+        ),
+    ],
+)
+async def test_what_a_function_returns_becomes_an_outcome(
+    threads: Threads, returned: object, expected: Outcome
+) -> None:
+    assert await outcome(lambda: returned, threads) == expected
+
+
+def test_nothing_of_a_result_is_shared_with_the_plugin() -> None:
+    kept: dict[str, list[int]] = {"a": []}
+    result = outcome_of(kept)
+    kept["a"].append(1)
+    assert result == Value(value={"a": []})
+
+
+def endless() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+def recursive() -> list[Any]:
+    itself: list[Any] = []
+    itself.append(itself)
+    return itself
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        ({"a": [object()]}, "Unable to serialize unknown type: <class 'object'>"),
+        ([endless()], "Type is not JSON serializable: generator"),
+        (2**70, "Integer exceeds 64-bit range"),
+        ({"a": "\ud800"}, "str is not valid UTF-8: surrogates not allowed"),
+        (recursive(), "Recursion limit reached"),
+    ],
+)
+def test_what_json_cannot_say_is_an_error_that_names_the_type(returned: object, reason: str) -> None:
+    with pytest.raises(ExecutionError, match="cannot be written as JSON") as caught:
+        outcome_of(returned)
+    assert reason in str(caught.value)
+
+
+async def test_a_coroutine_from_a_plain_function_is_an_error(threads: Threads) -> None:
+    async def hidden() -> int:
+        return 1
+
+    with pytest.raises(ExecutionError, match="async def"):
+        await outcome(lambda: hidden(), threads)  # noqa: PLW0108 - a plain function that returns a coroutine
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        ZeroDivisionError("secret"),
+        SystemExit("secret"),
+        KeyboardInterrupt("secret"),
+        GeneratorExit("secret"),
+        StopIteration("secret"),
+        asyncio.CancelledError("secret"),
+        TimeoutError("secret"),
+        RecursionError("secret"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_whatever_a_plugin_raises_ends_its_own_call_alone(
+    threads: Threads,
+    raised: BaseException,
+    is_async: bool,  # noqa: FBT001 - a parametrised value
+) -> None:
+    def plain() -> None:
+        raise raised
+
+    async def asynchronous() -> None:
+        raise raised
+
+    with capture_logs() as logs, pytest.raises(ExecutionError) as caught:
+        await outcome(asynchronous if is_async else plain, threads)
+    (entry,) = logs
+    assert str(caught.value) == f"shop:f failed; correlation id {entry['correlation_id']}"
+    assert entry["plugin"] == "shop:f"
+    assert entry["exc_info"] is not None
+
+
+async def test_a_plugins_own_errors_reach_the_caller(threads: Threads) -> None:
+    def refuse() -> None:
+        raise ToolError("not today")
+
+    async def protest() -> None:
+        raise ProtocolError(7, "no", {"a": 1})
+
+    with pytest.raises(ExecutionError, match=r"^not today$"):
+        await outcome(refuse, threads)
+    with pytest.raises(RpcError) as caught:
+        await outcome(protest, threads)
+    assert (caught.value.code, caught.value.message, caught.value.data) == (7, "no", {"a": 1})
+
+
+async def test_a_hanging_thread_is_answered_for_at_the_deadline_and_keeps_the_slot(threads: Threads) -> None:
+    release, slot = threading.Event(), RecordingSlot()
+    with pytest.raises(ExecutionError, match="timed out"):
+        await executor(release.wait, threads).execute(make_invocation(slot=slot, timeout=0.05))
+    assert (threads.stuck, len(slot.held_by)) == (1, 1)
+    release.set()
+    await slot.freed()
+    assert threads.stuck == 0
+
+
+async def test_an_async_function_that_swallows_its_cancellation_is_answered_for_too(threads: Threads) -> None:
+    release, slot = asyncio.Event(), RecordingSlot()
+
+    async def stubborn() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    with pytest.raises(ExecutionError, match="timed out"):
+        await executor(stubborn, threads).execute(make_invocation(slot=slot, timeout=0.05))
+    await asyncio.sleep(0)
+    assert threads.stuck == 1
+    release.set()
+    await slot.freed()
+
+
+async def test_the_backends_own_timeout_counts_as_well(threads: Threads) -> None:
+    with pytest.raises(ExecutionError, match="timed out"):
+        await executor(lambda: time.sleep(0.2), threads, timeout=0.02).execute(make_invocation())
+
+
+async def test_a_deadline_that_has_passed_is_kept(threads: Threads) -> None:
+    async def wait() -> None:
+        await asyncio.sleep(15)
+
+    with pytest.raises(ExecutionError, match="timed out"):
+        await executor(wait, threads).execute(make_invocation(timeout=-1))
+
+
+async def test_cancelling_the_call_cancels_an_async_function(threads: Threads) -> None:
+    started, ended, slot = asyncio.Event(), asyncio.Event(), RecordingSlot()
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(15)
+        finally:
+            ended.set()
+
+    call = asyncio.create_task(executor(wait, threads).execute(make_invocation(slot=slot)))
+    await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    async with asyncio.timeout(15):
+        await ended.wait()
+    await slot.freed()
+
+
+async def test_busy_threads_are_named_as_the_reason() -> None:
+    release = threading.Event()
+    async with Threads(1) as threads:
+        stuck = asyncio.create_task(executor(release.wait, threads).execute(make_invocation()))
+        await asyncio.sleep(0)
+        with pytest.raises(ExecutionError, match=r"all threads were busy .* \(limits.threads\)"):
+            await outcome_within(executor(lambda: 1, threads), make_invocation(timeout=0.05))
+        release.set()
+        await stuck
+
+
+async def outcome_within(call: PythonExecutor, invocation: Invocation) -> Outcome:
+    async with asyncio.timeout(15):
+        return await call.execute(invocation)
+
+
+async def test_a_plain_function_speaks_to_its_context_from_its_thread(threads: Threads) -> None:
+    context = RecordingContext(principal="ada", request_meta={"k": 1})
+
+    def speak(context: SyncContext) -> list[Any]:
+        context.progress(1, 2, "half")
+        context.log("info", {"a": 1})
+        context.notify_changed("tools")
+        context.enable("tools", "x")
+        where = context.once("key", lambda: threading.current_thread().name)
+        return [context.principal, context.request_meta, context.cancelled, where]
+
+    result = await executor(speak, threads).execute(make_invocation(context=context))
+    assert result == Value(value=["ada", {"k": 1}, False, "plugin"])
+    assert context.progressed == [(1, 2, "half")]
+    assert context.logged == [("info", {"a": 1}, None)]
+    assert context.changed == ["tools", ("enable", "tools", "x")]
+
+
+async def test_what_a_context_raises_is_raised_in_the_thread(threads: Threads) -> None:
+    def ask(context: SyncContext) -> str:
+        try:
+            context.list_roots("key")
+        except NotImplementedError:
+            return "raised"
+        return "silent"
+
+    assert await outcome(ask, threads) == Value(value="raised")
+
+
+async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: Threads) -> None:
+    release = threading.Event()
+    heard: list[object] = []
+
+    def linger(context: SyncContext) -> None:
+        release.wait(15)
+        heard.append(context.cancelled)
+        try:
+            context.progress(1)
+        except ToolError as error:
+            heard.append(str(error))
+
+    context, slot = RecordingContext(), RecordingSlot()
+    with pytest.raises(ExecutionError, match="timed out"):
+        await executor(linger, threads).execute(make_invocation(context=context, slot=slot, timeout=0.05))
+    release.set()
+    await slot.freed()
+    assert heard == [True, "the call has ended"]
+    assert context.progressed == []
+
+
+class NeverAnswering(RecordingContext):
+    async def read_resource(self, uri: str) -> list[Any]:
+        await asyncio.Event().wait()
+        return [uri]
+
+
+async def test_a_thread_that_waits_for_its_context_is_let_go_at_the_deadline(threads: Threads) -> None:
+    def wait(context: SyncContext) -> None:
+        context.read_resource("x:/a")
+
+    slot = RecordingSlot()
+    with pytest.raises(ExecutionError, match="timed out"):
+        await executor(wait, threads).execute(make_invocation(context=NeverAnswering(), slot=slot, timeout=0.05))
+    await slot.freed()
+
+
+async def test_an_async_function_gets_the_context_itself(threads: Threads) -> None:
+    seen = []
+
+    async def keep(context: Context) -> None:
+        seen.append(context)
+
+    context = RecordingContext()
+    await executor(keep, threads).execute(make_invocation(context=context))
+    assert seen == [context]
+
+
+async def test_what_is_returned_can_be_converted_by_whoever_calls(threads: Threads) -> None:
+    names = await executor(lambda: "a b", threads).call(
+        make_invocation(), convert=lambda returned: str(returned).split()
+    )
+    assert names == ["a", "b"]
+
+
+def test_compiling_uses_every_input_and_reports_a_misfit() -> None:
+    scope = make_scope({"a": {}, "c": {}})
+    signature = read_signature(lambda a, b: None, name="shop:f", problems=scope.problems)
+    assert signature is not None
+    compile_python(PythonCall(call="shop:f"), signature, scope=scope, threads=Threads(1))
+    assert scope.used == {"a", "c"}
+    assert messages_of(scope) == [
+        "the parameter b of shop:f is not among the inputs",
+        "shop:f has no parameter c",
+    ]
+
+
+async def test_a_thousand_calls_leave_nothing_behind(threads: Threads) -> None:
+    def plain(n: int) -> int:
+        return n
+
+    async def asynchronous(n: int) -> int:
+        if n % 7 == 0:
+            raise ValueError
+        return n
+
+    with capture_logs():
+        for call in (executor(plain, threads), executor(asynchronous, threads)):
+            await asyncio.gather(*(call.execute(make_invocation({"n": n})) for n in range(500)), return_exceptions=True)
+    assert (threads.busy, threads.stuck) == (0, 0)

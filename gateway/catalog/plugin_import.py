@@ -19,7 +19,7 @@ class NoSuchModuleError(ImportFailedError):
     """There is no module of this name."""
 
 
-def import_bounded(name: str, *, beneath: Path | None = None, seconds: float = IMPORT_SECONDS) -> ModuleType:
+def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) -> ModuleType:
     """Import the module `name`; failures are located in files below `beneath`.
 
     Raises:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from gateway.catalog.plugin_hooks import HookFailedError, run_hook
-from gateway.catalog.plugin_import import ImportFailedError, NoSuchModuleError, import_bounded
+from gateway.catalog.plugin_import import IMPORT_SECONDS, ImportFailedError, NoSuchModuleError, import_bounded
 from gateway.catalog.plugin_package import PackageFinder, PluginPackage, read_package
 from gateway.config.problems import Problems
 from gateway.errors import ConfigError, Problem
@@ -32,10 +32,10 @@ ENTRY_POINTS: Final = "mcp_gateway.plugins"
 class Plugins:
     """The plugin code that is loaded. One for the life of the daemon; `stop` unloads everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, import_seconds: float = IMPORT_SECONDS) -> None:
+        self._import_seconds = import_seconds
         self._finder = PackageFinder()
-        self._opened = _Generation()
-        self._previous = _Generation()
+        self._opened = self._previous = _Generation()
         self._started: list[ModuleType] = []
 
     def open(self, directories: Sequence[str], problems: Problems) -> None:
@@ -57,7 +57,9 @@ class Plugins:
                 place.error(f"cannot be read: {error.strerror or error}")
         for package in packages:
             self._finder.packages.setdefault(package.name, package)
-        self._opened = _Generation(packages=tuple(packages), entry_points=_entry_points())
+        self._opened = _Generation(
+            packages=tuple(packages), entry_points=_entry_points(), import_seconds=self._import_seconds
+        )
 
     def signature(self, reference: str, problems: Problems) -> Signature | None:
         """Find the function `module:callable` and read its signature; None where it cannot be had. Blocking.
@@ -142,6 +144,7 @@ class _Generation:
 
     packages: tuple[PluginPackage, ...] = ()
     entry_points: Mapping[str, EntryPoint] = field(default_factory=dict)
+    import_seconds: float = IMPORT_SECONDS
     _holders: dict[str, object] = field(default_factory=dict)
     """What each module name led to: a module, for an entry point any object, None after a failure."""
     _used: dict[str, PluginPackage | ModuleType] = field(default_factory=dict)
@@ -171,12 +174,20 @@ class _Generation:
         for package in self.packages:
             if module in package.sources:
                 self._used[package.name] = package
-                return _import_from(package, module)
+                return self._import_from(package, module)
         if (point := self.entry_points.get(module)) is not None:
-            found = import_bounded(point.module)
+            found = import_bounded(point.module, seconds=self.import_seconds)
             self._used[found.__name__] = found
             return _entry_object(found, point)
-        return import_bounded(module)
+        return import_bounded(module, seconds=self.import_seconds)
+
+    def _import_from(self, package: PluginPackage, module: str) -> ModuleType:
+        before = tuple(sys.modules)
+        try:
+            return import_bounded(package.qualified(module), seconds=self.import_seconds, beneath=package.directory)
+        except ImportFailedError:
+            package.forget(but=before)
+            raise
 
     def _meant(self, module: str) -> str:
         known = [name for package in self.packages for name in package.sources if name]
@@ -185,15 +196,6 @@ class _Generation:
             return f"; did you mean {near[0]}?"
         places = ", ".join(str(package.directory) for package in self.packages)
         return f" in {places}, no entry point and no importable module of that name" if places else ""
-
-
-def _import_from(package: PluginPackage, module: str) -> ModuleType:
-    before = tuple(sys.modules)
-    try:
-        return import_bounded(package.qualified(module), beneath=package.directory)
-    except ImportFailedError:
-        package.forget(but=before)
-        raise
 
 
 def _entry_object(module: ModuleType, point: EntryPoint) -> object:

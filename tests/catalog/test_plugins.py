@@ -1,0 +1,380 @@
+"""Plugin directories are packages by content; what a reference leads to, or why to nothing, is said at load."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.catalog.plugin_hooks import HookFailedError, run_hook
+from gateway.catalog.plugin_import import ImportFailedError, import_bounded
+from gateway.catalog.plugin_package import PREFIX
+from gateway.catalog.plugins import Plugins
+from gateway.config.problems import Problems
+from gateway.errors import ConfigError
+from gateway.executors.threads import Threads
+from tests.executors.recording import OneFile
+
+Write = Callable[[str, str], None]
+
+
+def loaded() -> set[str]:
+    return {name for name in sys.modules if name.startswith(PREFIX)}
+
+
+@pytest.fixture
+def plugins() -> Iterator[Plugins]:
+    finders, paths = list(sys.meta_path), list(sys.path)
+    plugins = Plugins()
+    yield plugins
+    plugins.close()
+    assert loaded() == set()
+    assert (sys.meta_path, sys.path) == (finders, paths)
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[Threads]:
+    async with Threads(2) as threads:
+        yield threads
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "plugins").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def write(folder: Path) -> Write:
+    def write(name: str, source: str) -> None:
+        path = folder / "plugins" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+
+    return write
+
+
+def opened(plugins: Plugins, folder: Path, *directories: str) -> list[str]:
+    problems = Problems(OneFile(folder))
+    plugins.open(directories or ["plugins"], problems.at("plugins"))
+    return [str(problem) for problem in problems]
+
+
+def found(plugins: Plugins, reference: str) -> Any:
+    problems = Problems(OneFile(Path("/")))
+    function = plugins.function(reference, problems)
+    assert function is not None, list(problems)
+    return function
+
+
+def problems_of(plugins: Plugins, reference: str) -> list[str]:
+    problems = Problems(OneFile(Path("/")))
+    assert plugins.function(reference, problems) is None
+    return [str(problem) for problem in problems]
+
+
+def test_a_file_is_a_module_with_neighbours(plugins: Plugins, folder: Path, write: Write) -> None:
+    write("scoring.py", "from . import helpers\nfrom .deep.below import C\ndef score(): return helpers.one() + C\n")
+    write("helpers.py", "def one(): return 1\n")
+    write("deep/below.py", "C = 10\nclass K:\n    @staticmethod\n    def two(): return 2\n")
+    assert opened(plugins, folder) == []
+    assert found(plugins, "scoring:score")() == 11
+    assert found(plugins, "deep.below:K.two")() == 2
+    assert "scoring" not in sys.modules
+
+
+def test_dataclasses_with_annotations_as_text_load(plugins: Plugins, folder: Path, write: Write) -> None:
+    write(
+        "shapes.py",
+        """
+        from __future__ import annotations
+        from dataclasses import dataclass
+
+        @dataclass
+        class Point:
+            x: int
+
+        def move(point: Point) -> Point:
+            return point
+        """,
+    )
+    opened(plugins, folder)
+    signature = plugins.signature("shapes:move", Problems(OneFile(Path("/"))))
+    assert signature is not None
+    assert signature.output_schema is not None
+
+
+def test_unchanged_files_are_imported_once(plugins: Plugins, folder: Path, write: Write) -> None:
+    write("counting.py", "loads = []\nloads.append(1)\ndef count(): return len(loads)\n")
+    opened(plugins, folder)
+    first = found(plugins, "counting:count")
+    opened(plugins, folder)
+    assert found(plugins, "counting:count") is first
+
+
+def test_changed_files_are_imported_anew_and_old_code_goes_on(plugins: Plugins, folder: Path, write: Write) -> None:
+    write("late.py", "def value():\n    from . import helpers\n    return helpers.VALUE\n")
+    write("helpers.py", "VALUE = 1\n")
+    opened(plugins, folder)
+    old = found(plugins, "late:value")
+    stamp = (folder / "plugins" / "helpers.py").stat()
+    write("helpers.py", "VALUE = 2\n")
+    os.utime(folder / "plugins" / "helpers.py", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    opened(plugins, folder)
+    assert found(plugins, "late:value")() == 2, "the same size and time do not hide a change"
+    assert old() == 1, "a late import finds what belongs to it"
+
+
+def test_nothing_is_written_beside_the_plugins(plugins: Plugins, folder: Path, write: Write) -> None:
+    write("plain.py", "def f(): ...\n")
+    opened(plugins, folder)
+    found(plugins, "plain:f")
+    assert list((folder / "plugins").iterdir()) == [folder / "plugins" / "plain.py"]
+
+
+async def test_old_generations_are_unloaded(plugins: Plugins, threads: Threads, folder: Path, write: Write) -> None:
+    packages = []
+    for generation in range(5):
+        write("plain.py", f"def f(): return {generation}\n")
+        opened(plugins, folder)
+        found(plugins, "plain:f")
+        await plugins.start(threads)
+        await plugins.release(threads)
+        packages.append(len({name.partition(".")[0] for name in loaded()}))
+    assert packages == [1, 2, 2, 2, 2]
+
+
+def test_a_broken_file_that_nobody_names_breaks_nothing(plugins: Plugins, folder: Path, write: Write) -> None:
+    write("broken.py", "def (\n")
+    write("good.py", "def f(): return 1\n")
+    assert opened(plugins, folder) == []
+    assert found(plugins, "good:f")() == 1
+
+
+def test_hidden_and_odd_files_are_no_modules(plugins: Plugins, folder: Path, write: Write) -> None:
+    for name in (".hidden.py", "a-b.py", "..2024/x.py", "__pycache__/y.py", "notes.txt"):
+        write(name, "raise SystemExit\n")
+    os.mkfifo(folder / "plugins" / "pipe.py")
+    assert opened(plugins, folder) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named 'nowhere_to_be_found' ({}:1)"),
+        (
+            "\nimport helpers\n",
+            (
+                "ModuleNotFoundError: No module named 'helpers' ({}:2); a neighbouring file is imported with "
+                "`from . import helpers`"
+            ),
+        ),
+        ("x = 1\n1 / 0\n", "ZeroDivisionError: division by zero ({}:2)"),
+        ("def (\n", "SyntaxError: invalid syntax (broken.py, line 1) ({})"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3 ({}:2)"),
+        ("raise KeyboardInterrupt\n", "KeyboardInterrupt:  ({}:1)"),
+        ("from . import worse\n", "ValueError: too bad ({}worse.py:1)"),
+        ("x = '\ud800'\n", None),
+    ],
+)
+def test_a_failed_import_says_what_and_where(
+    plugins: Plugins, folder: Path, write: Write, source: str, problem: str | None
+) -> None:
+    if problem is None:
+        (folder / "plugins" / "broken.py").write_bytes(b"x = '\xff'\n")
+    else:
+        write("broken.py", source)
+    write("helpers.py", "")
+    write("worse.py", "raise ValueError('too bad')\n")
+    opened(plugins, folder)
+    (said,) = problems_of(plugins, "broken:f")
+    assert said.startswith("the plugin broken could not be imported: ")
+    if problem is not None:
+        path = folder / "plugins" / ("" if "worse" in problem else "broken.py")
+        place = f"{path}/" if "worse" in problem else str(path)
+        assert said.removeprefix("the plugin broken could not be imported: ") == problem.format(place)
+    assert [name for name in loaded() if name.endswith((".broken", ".worse"))] == []
+
+
+def test_a_failed_import_is_reported_once(plugins: Plugins, folder: Path, write: Write) -> None:
+    write("broken.py", "1 / 0\n")
+    opened(plugins, folder)
+    assert len(problems_of(plugins, "broken:f")) == 1
+    assert problems_of(plugins, "broken:g") == []
+
+
+def test_an_import_that_hangs_is_given_up(folder: Path, write: Write) -> None:
+    write("hanging.py", "import threading\nthreading.Event().wait()\n")
+    plugins = Plugins(import_seconds=0.05)
+    opened(plugins, folder)
+    assert problems_of(plugins, "hanging:f") == ["the plugin hanging could not be imported: was not done after 0.05 s"]
+    plugins.close()
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        ("scorin:score", "there is no plugin scorin; did you mean scoring?"),
+        ("scoring:scor", "the plugin scoring has no callable scor; did you mean score?"),
+        ("scoring:Deep.nothing", "the plugin scoring has no callable Deep.nothing"),
+        ("scoring:LIMIT", "scoring:LIMIT is not callable, but of type int"),
+        (
+            "quite.another:f",
+            "there is no plugin quite.another in {}, no entry point and no importable module of that name",
+        ),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_what_was_meant(
+    plugins: Plugins, folder: Path, write: Write, reference: str, problem: str
+) -> None:
+    write("scoring.py", "LIMIT = 5\nclass Deep: ...\ndef score(): ...\n")
+    opened(plugins, folder)
+    assert problems_of(plugins, reference) == [problem.format(folder / "plugins")]
+
+
+def test_a_missing_directory_is_reported_where_it_is_named(plugins: Plugins, folder: Path) -> None:
+    (folder / "file").touch()
+    assert opened(plugins, folder, "nowhere", "file") == [
+        f"plugins.0: there is no directory {folder}/nowhere",
+        "plugins.1: cannot be read: Not a directory",
+    ]
+
+
+def test_importable_modules_come_last(plugins: Plugins, folder: Path, write: Write) -> None:
+    write("json.py", "def dumps(): return 'ours'\n")
+    opened(plugins, folder)
+    assert found(plugins, "json:dumps")() == "ours"
+    assert found(plugins, "os.path:basename") is os.path.basename
+
+
+def test_entry_points_come_before_importable_modules(plugins: Plugins, folder: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "acme-1.0.dist-info").mkdir(parents=True)
+    (site / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (site / "acme-1.0.dist-info" / "entry_points.txt").write_text(
+        "[mcp_gateway.plugins]\nacme = acme_tools.things\nbad = acme_tools.things:nothing\n"
+    )
+    (site / "acme_tools").mkdir()
+    (site / "acme_tools" / "things.py").write_text("def thing(): return 'acme'\n")
+    script = textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {str(site)!r})
+        from pathlib import Path
+        from gateway.catalog.plugins import Plugins
+        from gateway.config.problems import Problems
+        from tests.executors.recording import OneFile
+        plugins, problems = Plugins(), Problems(OneFile(Path("/")))
+        plugins.open([], problems)
+        print(plugins.function("acme:thing", problems)())
+        plugins.function("bad:x", problems)
+        print(*problems)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines() == [
+        "acme",
+        (
+            "the plugin bad could not be imported: its entry point acme_tools.things:nothing leads nowhere: "
+            "module 'acme_tools.things' has no attribute 'nothing'"
+        ),
+    ]
+
+
+HOOKS = """
+    events = []
+    async def startup(): events.append("started {name}")
+    def shutdown(): events.append("stopped {name}")
+    def f(): return events
+"""
+
+
+async def test_hooks_run_once_while_a_module_is_in_use(
+    plugins: Plugins, threads: Threads, folder: Path, write: Write
+) -> None:
+    write("a.py", HOOKS.format(name="a"))
+    opened(plugins, folder)
+    events = found(plugins, "a:f")()
+    for _ in range(3):
+        opened(plugins, folder)
+        found(plugins, "a:f")
+        await plugins.start(threads)
+        await plugins.release(threads)
+    assert events == ["started a"]
+    opened(plugins, folder)
+    await plugins.start(threads)
+    await plugins.release(threads)
+    assert events == ["started a", "stopped a"]
+
+
+async def test_stopping_shuts_down_in_reverse(plugins: Plugins, threads: Threads, folder: Path, write: Write) -> None:
+    write("base.py", HOOKS.format(name="base"))
+    write("top.py", "from .base import *\n" + textwrap.dedent(HOOKS).format(name="top").replace("events = []", ""))
+    opened(plugins, folder)
+    events = found(plugins, "top:f")()
+    await plugins.start(threads)
+    await plugins.stop(threads)
+    assert sorted(events[:2]) == ["started base", "started top"]
+    assert [event.split()[1] for event in events[2:]] == [event.split()[1] for event in reversed(events[:2])]
+    assert loaded() == set()
+
+
+async def test_an_imported_hook_runs_where_it_was_defined(
+    plugins: Plugins, threads: Threads, folder: Path, write: Write
+) -> None:
+    write("base.py", HOOKS.format(name="base"))
+    write("top.py", "from .base import startup, f\n")
+    opened(plugins, folder)
+    events = found(plugins, "top:f")()
+    await plugins.start(threads)
+    assert events == ["started base"]
+
+
+async def test_a_failed_startup_refuses_the_generation(
+    plugins: Plugins, threads: Threads, folder: Path, write: Write
+) -> None:
+    write("a.py", HOOKS.format(name="a"))
+    write("b.py", "from . import a\ndef startup(): raise SystemExit('no database')\ndef f(): return a.events\n")
+    opened(plugins, folder)
+    events = found(plugins, "a:f")()
+    found(plugins, "b:f")
+    with pytest.raises(ConfigError) as caught:
+        await plugins.start(threads)
+    (problem,) = caught.value.problems
+    assert str(problem) == "plugins: startup() of b raised SystemExit: no database"
+    assert events == ["started a", "stopped a"]
+
+
+async def test_a_failed_shutdown_is_logged_and_the_others_go_on(
+    plugins: Plugins, threads: Threads, folder: Path, write: Write
+) -> None:
+    write("a.py", HOOKS.format(name="a"))
+    write("b.py", "def shutdown(): 1 / 0\ndef f(): ...\n")
+    opened(plugins, folder)
+    events = found(plugins, "a:f")()
+    found(plugins, "b:f")
+    await plugins.start(threads)
+    with capture_logs() as logs:
+        await plugins.stop(threads)
+    assert events == ["started a", "stopped a"]
+    assert [(entry["event"], entry["module"]) for entry in logs] == [("plugin shutdown failed", "b")]
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_a_hook_that_hangs_is_given_up(
+    plugins: Plugins, threads: Threads, folder: Path, write: Write, kind: str
+) -> None:
+    wait = "await asyncio.sleep(9)" if "async" in kind else "time.sleep(0.2)"
+    write("a.py", f"import asyncio, time\n{kind} startup(): {wait}\ndef f(): ...\n")
+    opened(plugins, folder)
+    module = sys.modules[found(plugins, "a:f").__module__]
+    with pytest.raises(HookFailedError, match="was not done after"):
+        await run_hook(module, "startup", threads=threads, seconds=0.02)
+
+
+def test_an_import_is_bounded_without_a_directory_too() -> None:
+    with pytest.raises(ImportFailedError):
+        import_bounded("no.such.module.here", seconds=15)

@@ -57,6 +57,12 @@ class Processes:
         if self._endings:
             await asyncio.wait(self._endings.values())
 
+    def kill_all(self) -> None:
+        """Kill what can be reached at once, from any thread: the daemon is about to go without further ado."""
+        self._is_closed = True
+        for tree in tuple(self._trees):
+            tree.signal(signal.SIGKILL)
+
     @property
     def running(self) -> int:
         """Trees whose call has not been answered yet."""

@@ -27,11 +27,16 @@ def redirected(request: Request, *, status: int, location: str) -> Request:
     if _becomes_get(request.method, status):
         headers = tuple(header for header in request.headers if not header.name.lower().startswith("content-"))
         following = replace(following, method="GET", headers=headers, body=None)
-    if target.origin() == request.url.origin():
+    if origin_of(target) == origin_of(request.url):
         return following
     if following.body is not None and request.has_secret_body:
         raise ExecutionError(f"{request.url.host} redirects to another origin; a body that holds a secret stays here")
     return replace(following, headers=tuple(header for header in following.headers if not header.is_bound))
+
+
+def origin_of(url: URL) -> tuple[str, str | None, int | None]:
+    """RFC 6454 §4: scheme, host in lower case, and port, also where it is the scheme's own."""
+    return url.scheme, url.host and url.host.lower(), url.port
 
 
 def _target(base: URL, location: str) -> URL:

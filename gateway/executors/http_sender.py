@@ -18,7 +18,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.address_guard import AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http_clients import ClientProfile, HttpClients
 from gateway.executors.http_failures import ConnectionFailedError, explained
-from gateway.executors.http_redirects import REDIRECTS, redirected
+from gateway.executors.http_redirects import REDIRECTS, origin_of, redirected
 from gateway.executors.http_request import Request
 from gateway.executors.tls import ClientIdentity
 
@@ -62,9 +62,9 @@ class Sender:
             raise ConnectionFailedError(f"{host} did not answer in time") from error
 
     async def _follow(self, request: Request) -> Response:
-        home = request.url.origin()
+        home = request.url
         for _ in range(self.max_redirects + 1):
-            answer = await self._hop(request, is_home=request.url.origin() == home)
+            answer = await self._hop(request, is_home=origin_of(request.url) == origin_of(home))
             if isinstance(answer, Response):
                 return answer
             request = answer

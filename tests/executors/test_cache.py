@@ -1,0 +1,90 @@
+"""Cached answers: how long, for whom, and how many bytes of them."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from gateway.errors import ExecutionError
+from gateway.executors.cache import CachingExecutor, ResponseCache
+from gateway.executors.invocation import Blocks, Failure, Invocation, Outcome, RawOutput, Value
+from tests.executors.recording import make_invocation
+
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Answering:
+    """An executor with answers ready; the last one is repeated."""
+
+    answers: list[Outcome | ExecutionError]
+    calls: list[Invocation] = field(default_factory=list)
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        self.calls.append(invocation)
+        await asyncio.sleep(0)
+        answer = self.answers[min(len(self.calls), len(self.answers)) - 1]
+        if isinstance(answer, ExecutionError):
+            raise answer
+        return answer
+
+
+def caching(executor: Answering, cache: ResponseCache, prefix: str = "tools.x") -> CachingExecutor:
+    return CachingExecutor(executor=executor, ttl=MINUTE, cache=cache, key_prefix=prefix)
+
+
+async def test_the_same_question_is_asked_once_until_the_answer_expires() -> None:
+    clock, executor = Clock(), Answering([Value(value=1), Value(value=2)])
+    cached = caching(executor, ResponseCache(clock=clock))
+    assert await cached.execute(make_invocation({"a": 1, "b": 2})) == Value(value=1)
+    assert await cached.execute(make_invocation({"b": 2, "a": 1})) == Value(value=1)
+    clock.now += 60
+    assert await cached.execute(make_invocation({"a": 1, "b": 2})) == Value(value=2)
+
+
+async def test_arguments_callers_and_definitions_are_kept_apart() -> None:
+    executor, cache = Answering([Value(value=1)]), ResponseCache()
+    await caching(executor, cache).execute(make_invocation({"a": 1}))
+    await caching(executor, cache).execute(make_invocation({"a": "1"}))
+    await caching(executor, cache).execute(make_invocation({"a": 1}, caller="another"))
+    await caching(executor, cache, prefix="tools.y").execute(make_invocation({"a": 1}))
+    assert len(executor.calls) == 4
+
+
+@pytest.mark.parametrize("failed", [Failure(text="no"), Blocks(content=(), is_error=True), ExecutionError("no")])
+async def test_a_failure_is_never_cached(failed: Outcome | ExecutionError) -> None:
+    executor = Answering([failed, Value(value=1)])
+    cached = caching(executor, ResponseCache())
+    try:
+        assert await cached.execute(make_invocation()) == failed
+    except ExecutionError as error:
+        assert error is failed  # noqa: PT017 - either way of failing
+    assert await cached.execute(make_invocation()) == Value(value=1)
+
+
+async def test_identical_calls_at_once_may_both_run() -> None:
+    executor = Answering([Value(value=1)])
+    cached = caching(executor, ResponseCache())
+    await asyncio.gather(cached.execute(make_invocation()), cached.execute(make_invocation()))
+    assert len(executor.calls) == 2
+
+
+def test_the_least_recently_used_answers_make_room() -> None:
+    cache = ResponseCache(max_bytes=10_000)
+    for name in "abc":
+        cache.put(name, RawOutput(data=b"x" * 2000), ttl=MINUTE)
+    assert cache.get("a") is not None
+    cache.put("d", RawOutput(data=b"x" * 2000), ttl=MINUTE)
+    assert [cache.get(name) is None for name in "abcd"] == [False, True, False, False]
+    cache.put("e", RawOutput(data=b"x" * 20_000), ttl=MINUTE)
+    assert cache.get("e") is None
+    assert cache._size == sum(entry.size for entry in cache._entries.values()) <= 10_000

@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Final
 
-import jsonschema
 import jsonschema_rs
 import orjson
 from referencing import Registry, Specification
@@ -43,28 +42,31 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
+    uri: str
     validator: type[jsonschema_rs.Validator]
-    metaschema: JsonObject
     specification: Specification[Json]
 
 
 _DEFAULT_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DIALECTS: Final = {
-    _DEFAULT_DIALECT: Dialect(
-        validator=jsonschema_rs.Draft202012Validator,
-        metaschema=jsonschema.Draft202012Validator.META_SCHEMA,
-        specification=DRAFT202012,
-    ),
-    "https://json-schema.org/draft/2019-09/schema": Dialect(
-        validator=jsonschema_rs.Draft201909Validator,
-        metaschema=jsonschema.Draft201909Validator.META_SCHEMA,
-        specification=DRAFT201909,
-    ),
-    "http://json-schema.org/draft-07/schema": Dialect(
-        validator=jsonschema_rs.Draft7Validator,
-        metaschema=jsonschema.Draft7Validator.META_SCHEMA,
-        specification=DRAFT7,
-    ),
+    dialect.uri: dialect
+    for dialect in (
+        Dialect(
+            uri=_DEFAULT_DIALECT,
+            validator=jsonschema_rs.Draft202012Validator,
+            specification=DRAFT202012,
+        ),
+        Dialect(
+            uri="https://json-schema.org/draft/2019-09/schema",
+            validator=jsonschema_rs.Draft201909Validator,
+            specification=DRAFT201909,
+        ),
+        Dialect(
+            uri="http://json-schema.org/draft-07/schema",
+            validator=jsonschema_rs.Draft7Validator,
+            specification=DRAFT7,
+        ),
+    )
 }
 
 
@@ -146,14 +148,14 @@ def _unknown_dialect(uri: Json) -> Flaw:
 
 
 def _metaschema_errors(schema: JsonObject, dialect: Dialect) -> Iterator[SchemaError]:
-    for error in _metaschema_validator(dialect.metaschema["$id"].removesuffix("#")).iter_errors(schema):
-        yield from describe(error, dialect.metaschema, noun="keyword")
+    for error in _metaschema_validator(dialect.uri).iter_errors(schema):
+        yield from describe(error, {}, noun="keyword")
 
 
 @cache
 def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
-    dialect = DIALECTS[uri]
-    return dialect.validator(dict(dialect.metaschema), validate_formats=False, offline=True)
+    """The engine has the metaschemas of its dialects within itself."""
+    return DIALECTS[uri].validator({"$ref": uri}, validate_formats=False, offline=True)
 
 
 def _walk_flaws(schema: JsonObject, dialect: Dialect) -> Iterator[Flaw]:

@@ -1,0 +1,36 @@
+"""Say whether a file could be served, without serving it."""
+
+from collections.abc import Sequence
+
+from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.plugins import Plugins
+from gateway.config.loader import load
+from gateway.config.settings import Settings
+from gateway.errors import Problem
+from gateway.executors.cache import ResponseCache
+from gateway.executors.http_clients import HttpClients
+from gateway.executors.parking import ParkedOutputs
+from gateway.executors.processes import Processes
+from gateway.executors.services import Services
+from gateway.executors.threads import Threads
+
+
+def check(settings: Settings) -> Sequence[Problem]:
+    """Load and compile the file, and return its warnings.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    loaded = load(settings.config)
+    plugins = Plugins()
+    try:
+        return compile_catalog(loaded, services=_at_rest(), plugins=plugins, generation=1).warnings
+    finally:
+        plugins.close()
+
+
+def _at_rest() -> Services:
+    """Services that were never started: executors are built around them and not run."""
+    return Services(
+        processes=Processes(), http=HttpClients(), threads=Threads(1), cache=ResponseCache(), parked=ParkedOutputs()
+    )

@@ -1,0 +1,170 @@
+"""The gateway: one file in, MCP out. Starts the rooms in their order, and ends them in the opposite one.
+
+Everything that can fail comes first: the file is loaded and compiled before a socket is opened. Everything that ends is
+bounded: calls in flight have `drain_timeout`, then they are cancelled, and what ignores even that is left behind.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from gateway import __version__
+from gateway.app import status
+from gateway.app.listeners import Listeners
+from gateway.app.shutdown import LastResort, StopSignals
+from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.plugins import Plugins
+from gateway.catalog.store import CatalogStore
+from gateway.config.address import Address
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.secrets import Redactor
+from gateway.config.settings import Settings
+from gateway.executors.services import Services, running_services
+from gateway.json_types import Json
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
+from gateway.transports.memory import MemoryClient
+from gateway.transports.standard_streams import StandardStreams
+
+log: Final = structlog.get_logger()
+
+CLEAN_UP_SECONDS: Final = 10.0
+"""How long the process may take to end once its calls were cancelled: children get TERM, later KILL."""
+LEAVE_SECONDS: Final = 1.0
+"""How long, all else being closed, tasks and threads that a plugin left may hold the process."""
+_KEY_BYTES: Final = 32
+
+
+class Gateway:
+    """One daemon. Entering it loads and compiles; `serve` listens, and returns when it was told to stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings: Final = settings
+        self._stack: Final = AsyncExitStack()
+        self._stop_wanted: Final = asyncio.Event()
+        self._standard_streams: StandardStreams | None = None
+        self._listeners: Listeners | None = None
+        self._last_resort: LastResort | None = None
+        self._plugins: Final = Plugins()
+        self._health: Final = Health(self._sources())
+        self._redactor = Redactor()
+        self._loaded: LoadedConfig
+        self._services: Services
+        self._store: CatalogStore
+        self._dispatcher: Dispatcher
+
+    async def __aenter__(self) -> Self:
+        """Load the file, and make everything ready to answer.
+
+        Raises:
+            ConfigError: the file cannot be served; it has every problem.
+        """
+        if self._settings.stdio:
+            self._standard_streams = StandardStreams.take()  # before plugins are imported, which may print
+        async with AsyncExitStack() as stack:
+            await self._prepare(stack)
+            self._stack.push_async_callback(stack.pop_all().aclose)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        if self._last_resort is not None:
+            self._last_resort.arm(seconds=LEAVE_SECONDS)
+
+    async def serve(self) -> None:
+        """Listen until SIGINT, SIGTERM or the end of standard input; then let the calls in flight finish.
+
+        For the process's own sake alone: from the first signal on it will end, whatever hangs.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
+        self._last_resort = last_resort = LastResort(on_leave=self._services.processes.kill_all)
+        last_resort.start()
+        with StopSignals(on_stop=self._stop_wanted.set, last_resort=last_resort, seconds=seconds):
+            await self.start()
+            await self._stop_wanted.wait()
+            last_resort.arm(seconds=seconds)
+            await self.stop()
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        listeners = Listeners(
+            settings=self._settings,
+            document=self._loaded.document,
+            dispatcher=self._dispatcher,
+            health=self._health,
+            standard_streams=self._standard_streams,
+            on_input_end=self._stop_wanted.set,
+        )
+        self._listeners = await self._stack.enter_async_context(listeners)
+        self._health.become_ready()
+
+    async def stop(self) -> None:
+        """Accept nothing new, end the streams, and give the calls in flight their time."""
+        log.info("stopping")
+        self._health.begin_stopping()
+        self._dispatcher.announcements.close()
+        if self._listeners is not None:
+            await self._listeners.drain(self._settings.drain_timeout.total_seconds())
+
+    def memory_client(self) -> MemoryClient:
+        """A client of the newest revision, in this process."""
+        return MemoryClient(self._dispatcher, client_info={"name": "mcp-gateway", "version": __version__})
+
+    @property
+    def http_address(self) -> Address | None:
+        """Where HTTP is served, with the port that it got."""
+        return None if self._listeners is None else self._listeners.http_address
+
+    async def _prepare(self, stack: AsyncExitStack) -> None:
+        stack.enter_context(Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask))
+        key = self._settings.signing_key() or secrets.token_bytes(_KEY_BYTES)
+        self._loaded = load(self._settings.config)
+        self._redactor = self._loaded.redactor
+        self._services = await stack.enter_async_context(running_services(threads=self._loaded.document.limits.threads))
+        stack.push_async_callback(self._plugins.stop, self._services.threads)
+        catalog = compile_catalog(self._loaded, services=self._services, plugins=self._plugins, generation=1)
+        await self._plugins.start(self._services.threads)
+        for problem in catalog.warnings:
+            log.warning("doubtful configuration", problem=str(problem))
+        self._store = CatalogStore(catalog)
+        self._dispatcher = Dispatcher(store=self._store, services=self._services, secret_key=key)
+        log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
+
+    def _mask(self, text: str) -> str:
+        return self._redactor.text(text)
+
+    def _sources(self) -> Mapping[str, Callable[[], Json]]:
+        """What `/-/status` shows."""
+        return {
+            "config": lambda: str(self._settings.config),
+            "generation": lambda: self._store.current.generation,
+            "problems": list,
+            "warnings": lambda: [str(problem) for problem in self._store.current.warnings],
+            "tools": lambda: status.backends(self._loaded.document, self._store.current, "tools"),
+            "resources": lambda: status.backends(self._loaded.document, self._store.current, "resources"),
+            "prompts": lambda: status.backends(self._loaded.document, self._store.current, "prompts"),
+            "left_out": lambda: status.left_out(self._store.current),
+            "sessions": lambda: len(self._listeners.sessions) if self._listeners else 0,
+            "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
+            "calls_running": lambda: self._dispatcher.slots.running,
+            "calls_waiting": lambda: self._dispatcher.slots.waiting,
+            "children": lambda: self._services.processes.running,
+            "children_ending": lambda: self._services.processes.ending,
+            "threads": lambda: self._services.threads.busy,
+            "threads_stuck": lambda: self._services.threads.stuck,
+        }

@@ -1,0 +1,160 @@
+"""The bindings that a daemon was told to offer: HTTP, stdio, or both at once."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from gateway.config.address import Address
+from gateway.config.document import Document
+from gateway.config.settings import Settings, flag_of
+from gateway.errors import ConfigError, Problem
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.telemetry.health import Health
+from gateway.transports.event_stream import Pace
+from gateway.transports.guard import Guard
+from gateway.transports.http_app import HttpApp
+from gateway.transports.http_listener import HttpListener, ListenError
+from gateway.transports.sessions import Sessions
+from gateway.transports.standard_streams import StandardStreams
+from gateway.transports.stdio import Stdio
+from gateway.transports.streamable_http import Bounds, StreamableHttp
+from gateway.transports.streams import Streams
+
+log = structlog.get_logger()
+
+
+class Listeners:
+    """Open while entered."""
+
+    def __init__(  # noqa: PLR0913 - what the rooms hand over
+        self,
+        *,
+        settings: Settings,
+        document: Document,
+        dispatcher: Dispatcher,
+        health: Health,
+        standard_streams: StandardStreams | None,
+        on_input_end: Callable[[], None],
+    ) -> None:
+        self._settings: Final = settings
+        self._document: Final = document
+        self._dispatcher: Final = dispatcher
+        self._health: Final = health
+        self._standard_streams: Final = standard_streams
+        self._on_input_end: Final = on_input_end
+        limits, listen = document.limits, document.listen
+        self.sessions: Final = Sessions(limit=limits.sessions, ttl=listen.session_ttl)
+        self.streams: Final = Streams(limit=limits.streams)
+        self._mcp: Final = StreamableHttp(
+            dispatcher=dispatcher,
+            sessions=self.sessions,
+            streams=self.streams,
+            bounds=Bounds(
+                max_body=listen.max_body,
+                max_depth=limits.request_depth,
+                pace=Pace(keepalive=listen.keepalive.total_seconds()),
+            ),
+        )
+        self._http: HttpListener | None = None
+        self._stdio: Stdio | None = None
+        self._stack: Final = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Open them.
+
+        Raises:
+            ConfigError: the address cannot be listened on, or must not be without authentication.
+        """
+        async with AsyncExitStack() as stack:
+            if self._settings.serves_http:
+                await self._open_http(stack)
+            if self._standard_streams is not None:
+                self._open_stdio(self._standard_streams, stack)
+            self._stack.push_async_callback(stack.pop_all().aclose)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def http_address(self) -> Address | None:
+        return None if self._http is None else self._http.address
+
+    async def drain(self, seconds: float) -> None:
+        """Accept nothing new, and give the calls in flight this long to end by themselves."""
+        if self._http is not None:
+            await self._http.stop_accepting()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mcp.drain(seconds))
+            if self._stdio is not None:
+                group.create_task(self._stdio.drain(seconds))
+
+    async def _open_http(self, stack: AsyncExitStack) -> None:
+        source, address = self._address()
+        self._refuse_strangers(source, address)
+        listen = self._document.listen
+        guard = Guard(
+            address=address,
+            public_url=listen.public_url,
+            allowed_hosts=listen.allowed_hosts,
+            allowed_origins=listen.allowed_origins,
+        )
+        application = HttpApp(guard=guard, mcp=self._mcp, path=listen.path, health=self._health).application()
+        listener = HttpListener(application, address=address)
+        try:
+            await listener.start()
+        except ListenError as error:
+            raise ConfigError([Problem(message=str(error), path=source)]) from error
+        self._http = listener
+        stack.push_async_callback(listener.close)
+        await stack.enter_async_context(self.sessions)
+        log.info("listening", url=f"http://{listener.address}{listen.path}")
+
+    def _open_stdio(self, streams: StandardStreams, stack: AsyncExitStack) -> None:
+        self._stdio = stdio = Stdio(
+            dispatcher=self._dispatcher,
+            streams=streams,
+            max_line=self._document.listen.max_body,
+            max_depth=self._document.limits.request_depth,
+        )
+        task = asyncio.get_running_loop().create_task(self._serve_stdio(stdio), name="stdio")
+
+        async def close() -> None:
+            await stdio.close()
+            await asyncio.wait([task])
+
+        stack.push_async_callback(close)
+        log.info("serving on standard input and output")
+
+    async def _serve_stdio(self, stdio: Stdio) -> None:
+        try:
+            await stdio.serve()
+        except Exception:  # Boundary: the task's owner only waits for its end.
+            log.exception("stdio failed")
+        finally:
+            self._on_input_end()
+
+    def _address(self) -> tuple[str, Address]:
+        """Where to listen, and who said so."""
+        if self._settings.http is not None:
+            return flag_of("http"), self._settings.http
+        return "listen.http", Address.parse(self._document.listen.http)
+
+    def _refuse_strangers(self, source: str, address: Address) -> None:
+        """Without authentication, whoever reaches the port may run the tools: loopback alone, unless told otherwise."""
+        if self._document.auth is not None or address.is_loopback:
+            return
+        if not self._settings.allow_anonymous:
+            flag = flag_of("allow_anonymous")
+            message = (
+                f"{address} can be reached from other machines, and nobody has to authenticate; "
+                f"listen on 127.0.0.1, or allow it with {flag}"
+            )
+            raise ConfigError([Problem(message=message, path=source)])
+        log.warning("anybody who reaches this address may call every tool", address=str(address))

@@ -1,0 +1,25 @@
+"""What `/-/status` tells about the primitives: what backs each that is on offer, and what was left out and why."""
+
+from collections.abc import Mapping
+
+from gateway.catalog.primitives import Catalog
+from gateway.config.document import Document
+from gateway.config.primitives import Prompt, Resource, Tool
+from gateway.json_types import Json
+
+
+def backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]:
+    """The backends of `tools`, `resources` or `prompts` by name, in file order."""
+    definitions: Mapping[str, Tool | Resource | Prompt] = getattr(document, kind)
+    absent = {left_out.name for left_out in catalog.left_out if left_out.kind == kind}
+    return {name: _backend_of(definition) for name, definition in definitions.items() if name not in absent}
+
+
+def left_out(catalog: Catalog) -> list[Json]:
+    return [{"kind": each.kind, "name": each.name, "reason": each.reason} for each in catalog.left_out]
+
+
+def _backend_of(definition: Tool | Resource | Prompt) -> str:
+    if isinstance(definition, Prompt):
+        return "messages" if definition.python is None else "python"
+    return definition.backend

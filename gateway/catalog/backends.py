@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.catalog.workbench import MAX_SIZE, Workbench
 from gateway.config.backends import PythonCall
+from gateway.config.definitions import Definition
 from gateway.config.primitives import Resource, Tool
 from gateway.config.problems import Problems
 from gateway.executors.cache import CachingExecutor
@@ -30,6 +31,11 @@ def signature_of(config: PythonCall | None, *, problems: Problems, bench: Workbe
     return bench.plugins.signature(config.call, bench.unheard or problems.at("call"))
 
 
+def described(config: Definition, signature: Signature | None) -> str | None:
+    """What the file says it is for, or else the function's docstring."""
+    return config.description or (signature.description if signature else None) or None
+
+
 def compile_backend(
     config: Tool | Resource, *, signature: Signature | None, scope: Scope, bench: Workbench
 ) -> Executor | None:
@@ -37,8 +43,15 @@ def compile_backend(
     executor = _COMPILERS[config.backend](_Definition(config, signature, scope, bench))
     if config.cache is None or executor is None:
         return executor
-    prefix = f"{scope.problems.path} {hashlib.sha256(config.model_dump_json().encode()).hexdigest()}"
-    return CachingExecutor(executor=executor, ttl=config.cache, cache=bench.services.cache, key_prefix=prefix)
+    return CachingExecutor(
+        executor=executor, ttl=config.cache, cache=bench.services.cache, key_prefix=_identity(config, signature, scope)
+    )
+
+
+def _identity(config: Tool | Resource, signature: Signature | None, scope: Scope) -> str:
+    """What tells the definition from others, and from itself before it, or its plugin's code, was changed."""
+    code = signature.function.__module__ if signature else ""  # named after the content of the plugin's directory
+    return f"{scope.problems.path} {hashlib.sha256(f'{code} {config!r}'.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """From what the operator wrote to what is served: the whole catalog, or every mistake in the files.
 
 A definition with a mistake does not stop the others: all of them are compiled, and all mistakes are reported together,
-those that the loader found among them (`load(…, partial=True)`).
+those that the loader found among them.
 """
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, combinations
 from typing import Final, TypeVar
 
@@ -18,7 +19,7 @@ from gateway.catalog.prompts import compile_prompt
 from gateway.catalog.requirements import unmet
 from gateway.catalog.resources import CompiledResources, compile_resource
 from gateway.catalog.tools import compile_tool
-from gateway.catalog.workbench import Workbench, errors_in
+from gateway.catalog.workbench import Workbench, is_sound
 from gateway.config.backends import Connection
 from gateway.config.definitions import Definition
 from gateway.config.loader import LoadedConfig
@@ -78,6 +79,7 @@ def compile_catalog(
         prompts=prompts,
         aliases=aliases,
         left_out=tuple(parts.left_out),
+        file_roots=frozenset(each.root for each in compiled.values() if each.root is not None),
         warnings=found,
         redactor=loaded.redactor,
         fingerprints={
@@ -89,9 +91,8 @@ def compile_catalog(
 
 
 def _workbench(loaded: LoadedConfig, *, services: Services, plugins: Plugins, problems: Problems) -> Workbench:
-    before = errors_in(problems)
     plugins.open(loaded.document.plugins, problems.at("plugins"))
-    has_all_plugins = errors_in(problems) == before and not loaded.may_hold("plugins")
+    has_all_plugins = is_sound(problems.at("plugins")) and not loaded.may_hold("plugins")
     return Workbench(
         services=services,
         plugins=plugins,
@@ -155,13 +156,18 @@ def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Proble
 
 
 def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[Problem, ...]:
+    """All that was found, secrets masked: the compiler's messages quote what they are about."""
     files = {path: index for index, path in enumerate(loaded.files)}
 
     def position(problem: Problem) -> tuple[int, int, int]:
         place = problem.location
         return (-1, 0, 0) if place is None else (files.get(place.file, len(files)), place.line, place.column)
 
-    return tuple(sorted(problems, key=position))
+    mask = loaded.redactor.text
+    masked = (
+        replace(problem, message=mask(problem.message), source_line=mask(problem.source_line)) for problem in problems
+    )
+    return tuple(sorted(masked, key=position))
 
 
 def _fingerprint(primitives: Iterable[Primitive]) -> str:

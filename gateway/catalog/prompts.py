@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.catalog import definitions
-from gateway.catalog.backends import signature_of
+from gateway.catalog.backends import described, signature_of
 from gateway.catalog.completion import compile_completer
 from gateway.catalog.primitives import Completer, Prompt, PromptArgument, PromptMessages
 from gateway.catalog.requirements import required_capabilities
@@ -35,12 +35,13 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, benc
     scope = Scope(inputs=_inputs(arguments), problems=problems)
     messages = _compile_messages(config, signature, scope=scope, bench=bench)
     completers = _compile_completers(arguments, scope=scope, bench=bench)
-    warn_of_unused(scope, at="arguments")
+    warn_of_unused(scope, at=lambda name: ("arguments", name))
     allowance = allowance_of(config, bench=bench)
-    description = config.description or (signature and signature.description)
     return Prompt(
         name=name,
-        definition=definitions.prompt_definition(name, config, description=description, arguments=arguments),
+        definition=definitions.prompt_definition(
+            name, config, description=described(config, signature), arguments=arguments
+        ),
         timeout=allowance.timeout,
         concurrency=allowance.concurrency,
         queue=allowance.queue,
@@ -72,8 +73,8 @@ def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping
 
 def _takes_text(schema: JsonObject) -> bool:
     if "anyOf" in schema:
-        return any(map(_takes_text, schema["anyOf"]))
-    return schema.get("type", "string") == "string"
+        return any(_takes_text(choice) for choice in schema["anyOf"])
+    return "type" not in schema or schema["type"] == "string"
 
 
 def _choices(schema: JsonObject) -> list[str] | None:

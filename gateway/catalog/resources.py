@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Final, TypedDict
 
 from gateway.catalog import definitions
@@ -11,9 +12,10 @@ from gateway.catalog.backends import compile_backend, described, signature_of
 from gateway.catalog.completion import FixedValues, compile_completer
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.catalog.requirements import required_capabilities
-from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, errors_in, warn_of_unused
+from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.problems import Problems
+from gateway.executors.content import ABSOLUTE
 from gateway.executors.contents import compile_contents
 from gateway.executors.files import (
     FileReader,
@@ -45,6 +47,8 @@ class CompiledResources:
 
     resources: tuple[Resource, ...] = ()
     templates: tuple[ResourceTemplate, ...] = ()
+    root: Path | None = None
+    """The directory of `files`."""
 
 
 def compile_resource(
@@ -53,10 +57,9 @@ def compile_resource(
     """Make a definition ready; None where it was written wrongly, which is then reported."""
     if config.files is not None:
         return _compile_files(name, config, problems=problems, bench=bench)
-    before = errors_in(problems)
     source = config.uri or ""
     matcher = compile_matcher(source, Scope(inputs=Inputs(), problems=problems.at("uri")))
-    if errors_in(problems) > before:
+    if not is_sound(problems.at("uri")):
         return None  # without its variables, all that names them would be reported too
     variables = dict.fromkeys(matcher.variables, _TEXT)
     inputs = Inputs(schemas=variables, always_given=frozenset(variables) - matcher.optional)
@@ -64,13 +67,14 @@ def compile_resource(
     signature = signature_of(config.python, problems=problems.at("python"), bench=bench)
     executor = compile_backend(config, signature=signature, scope=scope, bench=bench)
     completers = _compile_completers(config, scope=scope, bench=bench)
-    warn_of_unused(scope, at="uri")
+    warn_of_unused(scope, at=lambda _: ("uri",))
     if executor is None:
         return None
     common = _common(name, config, bench=bench)
     description = described(config, signature)
     uri = _written(source)
     if not variables:
+        _check_aliases(config, problems=problems)
         definition = definitions.resource_definition(name, config, uri=uri, description=description)
         return CompiledResources(resources=(Resource(uri=uri, executor=executor, definition=definition, **common),))
     _refuse_aliases(config, problems=problems)
@@ -119,6 +123,12 @@ def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
 def _written(source: str) -> str:
     """The URI or template as clients see it: what was interpolated is encoded, so that it cannot be an expression."""
     return "".join(part.source if isinstance(part, Expression) else part for part in parse_uri_template(source))
+
+
+def _check_aliases(config: models.Resource, *, problems: Problems) -> None:
+    for index, alias in enumerate(config.aliases):
+        if not ABSOLUTE.match(alias):
+            problems.at("aliases", index).error(f"`{alias}` is not a URI; a resource's old names are its old URIs")
 
 
 def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
@@ -172,7 +182,7 @@ def _compile_files(
         )
         for found in listing.files
     )
-    return CompiledResources(resources=resources, templates=(template,))
+    return CompiledResources(resources=resources, templates=(template,), root=Path(globs.root))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +213,7 @@ def _own_prefix(source: str, problems: Problems) -> _Prefix | None:
         return None
     match parts:
         case (str(text), Expression(operator="+", variables=(variable,))) if (
-            re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) and not variable.has_modifier
+            ABSOLUTE.match(text) and not variable.has_modifier
         ):
             return _Prefix(text, variable.name)
         case _:

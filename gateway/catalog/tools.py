@@ -1,18 +1,19 @@
 """Compile a definition of `tools:` into what is served."""
 
 import re
-from typing import Final
+from typing import Final, cast
 
 from gateway.catalog import definitions
-from gateway.catalog.backends import compile_backend, signature_of
+from gateway.catalog.backends import compile_backend, described, signature_of
 from gateway.catalog.primitives import Tool
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.schemas import compile_arguments
-from gateway.catalog.workbench import Workbench, allowance_of, warn_of_unused
+from gateway.catalog.workbench import Workbench, allowance_of, is_sound, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.definitions import Output
 from gateway.config.problems import Problems
 from gateway.executors.output import compile_output
+from gateway.executors.result_shaper import Backend
 from gateway.executors.scope import Scope
 from gateway.executors.signature import Signature
 
@@ -32,13 +33,19 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
     scope = Scope(inputs=arguments.inputs, problems=problems)
     executor = compile_backend(config, signature=signature, scope=scope, bench=bench)
     output = _output(config, signature, defaults=bench.defaults.output)
-    result = compile_output(output, scope=scope.at("output"), redactor=bench.redactor)
-    warn_of_unused(scope, at="input" if config.input is not None else "input_schema")
-    description = config.description or (signature and signature.description) or None
-    if description is None:
-        problems.warning("has no `description`: models choose tools by it")
+    result = compile_output(
+        output,
+        backend=cast("Backend", config.backend),
+        scope=scope.at("output"),
+        redactor=bench.redactor,
+        parked=bench.services.parked,
+    )
     if executor is None:
         return None
+    warn_of_unused(scope, at=_short_form if config.input is not None else _long_form)
+    description = described(config, signature)
+    if description is None and is_sound(problems):
+        problems.warning("has no `description`: models choose tools by it")
     allowance = allowance_of(config, bench=bench)
     return Tool(
         name=name,
@@ -56,6 +63,14 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
         result=result,
         header_parameters=arguments.header_parameters,
     )
+
+
+def _short_form(name: str) -> tuple[str, ...]:
+    return "input", name
+
+
+def _long_form(name: str) -> tuple[str, ...]:
+    return "input_schema", "properties", name
 
 
 def _check_name(name: str, *, problems: Problems) -> None:

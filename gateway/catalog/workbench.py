@@ -1,6 +1,6 @@
 """What the compile steps of all definitions share, and the rules that hold for each of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -54,21 +54,30 @@ def allowance_of(config: Tool | Resource | Prompt, *, bench: Workbench) -> Allow
 
 
 def _timeout_of(config: Tool | Resource | Prompt, *, default: timedelta) -> timedelta:
-    http = None if isinstance(config, Prompt) else config.http
+    http, shell = (None, None) if isinstance(config, Prompt) else (config.http, config.shell)
     if http is not None:  # its own timeout is that of one attempt
         return config.timeout or max(default, http.timeout or default)
-    backend = config.python or (None if isinstance(config, Prompt) else config.shell)
-    given = (config.timeout, backend and backend.timeout)
+    backend = config.python or shell
+    given = (config.timeout, None if backend is None else backend.timeout)
     return min((timeout for timeout in given if timeout is not None), default=default)
 
 
-def warn_of_unused(scope: Scope, *, at: str) -> None:
-    """Report inputs that nothing names: callers would be asked for them in vain."""
+def warn_of_unused(scope: Scope, *, at: Callable[[str], tuple[str, ...]]) -> None:
+    """Report inputs that nothing names: callers would be asked for them in vain. `at` is where each was written.
+
+    Says nothing where a mistake was found: what it stands in could have named them.
+    """
+    if not is_sound(scope.problems):
+        return
     for name in scope.inputs.schemas:
         if name not in scope.used:
-            scope.problems.at(at, name).warning(f"`{name}` is used nowhere")
+            scope.problems.at(*at(name)).warning(f"`{name}` is used nowhere")
 
 
-def errors_in(problems: Problems) -> int:
-    """How many errors have been found so far, in the whole document."""
-    return sum(problem.severity is Severity.ERROR for problem in problems)
+def is_sound(problems: Problems) -> bool:
+    """Whether no error has been found at this place or below it, be it by the loader."""
+    place, below = problems.path, f"{problems.path}."
+    return not any(
+        problem.severity is Severity.ERROR and (problem.path == place or problem.path.startswith(below))
+        for problem in problems
+    )

@@ -22,7 +22,9 @@ from gateway.executors.templating import TextTemplate, compile_text
 from gateway.executors.uri_templates import UriTemplate, compile_uri_template
 from gateway.json_types import JsonObject
 
-_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
+ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""How a URI begins that needs no other to be understood (RFC 3986 §3.1)."""
+
 _UNKNOWN_BYTES: Final = "application/octet-stream"
 
 
@@ -241,7 +243,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
 
 
 def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
-    if not _ABSOLUTE.match(source):
+    if not (source.startswith("{") or ABSOLUTE.match(source)):
         scope.problems.error(f"`{source}` is not a URI; one begins with its scheme, as in docs:///guide.md")
     return compile_uri_template(source, scope)
 

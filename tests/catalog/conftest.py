@@ -1,0 +1,36 @@
+"""Fixtures that the catalog's tests share: what a file compiles into, with running services behind it."""
+
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.plugins import Plugins
+from gateway.catalog.primitives import Catalog
+from gateway.config.loader import load
+from gateway.executors.services import Services, running_services
+
+Compile = Callable[..., Catalog]
+
+
+@pytest.fixture
+async def services() -> AsyncIterator[Services]:
+    async with running_services() as services:
+        yield services
+
+
+@pytest.fixture
+async def compiled(tmp_path: Path, services: Services) -> AsyncIterator[Compile]:
+    """Writes a file and compiles it: `compiled("tools: …", PATH="/bin")`."""
+    plugins = Plugins()
+
+    def write_and_compile(text: str, **environ: str) -> Catalog:
+        main = tmp_path / "config.yaml"
+        main.write_text(textwrap.dedent(text), encoding="utf-8")
+        loaded = load(main, environ=environ)
+        return compile_catalog(loaded, services=services, plugins=plugins, generation=7, environ=environ)
+
+    yield write_and_compile
+    plugins.close()

@@ -1,0 +1,237 @@
+"""From a file to a catalog: what is on offer, under which rules, and which list has changed."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigError
+from gateway.executors.invocation import Blocks, Value
+from tests.catalog.conftest import Compile
+from tests.executors.recording import make_invocation
+
+PLUGIN = '''
+import itertools
+
+calls = itertools.count(1)
+
+
+def score(text: str, weight: int = 1) -> dict[str, int]:
+    """Score a text.
+
+    Args:
+        text: What to score.
+    """
+    return {"score": len(text) * weight}
+
+
+def count() -> str:
+    return str(next(calls))
+'''
+
+
+def test_lists_are_in_the_order_of_the_file(compiled: Compile) -> None:
+    catalog = compiled("""
+        tools:
+          zebra: {description: Z, content: z}
+          ant: {description: A, content: a}
+        resources:
+          second: {uri: "x:2", text: two}
+          first: {uri: "x:1", text: one}
+          later: {uri: "x:t/{a}", text: "{{ a }}"}
+        prompts:
+          q: {messages: [{user: q}]}
+          p: {messages: [{user: p}]}
+    """)
+    assert list(catalog.tools) == ["zebra", "ant"]
+    assert list(catalog.resources) == ["x:2", "x:1"]
+    assert [template.name for template in catalog.resource_templates] == ["later"]
+    assert list(catalog.prompts) == ["q", "p"]
+    assert catalog.generation == 7
+    assert catalog.warnings == ()
+
+
+def test_a_server_without_anything_is_a_server(compiled: Compile) -> None:
+    catalog = compiled("server: {name: empty, instructions: Nothing here, page_size: 3, cache_ttl: 2s}")
+    assert catalog.server_info["name"] == "empty"
+    assert (catalog.instructions, catalog.page_size, catalog.cache_ttl) == ("Nothing here", 3, timedelta(seconds=2))
+
+
+@pytest.mark.parametrize(
+    ("defaults", "definition", "allowance"),
+    [
+        ("", "content: x", (60, 16, 64)),
+        ("defaults: {timeout: 9s, concurrency: 2, queue: 0}", "content: x", (9, 2, 0)),
+        ("defaults: {timeout: 9s, concurrency: 2}", "content: x, timeout: 20s, concurrency: 3, queue: 0", (20, 3, 0)),
+        ("defaults: {timeout: 9s}", "shell: {command: [ls], timeout: 15m}", (900, 16, 64)),
+        ("", "timeout: 5s, shell: {command: [ls], timeout: 15m}", (5, 16, 64)),
+        ("", "timeout: 5s, http: {url: 'https://x.example', timeout: 15m}", (5, 16, 64)),
+        ("", "http: {url: 'https://x.example', timeout: 15m}", (900, 16, 64)),
+        ("", "http: {url: 'https://x.example', timeout: 1s, retry: {attempts: 3}}", (60, 16, 64)),
+    ],
+)
+def test_a_call_may_take_what_the_definition_says_then_its_backend_then_the_defaults(
+    compiled: Compile, defaults: str, definition: str, allowance: tuple[float, int, int]
+) -> None:
+    tool = compiled(f"{defaults}\ntools: {{t: {{description: T, {definition}}}}}").tools["t"]
+    assert (tool.timeout.total_seconds(), tool.concurrency, tool.queue) == allowance
+
+
+def test_what_cannot_work_here_is_left_out_and_says_why(compiled: Compile) -> None:
+    catalog = compiled(
+        """
+        plugins: [none]
+        tools:
+          a: {description: A, content: a, requires: {commands: [sh]}}
+          b: {description: B, content: b, requires: {commands: [no-such-program], env: [TOKEN]}}
+          c: {python: "nowhere:to_be_found", requires: {platforms: [plan9]}}
+        resources:
+          d: {files: "none/*.md", requires: {env: [TOKEN]}}
+        """.replace("plugins: [none]", ""),
+        PATH="/usr/bin:/bin",
+        TOKEN="",
+    )
+    assert list(catalog.tools) == ["a"]
+    assert [(each.kind, each.name, each.reason.replace("darwin", "linux")) for each in catalog.left_out] == [
+        ("tools", "b", "the command no-such-program is not on the PATH; the variable TOKEN is not set"),
+        ("tools", "c", "this platform is linux, not plan9"),
+        ("resources", "d", "the variable TOKEN is not set"),
+    ]
+
+
+def test_what_the_client_must_be_able_to_do_is_asked_at_the_call(compiled: Compile) -> None:
+    catalog = compiled("tools: {t: {description: T, content: x, requires: {client: [sampling, roots]}}}")
+    assert catalog.tools["t"].required_capabilities == {"sampling": {}, "roots": {}}
+
+
+def test_old_names_work_and_are_not_listed(compiled: Compile) -> None:
+    catalog = compiled("""
+        tools: {new: {description: N, content: x, aliases: [old, older]}}
+        resources: {new: {uri: "x:new", text: x, aliases: ["x:old"]}}
+        prompts: {new: {messages: [{user: x}], aliases: [old]}}
+    """)
+    assert catalog.tool("older") is catalog.tools["new"]
+    assert catalog.prompt("old") is catalog.prompts["new"]
+    found = catalog.resource("x:old")
+    assert found is not None
+    assert found[0] is catalog.resources["x:new"]
+    assert list(catalog.tools) == ["new"]
+
+
+def test_a_functions_signature_says_what_the_file_does_not(compiled: Compile, tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "scoring.py").write_text(PLUGIN)
+    catalog = compiled("""
+        plugins: [plugins]
+        tools:
+          plain: {python: "scoring:score"}
+          told: {description: Told, input: {text: string}, output: {schema: {type: object}}, python: "scoring:score"}
+          text: {python: "scoring:score", output: {format: text}}
+    """)
+    plain, told, text = (catalog.tools[name].definition for name in ("plain", "told", "text"))
+    assert plain["description"] == "Score a text."
+    assert plain["inputSchema"]["properties"]["text"] == {"type": "string", "description": "What to score."}
+    assert plain["inputSchema"]["required"] == ["text"]
+    assert plain["outputSchema"]["additionalProperties"] == {"type": "integer"}
+    assert told["description"] == "Told"
+    assert list(told["inputSchema"]["properties"]) == ["text"]
+    assert told["outputSchema"] == {"type": "object"}
+    assert "outputSchema" not in text
+
+
+async def test_a_cached_answer_is_not_worked_out_again(compiled: Compile, tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "scoring.py").write_text(PLUGIN)
+    text = """
+        plugins: [plugins]
+        tools: {{count: {{description: Counts, cache: {ttl}, python: "scoring:count"}}}}
+    """
+    executor = compiled(text.format(ttl="1m")).tools["count"].executor
+    answers = [await executor.execute(make_invocation()) for _ in range(3)]
+    assert answers == [Value(value="1")] * 3
+    again = compiled(text.format(ttl="1m")).tools["count"].executor
+    assert await again.execute(make_invocation()) == Value(value="1"), "the same definition keeps its answers"
+    other = compiled(text.format(ttl="2m")).tools["count"].executor
+    assert await other.execute(make_invocation()) == Value(value="2")
+
+
+async def test_arguments_are_prepared_and_fill_the_content(compiled: Compile) -> None:
+    tool = compiled("""
+        tools:
+          greet:
+            description: Greets.
+            input: {name: string, times: {type: integer, default: 2}}
+            content: "{% for _ in [1, 2] %}{{ name }}{{ times }} {% endfor %}"
+            is_error: true
+    """).tools["greet"]
+    arguments = tool.arguments.prepare({"name": "x", "times": "3"})
+    outcome = await tool.executor.execute(make_invocation(arguments))
+    assert outcome == Blocks(content=({"type": "text", "text": "x3 x3 "},), is_error=True)
+
+
+def test_a_changed_definition_changes_the_fingerprint_of_its_list_alone(compiled: Compile, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("a")
+    text = """
+        tools: {{t: {{description: {words}, content: {answer}}}}}
+        resources: {{docs: {{files: "docs/*.md"}}}}
+        prompts: {{p: {{messages: [{{user: x}}]}}}}
+    """
+
+    def fingerprints(words: str = "T", answer: str = "a") -> dict[str, str]:
+        return dict(compiled(text.format(words=words, answer=answer)).fingerprints)
+
+    first = fingerprints()
+    assert fingerprints(answer="another") == first, "an answer is not in the list"
+    (tmp_path / "docs" / "a.md").write_text("longer")
+    assert fingerprints() == first, "nor is what a file holds"
+    assert fingerprints(words="U") == {**first, "tools": fingerprints(words="U")["tools"]} != first
+    (tmp_path / "docs" / "b.md").write_text("b")
+    assert fingerprints() == {**first, "resources": fingerprints()["resources"]} != first
+
+
+def test_mistakes_of_the_loader_and_of_the_compiler_are_one_report_in_file_order(
+    compiled: Compile, tmp_path: Path
+) -> None:
+    (tmp_path / "more.yaml").write_text("tools: {z: {description: Z, content: '{{ z }}'}}")
+    with pytest.raises(ConfigError) as caught:
+        compiled("""
+            include: [more.yaml]
+            tools:
+              a: {description: A, content: "{{ a }}"}
+              b: {descripton: B, content: b}
+              c: {description: C, content: c}
+              d: {description: D, http: {url: "{{"}}
+        """)
+    assert [(problem.location and problem.location.file.name, problem.path) for problem in caught.value.problems] == [
+        ("config.yaml", "tools.a.content.0.text"),
+        ("config.yaml", "tools.b.descripton"),
+        ("config.yaml", "tools.d.http.url"),
+        ("more.yaml", "tools.z.content.0.text"),
+    ]
+
+
+def test_what_an_unreadable_file_may_have_held_is_not_missed(compiled: Compile, tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text("connections: [")
+    with pytest.raises(ConfigError) as caught:
+        compiled("""
+            include: [more.yaml]
+            tools: {a: {description: A, http: {connection: there, url: /x}}}
+        """)
+    assert [problem.location and problem.location.file.name for problem in caught.value.problems] == ["more.yaml"]
+
+
+def test_a_secret_is_in_no_problem(compiled: Compile) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compiled(
+            """
+            tools:
+              a:
+                description: A
+                http: {url: "https://x.example", headers: {A: "${env:TOKEN} {{ b }}"}}
+              b: {description: B, content: [{image: "${env:TOKEN}.png"}]}
+            """,
+            TOKEN="correct-horse-battery",
+        )
+    assert len(caught.value.problems) == 2
+    assert "correct-horse" not in str(caught.value)

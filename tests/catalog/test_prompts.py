@@ -1,0 +1,126 @@
+"""What definitions of prompts give: arguments and messages."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway.catalog.primitives import PromptArgument
+from gateway.errors import ExecutionError
+from gateway.json_types import JsonObject
+from tests.catalog.conftest import Compile
+from tests.executors.recording import RecordingContext, make_invocation
+
+PLUGIN = '''
+from typing import Literal
+
+from gateway.plugin import Context, Image, Text
+
+
+def text(topic: str, tone: Literal["dry", "warm"] = "dry") -> str:
+    """Say something."""
+    return f"{topic}, {tone}"
+
+
+async def talk(context: Context, topic: str) -> list:
+    return [
+        {"role": "user", "content": topic},
+        {"role": "assistant", "content": [Image(b"x", "image/png"), "and"]},
+        Text("then"),
+        {"role": "user", "content": {"type": "text", "text": "end"}},
+    ]
+
+
+def wrong() -> list:
+    return [5]
+'''
+
+
+class ReadingContext(RecordingContext):
+    async def read_resource(self, uri: str) -> Sequence[JsonObject]:
+        return [{"uri": uri, "text": "runbook"}]
+
+
+def say(role: str, text: str) -> JsonObject:
+    return {"role": role, "content": {"type": "text", "text": text}}
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "talking.py").write_text(PLUGIN)
+
+
+async def test_messages_are_filled_in_and_each_block_is_one(compiled: Compile) -> None:
+    prompt = compiled("""
+        prompts:
+          triage:
+            title: Triage
+            description: Work through an alert.
+            arguments:
+              service: {description: Service name, required: true, complete: [api, web]}
+              when: When it began
+            messages:
+              - user: ["Triage {{ service }}{% if when %} since {{ when }}{% endif %}.", {resource: "run:///{service}.md"}]
+              - assistant: "I have read it."
+    """).prompts["triage"]
+    assert prompt.definition == {
+        "name": "triage",
+        "title": "Triage",
+        "description": "Work through an alert.",
+        "arguments": [
+            {"name": "service", "description": "Service name", "required": True},
+            {"name": "when", "description": "When it began", "required": False},
+        ],
+    }
+    assert prompt.arguments == (
+        PromptArgument(name="service", required=True),
+        PromptArgument(name="when", required=False),
+    )
+    messages = await prompt.messages.render(make_invocation({"service": "a b"}, context=ReadingContext()))
+    assert messages == [
+        say("user", "Triage a b."),
+        {"role": "user", "content": {"type": "resource", "resource": {"uri": "run:///a%20b.md", "text": "runbook"}}},
+        say("assistant", "I have read it."),
+    ]
+    assert await prompt.completers["service"].complete("W", {}, make_invocation()) == ("web",)
+
+
+@pytest.mark.usefixtures("plugins")
+async def test_a_function_may_return_text(compiled: Compile) -> None:
+    prompt = compiled("""
+        plugins: [plugins]
+        prompts: {text: {python: "talking:text"}}
+    """).prompts["text"]
+    assert prompt.definition["description"] == "Say something."
+    assert prompt.arguments == (
+        PromptArgument(name="topic", required=True),
+        PromptArgument(name="tone", required=False),
+    )
+    assert await prompt.messages.render(make_invocation({"topic": "x"})) == [say("user", "x, dry")]
+    assert await prompt.completers["tone"].complete("", {}, make_invocation()) == ("dry", "warm")
+
+
+@pytest.mark.usefixtures("plugins")
+async def test_a_function_may_return_messages_and_content(compiled: Compile) -> None:
+    prompt = compiled("""
+        plugins: [plugins]
+        prompts: {talk: {python: "talking:talk"}}
+    """).prompts["talk"]
+    assert await prompt.messages.render(make_invocation({"topic": "x"})) == [
+        say("user", "x"),
+        {"role": "assistant", "content": {"type": "image", "data": "eA==", "mimeType": "image/png"}},
+        say("assistant", "and"),
+        say("user", "then"),
+        say("user", "end"),
+    ]
+
+
+@pytest.mark.usefixtures("plugins")
+async def test_a_function_that_returns_no_message_is_told_what_one_is(compiled: Compile) -> None:
+    prompt = compiled("""
+        plugins: [plugins]
+        prompts: {wrong: {python: "talking:wrong"}}
+    """).prompts["wrong"]
+    with pytest.raises(ExecutionError, match="this one returned int"):
+        await prompt.messages.render(make_invocation())

@@ -35,6 +35,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+HttpClient = aiohttp.ClientSession
+
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 ListKind = Literal["tools", "prompts", "resources"]
 
@@ -140,7 +142,7 @@ class Context(_Facts, Protocol):
     """The context of one call, for async functions."""
 
     @property
-    def http(self) -> aiohttp.ClientSession:
+    def http(self) -> HttpClient:
         """The shared client; private, loopback and link-local addresses are refused."""
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None: ...

@@ -8,10 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NoReturn, TypeVar
 
-import aiohttp
-
 from gateway.json_types import Json, JsonObject
-from gateway.plugin import Answer, ListKind, LogLevel, Sample, ToolError
+from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, ToolError
 from gateway.protocol import jsonrpc, meta, revisions
 from gateway.protocol.request import RequestContext, Runtime
 
@@ -67,7 +65,7 @@ class CallContext:
         return self._is_closed or (task is not None and task.cancelling() > 0)
 
     @property
-    def http(self) -> aiohttp.ClientSession:
+    def http(self) -> HttpClient:
         return self._runtime.services.http.shared
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:

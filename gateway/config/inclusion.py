@@ -55,24 +55,36 @@ class Inclusion:
         """Absolute patterns; a file that appears under one belongs to the configuration."""
         self.unstructured: list[SourceFile] = []
         """Files that are not YAML: what they say is not known."""
+        self.directory = Path()
+        """Of the main file, or the one that was asked for."""
         self._interpolation = interpolation
-        self._seen: set[Path] = set()
-        self._roots: frozenset[Path] = frozenset()
+        self._seen: set[str] = set()
+        self._roots: frozenset[str] = frozenset()
 
     def read(self, path: Path) -> None:
         """Read the configuration at `path`, a file or a directory, with all that it includes."""
         path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, and change what `..` means
-        if not path.is_dir():
-            self._roots = frozenset({path.resolve()})
-            self._file(path, chain=(), blame=None)
-            return
-        self.globs.extend(str(path / f"*{suffix}") for suffix in SUFFIXES)
-        roots = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and not each.name.startswith("."))
-        self._roots = frozenset(each.resolve() for each in roots)
+        if os.path.isdir(path):  # noqa: PTH112 - pathlib's raises where a name is too long, or has a NUL
+            self.directory = path
+            roots = self._files_of(path)
+        else:
+            self.directory = path.parent
+            roots = [path]
+        self._roots = frozenset(map(os.path.realpath, roots))
         for each in roots:
             self._file(each, chain=(), blame=None)
-        if not roots:
-            self._report("no *.yaml or *.yml file in this directory", Place(SourceFile(path, ""), 1, 1))
+
+    def _files_of(self, directory: Path) -> list[Path]:
+        self.globs.extend(str(directory / f"*{suffix}") for suffix in SUFFIXES)
+        try:
+            names = sorted(os.listdir(directory))  # noqa: PTH208 - names are what is wanted
+        except OSError as error:
+            self._report(f"cannot be read: {error.strerror}", Place(SourceFile(directory, ""), 1, 1))
+            return []
+        files = [directory / name for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
+        if not files:
+            self._report("no *.yaml or *.yml file in this directory", Place(SourceFile(directory, ""), 1, 1))
+        return files
 
     def requests(self, entry: Entry, section: str) -> list[Request]:
         """The items of a list of texts; mistakes in it are reported."""
@@ -93,6 +105,9 @@ class Inclusion:
     def matches(self, request: Request, *, suffixes: tuple[str, ...]) -> list[Path]:
         """The files that a glob means; a name without wildcards must be there."""
         pattern, source = request.text, request.place.source
+        if "\0" in pattern:
+            self._refuse(request, "a path has no NUL")
+            return []
         absolute = os.path.join(source.directory, os.path.expanduser(pattern))  # noqa: PTH111, PTH118 - a pattern
         absolute = os.path.normpath(absolute)
         self.globs.append(absolute)
@@ -122,11 +137,11 @@ class Inclusion:
             self._report(str(error), Place(SourceFile(path, ""), error.line, error.column))
             return None
 
-    def _file(self, path: Path, *, chain: tuple[Path, ...], blame: Request | None) -> None:
-        identity = path.resolve()
+    def _file(self, path: Path, *, chain: tuple[str, ...], blame: Request | None) -> None:
+        identity = os.path.realpath(path)
         if identity in chain and blame is not None:
             cycle = (*chain[chain.index(identity) :], identity)
-            names = " → ".join(os.path.relpath(each, chain[0].parent) for each in cycle)
+            names = " → ".join(os.path.relpath(each, Path(chain[0]).parent) for each in cycle)
             self._refuse(blame, f"a file includes itself: {names}")
             return
         if identity in self._seen:
@@ -152,7 +167,7 @@ class Inclusion:
             self.parts.append(Part(source, composed.root, is_main))
             self._includes(composed.root, chain=(*chain, identity))
 
-    def _includes(self, root: Mapping, *, chain: tuple[Path, ...]) -> None:
+    def _includes(self, root: Mapping, *, chain: tuple[str, ...]) -> None:
         entry = root.entries.get("include")
         if entry is None or entry.is_empty:
             return

@@ -8,6 +8,7 @@ the document hold secrets, which are shown to clients, and which are a shell's o
 - in a script, `${…}` belongs to the shell.
 """
 
+import os
 import re
 from collections.abc import Mapping as Map
 from enum import Enum, auto
@@ -196,7 +197,7 @@ class Interpolation:
         if use is Use.SHOWN:
             self._fail(f"`${{file:{name}}}` is a secret, and clients see this text")
             return None
-        path = source.directory / (Path(name).expanduser() if name.startswith("~/") else name)
+        path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises where there is no home
         if path not in self._texts:
             self._texts[path] = self._read(path, name)
         value = self._texts[path]

@@ -113,7 +113,7 @@ class LoadedConfig:
 
     def start_problems(self) -> Problems:
         """A report that begins with what the loader found; what the compiler finds is added."""
-        return Problems(self.sources, found=self.problems)
+        return Problems(self.sources, found=self.problems, redactor=self.redactor)
 
     def raise_errors(self) -> None:
         """Raise `ConfigError` with everything found, if any of it is an error."""
@@ -166,7 +166,7 @@ class _Loading:
 
     def load(self, path: Path) -> LoadedConfig:
         self._inclusion.read(path)
-        self._root = Path(os.path.abspath(path if path.is_dir() else path.parent))  # noqa: PTH100 - links kept
+        self._root = self._inclusion.directory
         for part in self._inclusion.parts:
             self._part(part)
         sources = WrittenSources(
@@ -192,7 +192,7 @@ class _Loading:
         )
 
     def _part(self, part: Part) -> None:
-        for key, entry in part.root.entries.items():
+        for key, entry in sorted(part.root.entries.items(), key=_files_come_last):
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
@@ -280,6 +280,8 @@ class _Loading:
     def _prompt_files(self, request: Request, entry: Entry) -> None:
         self._sections.setdefault("prompts", _Section(entry))
         for path in self._inclusion.matches(request, suffixes=(".md",)):
+            if path in self._inclusion.digests:
+                continue
             source = self._inclusion.source(path, request)
             if source is not None:
                 self._prompt_file(source)
@@ -358,6 +360,11 @@ class _Loading:
 
     def _report(self, message: str, path: DocumentPath, place: Place) -> None:
         self._findings.append(Finding(message=message, path=path, place=place))
+
+
+def _files_come_last(item: tuple[str, Entry]) -> bool:
+    """Sort key: prompts that a file names follow those that it holds."""
+    return item[0] == "prompt_files"
 
 
 def _is_harmless(steps: DocumentPath, model: type[Model]) -> bool:

@@ -189,11 +189,11 @@ class Resource(Definition):
     def _is_consistent(self) -> Self:
         if self.backend != "files":
             if self.uri is None:
-                raise PydanticCustomError("missing_uri", "needs `uri`")
+                raise PydanticCustomError("nothing_given", "needs `uri`")
             if self.root is not None:
                 raise misplaced("root", goes_with="files")
         elif self.files is not None and len(self.files) != 1 and self.root is None:
-            raise PydanticCustomError("missing_root", "a list of globs needs `root`")
+            raise PydanticCustomError("nothing_given", "a list of globs needs `root`")
         return self
 
 

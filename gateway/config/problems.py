@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from gateway.config.secrets import Redactor
 from gateway.errors import ConfigError, Location, Problem, Severity
 
 DocumentPath = tuple[str | int, ...]
@@ -23,13 +24,14 @@ class SourceMap(Protocol):
 class Problems:
     """A growing list of problems; `at` gives a view of it from further down the document."""
 
-    def __init__(self, sources: SourceMap, *, found: Iterable[Problem] = ()) -> None:
+    def __init__(self, sources: SourceMap, *, found: Iterable[Problem] = (), redactor: Redactor | None = None) -> None:
         self._sources = sources
+        self._redactor = redactor or Redactor()
         self._found: list[Problem] = list(found)
         self._prefix: DocumentPath = ()
 
     def at(self, *path: str | int) -> "Problems":
-        view = Problems(self._sources)
+        view = Problems(self._sources, redactor=self._redactor)
         view._found = self._found
         view._prefix = (*self._prefix, *path)
         return view
@@ -37,7 +39,7 @@ class Problems:
     @property
     def root(self) -> "Problems":
         """The view from the top of the document: for what this place names elsewhere, such as a connection."""
-        view = Problems(self._sources)
+        view = Problems(self._sources, redactor=self._redactor)
         view._found = self._found
         return view
 
@@ -71,7 +73,11 @@ class Problems:
     def _add(self, message: str, severity: Severity) -> None:
         location, source_line = self._sources.locate(self._prefix)
         problem = Problem(
-            message=message, path=self.path, location=location, source_line=source_line, severity=severity
+            message=self._redactor.text(message),
+            path=self.path,
+            location=location,
+            source_line=source_line,
+            severity=severity,
         )
         if problem not in self._found:
             self._found.append(problem)

@@ -58,19 +58,23 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            data = _read_regular(descriptor)
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         raise UnreadableError(_reason(error)) from error
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
-        try:
-            data = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
-            raise UnreadableError(_reason(error)) from error
     if len(data) > MAX_FILE_BYTES:
         raise UnreadableError(f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
     return data
+
+
+def _read_regular(descriptor: int) -> bytes:
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read(MAX_FILE_BYTES + 1)
 
 
 def decode(data: bytes) -> str:

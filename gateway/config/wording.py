@@ -30,6 +30,13 @@ _EXPECTED: Final = {
     "tuple_type": "a list (`[…]`, or lines that begin with `-`)",
 }
 
+_BARE: Final = {
+    "true or false": re.compile("true|false"),
+    "a whole number": re.compile("[-+]?[0-9]+"),
+    "a number": re.compile(r"[-+]?[0-9]+(\.[0-9]+)?"),
+}
+"""What is only text because of its quotes."""
+
 _LIMITS: Final = {
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -91,7 +98,7 @@ def expected(what: str, given: Json) -> str:
         return f"{message}; quote it"
     if what == "text" and given is None:
         return f'{message}; write "" for empty text'
-    if "number" in what and isinstance(given, str) and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", given):
+    if isinstance(given, str) and (bare := _BARE.get(what)) is not None and bare.fullmatch(given):
         return f"{message}; take the quotes away"
     return message
 

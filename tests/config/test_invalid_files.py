@@ -1,4 +1,4 @@
-"""One file for each mistake. Its first lines, `# expect line:column: path: message`, are all that may be said about it."""
+"""One file for each mistake; its first lines, `# expect line:column: path: message`, are all that may be said."""
 
 import os
 from pathlib import Path

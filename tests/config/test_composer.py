@@ -1,0 +1,185 @@
+"""YAML becomes JSON's values by the core schema of YAML 1.2, and everything keeps its place."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config.composer import MAX_DEPTH, Composition, compose
+from gateway.config.nodes import Mapping, Sequence, find, place_of, plain
+from gateway.config.source_file import SourceFile
+from gateway.json_types import Json
+
+FILE = Path("/etc/config.yaml")
+
+
+def composed(text: str) -> Composition:
+    return compose(SourceFile(FILE, text))
+
+
+def value_of(text: str) -> Json:
+    composition = composed(text)
+    assert composition.findings == ()
+    assert composition.root is not None
+    return plain(composition.root)
+
+
+def messages_of(text: str) -> list[str]:
+    places = [(finding.place, finding.message) for finding in composed(text).findings]
+    return [f"{place.line}:{place.column}: {message}" if place else message for place, message in places]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("no", "no"),
+        ("on", "on"),
+        ("Yes", "Yes"),
+        ("12:30", "12:30"),
+        ("12:30:45", "12:30:45"),
+        ("2026-07-28", "2026-07-28"),
+        ("0755", 755),
+        ("0o755", 493),
+        ("0x1F", 31),
+        ("-12", -12),
+        ("1_000", "1_000"),
+        ("1.10", 1.1),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("~", None),
+        ("null", None),
+        ("", None),
+        ("'5'", "5"),
+        ('"true"', "true"),
+        ("1.2.3", "1.2.3"),
+        ("=", "="),
+        ("18446744073709551615", 2**64 - 1),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema(text: str, value: Json) -> None:
+    found = value_of(f"a: {text}\n")["a"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_order_is_the_order_of_the_file() -> None:
+    assert list(value_of("b: 1\na: 2\nc: 3\n")) == ["b", "a", "c"]
+
+
+def test_an_alias_stands_for_what_its_anchor_holds() -> None:
+    assert value_of("a: &x [1, {b: 2}]\nc: *x\n")["c"] == [1, {"b": 2}]
+
+
+def test_merged_keys_give_way_to_own_ones_and_earlier_mappings_win() -> None:
+    text = "x: &x {a: 1, b: 1, c: 1}\ny: &y {b: 2, d: 2}\nz: {<<: [*y, *x], c: 3}\n"
+    assert value_of(text)["z"] == {"a": 1, "b": 2, "c": 3, "d": 2}
+
+
+def test_a_quoted_merge_sign_is_an_ordinary_key() -> None:
+    assert value_of('a: {"<<": 1}\n') == {"a": {"<<": 1}}
+
+
+def test_keys_and_values_know_where_they_were_written() -> None:
+    root = composed("a:\n  b: [x,\n      y]\n  c:\n    - d: 1\n").root
+    assert isinstance(root, Mapping)
+
+    def position(*path: str | int) -> tuple[int, int]:
+        entry, node, taken = find(root, path)
+        assert taken == len(path)
+        place = place_of(entry, node)
+        return place.line, place.column
+
+    assert position("a") == (1, 1)
+    assert position("a", "b") == (2, 6)
+    assert position("a", "b", 1) == (3, 7)
+    assert position("a", "c") == (4, 3)
+    assert position("a", "c", 0) == (5, 7)
+    assert position("a", "c", 0, "d") == (5, 10)
+
+
+def test_a_merged_key_points_to_where_it_was_written() -> None:
+    root = composed("x: &x {a: 1}\ny:\n  <<: *x\n").root
+    assert isinstance(root, Mapping)
+    entry, _, _ = find(root, ("y", "a"))
+    assert entry is not None
+    assert (entry.place.line, entry.place.column) == (1, 8)
+
+
+def test_a_byte_order_mark_inside_and_control_characters_are_refused() -> None:
+    assert messages_of("a: b\nc: d\x07e\n") == [
+        "2:5: YAML syntax: the control character U+0007 is not allowed; write it as an escape"
+    ]
+
+
+def test_many_mistakes_of_one_file_are_found_together() -> None:
+    assert messages_of("a: 1\na: 2\n3: x\nb: !!int 5\nc: *d\n") == [
+        "2:1: duplicate key `a`, first at config.yaml:1:1",
+        '3:1: a key must be text; quote it: "3"',
+        "4:4: the tag `!!int` is not allowed; values are plain YAML",
+        "5:4: `*d` names no anchor before it",
+    ]
+
+
+def test_nesting_is_bounded() -> None:
+    assert value_of("a: " + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)) is not None
+    assert messages_of("a: " + "[" * 100_000)[0].endswith(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def test_a_template_without_quotes_says_so() -> None:
+    assert messages_of("a: {{ b }}\n") == ['1:5: a template needs quotes: "{{ … }}"']
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "---\n", "---\n...\n", "null\n"])
+def test_an_empty_file_has_no_root_and_no_mistake(text: str) -> None:
+    composition = composed(text)
+    assert composition.root is None
+    assert composition.findings == ()
+
+
+def test_lines_are_counted_as_yaml_counts_them() -> None:
+    root = composed("a: 1\r\nb: 2\rc: 3\x85d: 4\n").root
+    assert isinstance(root, Mapping)
+    assert [entry.place.line for entry in root.entries.values()] == [1, 2, 3, 4]
+    assert SourceFile(FILE, "a: 1\r\nb: 2\rc: 3\x85d: 4\n").lines == ("a: 1", "b: 2", "c: 3", "d: 4", "")
+
+
+def test_text_inside_another_file_keeps_that_files_lines() -> None:
+    composition = compose(SourceFile(FILE, "---\na: [b]\n---\n"), "a: [b]\n", first_line=1)
+    assert isinstance(composition.root, Mapping)
+    node = composition.root.entries["a"].node
+    assert isinstance(node, Sequence)
+    assert place_of(None, node.items[0]).line == 2
+
+
+_NUMBERS_OF_1_2_ALONE = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+|[-+]?[0-9]+\.?[0-9]*")
+_words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=20).filter(
+    lambda word: _NUMBERS_OF_1_2_ALONE.fullmatch(word) is None
+)
+_scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | _words
+_documents = st.dictionaries(
+    _words,
+    st.recursive(_scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_words, inner, max_size=4)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(document=_documents, flow=st.sampled_from([True, False, None]))
+def test_what_yaml_writes_is_read_as_its_safe_loader_reads_it(document: Json, *, flow: bool | None) -> None:
+    text = yaml.safe_dump(document, default_flow_style=flow, allow_unicode=True)
+    assert value_of(text) == yaml.safe_load(text) == document
+
+
+@settings(max_examples=300)
+@given(text=st.text() | st.text(alphabet="ab:-?,[]{}&*!|>'\"%@`<~ \n\t#0.$"))
+def test_any_text_is_a_tree_or_a_located_mistake(text: str) -> None:
+    composition = composed(text)
+    if composition.root is None:
+        assert all(finding.place is not None for finding in composition.findings)
+    else:
+        plain(composition.root)

@@ -1,0 +1,52 @@
+"""Every YAML block of the language's description is loaded; nothing in it is refused but for what is to come."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import jsonschema_rs
+import pytest
+
+from gateway.config.composer import compose
+from gateway.config.loader import load
+from gateway.config.nodes import plain
+from gateway.config.schema import document_schema
+from gateway.config.source_file import SourceFile
+from gateway.errors import ConfigError, Problem
+
+DESCRIPTION: Final = Path(__file__).parents[3] / "shared" / "CONFIG.md"
+BLOCKS: Final = (
+    re.findall(r"^```ya?ml\n(.*?)^```", DESCRIPTION.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    if DESCRIPTION.is_file()
+    else []
+)
+
+pytestmark = pytest.mark.skipif(not BLOCKS, reason="the description of the language is not beside the project")
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    return dict.fromkeys(re.findall(r"\$\{env:(\w+)\}", "".join(BLOCKS)), "value")
+
+
+def problems_of(main: Path, environ: dict[str, str]) -> tuple[Problem, ...]:
+    try:
+        return load(main, environ=environ).problems
+    except ConfigError as error:
+        return error.problems
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_documented_block_is_loaded(tmp_path: Path, block: str, environ: dict[str, str]) -> None:
+    main = tmp_path / "config.yaml"
+    main.write_text(block, encoding="utf-8")
+    others = [problem for problem in problems_of(main, environ) if problem.message != "not supported by this version"]
+    assert others == []
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_editors_accept_a_documented_block(block: str) -> None:
+    root = compose(SourceFile(DESCRIPTION, block)).root
+    assert root is not None
+    validator = jsonschema_rs.Draft202012Validator(document_schema())
+    assert [error.message for error in validator.iter_errors(plain(root))] == []

@@ -1,0 +1,216 @@
+"""`${…}` is filled in in values, stays literal text, and never lets a secret out."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.text import Inserted, parts_of
+from gateway.errors import ConfigError
+
+ENVIRON = {"NAME": "ops", "EMPTY": "", "TOKEN": "s3cret-token", "PORT": "8080", "FLAG": "true", "RATIO": "0.5"}
+
+
+def loaded(tmp_path: Path, text: str) -> LoadedConfig:
+    main = tmp_path / "config.yaml"
+    main.write_text(text, encoding="utf-8")
+    config = load(main, environ=ENVIRON)
+    config.raise_errors()
+    return config
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text)
+    return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
+
+
+def arguments(tmp_path: Path, *items: str) -> list[str]:
+    quoted = ", ".join("'" + item.replace("'", "''") + "'" for item in items)
+    config = loaded(tmp_path, f"tools: {{t: {{shell: {{command: [echo, {quoted}]}}}}}}\n")
+    shell = config.document.tools["t"].shell
+    assert shell is not None
+    assert shell.command is not None
+    return [item for item in shell.command[1:] if isinstance(item, str)]
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("${env:NAME}", "ops"),
+        ("a-${env:NAME}-b", "a-ops-b"),
+        ("${env:NAME}${env:PORT}", "ops8080"),
+        ("${env:MISSING:-x}", "x"),
+        ("${env:MISSING:-}", ""),
+        ("${env:EMPTY:-x}", "x"),
+        ("${env:EMPTY}", ""),
+        ("${env:MISSING:-a:-b}", "a:-b"),
+        ('${env:MISSING:-{"a": 1}}', '{"a": 1}'),
+        ("$${env:NAME}", "${env:NAME}"),
+        ("$NAME and $$", "$NAME and $$"),
+        ("{{ name }}", "{{ name }}"),
+    ],
+)
+def test_variables_and_defaults_are_filled_in(tmp_path: Path, written: str, value: str) -> None:
+    assert arguments(tmp_path, written) == [value]
+
+
+def test_what_came_in_keeps_its_seams(tmp_path: Path) -> None:
+    (text,) = arguments(tmp_path, "{{ a }}-${env:NAME}-$${x}")
+    assert parts_of(text) == ("{{ a }}-", Inserted("ops", secret=False), "-${x}")
+
+
+def test_a_value_that_is_one_interpolation_takes_its_fields_type(tmp_path: Path) -> None:
+    text = """\
+server: {page_size: "${env:PORT}", version: "${env:PORT}", cache_ttl: "${env:RATIO}"}
+listen: {sse: "${env:FLAG}", max_body: "${env:PORT}"}
+limits: {sessions: "${env:MISSING:-12}"}
+tools:
+  t:
+    shell: {command: [ls], success_codes: ["${env:MISSING:-3}"], env: {PORT: "${env:PORT}"}}
+"""
+    document = loaded(tmp_path, text).document
+    assert document.server.page_size == 8080
+    assert document.server.version == "8080"
+    assert document.server.cache_ttl.total_seconds() == 0.5
+    assert document.listen.sse is True
+    assert document.listen.max_body == 8080
+    assert document.limits.sessions == 12
+    shell = document.tools["t"].shell
+    assert shell is not None
+    assert shell.success_codes == [3]
+    assert shell.env == {"PORT": "8080"}
+
+
+def test_quoted_text_takes_no_other_type(tmp_path: Path) -> None:
+    assert problems(tmp_path, 'listen: {sse: "true"}') == [
+        "listen.sse: expected true or false, got the text 'true'; take the quotes away"
+    ]
+
+
+def test_a_file_is_read_beside_the_file_that_names_it_without_its_last_newline(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "key").write_text("one\ntwo\n\n")
+    (tmp_path / "more" / "api.yaml").write_text(
+        'connections: {api: {base_url: "https://example.com", headers: {X-Key: "${file:key}"}}}\n'
+    )
+    config = loaded(tmp_path, "include: [more/api.yaml]\n")
+    header = config.document.connections["api"].headers["X-Key"]
+    assert header == "one\ntwo\n"
+    assert parts_of(header) == (Inserted("one\ntwo\n", secret=True),)
+    assert tmp_path / "more" / "key" in config.files
+
+
+def test_scripts_keep_the_shells_own_syntax(tmp_path: Path) -> None:
+    text = "tools: {t: {shell: {script: 'echo ${HOME} ${env:NAME} $${x} ${a'}}}\n"
+    shell = loaded(tmp_path, text).document.tools["t"].shell
+    assert shell is not None
+    assert shell.script == "echo ${HOME} ${env:NAME} $${x} ${a"
+
+
+def test_sections_for_anchors_are_read_where_they_are_used(tmp_path: Path) -> None:
+    text = """\
+x-unused: ${MISSING}
+x-headers: &headers {Authorization: "Bearer ${env:TOKEN}"}
+connections: {api: {base_url: "https://example.com", headers: *headers}}
+"""
+    config = loaded(tmp_path, text)
+    assert config.document.connections["api"].headers == {"Authorization": "Bearer s3cret-token"}
+    assert config.secrets == {"s3cret-token"}
+
+
+@pytest.mark.parametrize(
+    ("place", "is_secret"),
+    [
+        ("connections: {c: {base_url: 'https://x', headers: {A: '${env:TOKEN}'}}}", True),
+        ("connections: {c: {base_url: 'https://x', query: {a: 'k=${env:TOKEN}'}}}", True),
+        ("connections: {c: {base_url: 'https://x', tls: {key: '${env:TOKEN}'}}}", True),
+        ("connections: {c: {base_url: 'https://${env:TOKEN}'}}", False),
+        ("tools: {t: {http: {url: 'https://x', json: {a: [{b: '${env:TOKEN}'}]}}}}", True),
+        ("tools: {t: {http: {url: 'https://x', form: {a: '${env:TOKEN}'}}}}", True),
+        ("tools: {t: {http: {url: 'https://x', body: '${env:TOKEN}'}}}", True),
+        ("tools: {t: {http: {url: 'https://x', query: {a: '${env:TOKEN}'}}}}", True),
+        ("tools: {t: {shell: {command: [a], env: {A: '${env:TOKEN}'}}}}", True),
+        ("tools: {t: {shell: {command: [a], stdin: '${env:TOKEN}'}}}", True),
+        ("tools: {t: {shell: {command: [a, '${env:TOKEN}']}}}", False),
+        ("tools: {t: {shell: {command: [a], env: {A: '${env:MISSING:-default-key}'}}}}", True),
+        ("tools: {t: {description: '${env:TOKEN}', shell: {command: [a]}}}", False),
+        ("tools: {env: {description: '${env:TOKEN}', shell: {command: [a]}}}", False),
+        ("tools: {t: {shell: {command: [a, '${file:key}']}}}", True),
+        ("resources: {r: {uri: 'r://x', shell: {command: [a], env: {A: '${env:TOKEN}'}}}}", True),
+    ],
+)
+def test_the_place_decides_what_is_secret(tmp_path: Path, place: str, *, is_secret: bool) -> None:
+    (tmp_path / "key").write_text("from-a-file")
+    config = loaded(tmp_path, place)
+    assert bool(config.secrets) is is_secret
+    for secret in config.secrets:
+        assert config.redactor.text(f"<{secret}>") == "<***>"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "server: {name: '${file:key}'}",
+        "server: {icons: [{src: '${file:key}'}]}",
+        "tools: {t: {title: '${file:key}', shell: {command: [a]}}}",
+        "tools: {t: {tags: ['${file:key}'], shell: {command: [a]}}}",
+        "tools: {t: {meta: {a: {b: '${file:key}'}}, shell: {command: [a]}}}",
+        "tools: {t: {annotations: {title: '${file:key}'}, shell: {command: [a]}}}",
+        "tools: {t: {input: {a: {type: string, default: '${file:key}'}}, shell: {command: [a]}}}",
+        "tools: {t: {input_schema: {description: '${file:key}'}, shell: {command: [a]}}}",
+        "tools: {t: {output: {schema: {title: '${file:key}'}}, shell: {command: [a]}}}",
+        "tools: {t: {content: '${file:key}'}}",
+        "tools: {t: {content: [{text: 'a ${file:key}'}]}}",
+        "resources: {r: {uri: 'r://${file:key}', text: a}}",
+        "resources: {r: {uri: 'r://x', text: '${file:key}'}}",
+        "resources: {r: {uri: 'r://{x}', text: a, complete: {x: ['${file:key}']}}}",
+        "prompts: {p: {messages: [{user: '${file:key}'}]}}",
+        "prompts: {p: {messages: [{user: {resource: '${file:key}'}}]}}",
+        "prompts: {p: {arguments: {a: '${file:key}'}, messages: [{user: x}]}}",
+        "prompts: {p: {arguments: {a: {default: '${file:key}'}}, messages: [{user: x}]}}",
+    ],
+)
+def test_a_files_text_may_not_stand_where_clients_see_it(tmp_path: Path, place: str) -> None:
+    (tmp_path / "key").write_text("from-a-file")
+    (problem,) = problems(tmp_path, place)
+    assert problem.endswith("`${file:key}` is a secret, and clients see this text")
+
+
+def test_an_unreadable_file_is_named_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    text = """\
+tools:
+  a: {shell: {command: [a, "${file:/no/such/file}"]}}
+  b: {shell: {command: [a, "${file:folder}"]}}
+  c: {shell: {command: [a, "${file:binary}"]}}
+  d: {shell: {command: [a, "${file:/dev/zero}"]}}
+"""
+    assert problems(tmp_path, text) == [
+        "tools.a.shell.command.1: /no/such/file: no such file",
+        "tools.b.shell.command.1: folder: is a directory",
+        "tools.c.shell.command.1: binary: is not UTF-8 (byte 0xff)",
+        "tools.d.shell.command.1: /dev/zero: is not a regular file",
+    ]
+
+
+def test_text_that_is_sent_as_it_stands_has_no_seams(tmp_path: Path) -> None:
+    text = """\
+tools:
+  t:
+    meta: {a: ["${env:NAME}"]}
+    input: {x: {type: string, default: "${env:NAME}"}}
+    output: {schema: {title: "${env:NAME}"}}
+    shell: {command: [a]}
+"""
+    tool = loaded(tmp_path, text).document.tools["t"]
+    assert tool.meta is not None
+    assert tool.input is not None
+    assert tool.output is not None
+    assert tool.output.schema_ is not None
+    schema = tool.input["x"]
+    assert isinstance(schema, dict)
+    for found in (tool.meta["a"][0], schema["default"], tool.output.schema_["title"]):
+        assert type(found) is str
+        assert found == "ops"

@@ -1,0 +1,433 @@
+"""Files become one document: included, merged, located; and no file can hang or break the loader."""
+
+import os
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.primitives import PromptHead
+from gateway.config.schema import document_schema
+from gateway.config.source_file import MAX_FILE_BYTES
+from gateway.errors import ConfigError, Problem, Severity
+
+TOOL: Final = "{shell: {command: [df]}}"
+
+
+def write(directory: Path, files: Mapping[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return directory / "config.yaml"
+
+
+def loaded(directory: Path, files: Mapping[str, str | bytes]) -> LoadedConfig:
+    config = load(write(directory, files), environ={})
+    config.raise_errors()
+    return config
+
+
+def problems_of(path: Path) -> tuple[Problem, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, environ={}).raise_errors()
+    return caught.value.problems
+
+
+def shown(path: Path) -> list[str]:
+    directory = path if path.is_dir() else path.parent
+    return [str(problem).replace(f"{directory}{os.sep}", "") for problem in problems_of(path)]
+
+
+# Files and their order.
+
+
+def test_included_files_follow_in_the_order_of_their_names(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        {
+            "config.yaml": f"tools: {{main: {TOOL}}}\ninclude: [z/*.yaml, a/*.yml]\nserver: {{name: x}}\n",
+            "z/two.yaml": f"tools: {{z-two: {TOOL}}}\n",
+            "z/one.yaml": f"include: [deeper/*.yaml]\ntools: {{z-one: {TOOL}}}\n",
+            "z/deeper/x.yaml": f"tools: {{deeper: {TOOL}}}\n",
+            "z/notes.txt": "not: [yaml",
+            "z/.hidden.yaml": "not: [yaml",
+            "a/one.yml": f"tools: {{a-one: {TOOL}}}\n",
+        },
+    )
+    assert list(config.document.tools) == ["main", "a-one", "z-one", "deeper", "z-two"]
+
+
+def test_a_file_that_two_others_include_is_read_once(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        {
+            "config.yaml": "include: [a.yaml, b.yaml]\n",
+            "a.yaml": "include: [common.yaml]\n",
+            "b.yaml": "include: [common.yaml]\n",
+            "common.yaml": f"tools: {{t: {TOOL}}}\n",
+        },
+    )
+    assert list(config.document.tools) == ["t"]
+
+
+def test_a_glob_may_match_nothing(tmp_path: Path) -> None:
+    config = loaded(tmp_path, {"config.yaml": f"include: [tools.d/*.yaml]\ntools: {{t: {TOOL}}}\n"})
+    assert config.globs == (str(tmp_path / "tools.d/*.yaml"),)
+    assert tmp_path / "tools.d" in config.directories
+
+
+def test_a_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "b.yaml": f"tools: {{b: {TOOL}}}\n",
+            "a.yml": f"tools: {{a: {TOOL}}}\n",
+            "main.yaml": f"server: {{name: whole}}\ninclude: [a.yml]\ntools: {{m: {TOOL}}}\n",
+            "notes.md": "# not read",
+        },
+    )
+    config = load(tmp_path, environ={})
+    config.raise_errors()
+    assert list(config.document.tools) == ["a", "b", "m"]
+    assert config.document.server.name == "whole"
+    assert config.root == tmp_path
+    assert str(tmp_path / "*.yaml") in config.globs
+
+
+def test_in_a_directory_one_file_may_hold_the_main_sections(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": "server: {name: one}\n", "b.yaml": "server: {name: two}\nlisten: {sse: false}\n"})
+    assert shown(tmp_path) == ["b.yaml:1:1: server: `server` stands twice, first at a.yaml:1:1"]
+
+
+def test_a_directory_without_files_says_so(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path)
+    assert problem.message == "no *.yaml or *.yml file in this directory"
+
+
+def test_a_cycle_is_refused_with_its_chain(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        {
+            "config.yaml": "include: [x/a.yaml]\n",
+            "x/a.yaml": "include: [../b.yaml]\n",
+            "b.yaml": "include: [config.yaml]\n",
+        },
+    )
+    assert shown(main) == [
+        "b.yaml:1:11: include: a file includes itself: config.yaml → x/a.yaml → b.yaml → config.yaml"
+    ]
+
+
+def test_a_file_that_includes_itself_through_a_link_is_a_cycle(tmp_path: Path) -> None:
+    main = write(tmp_path, {"config.yaml": "include: [other.yaml]\n"})
+    (tmp_path / "other.yaml").symlink_to(main)
+    assert "includes itself" in problems_of(main)[0].message
+
+
+def test_names_clash_across_files_and_kinds_of_files(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        {
+            "config.yaml": "include: [more.yaml]\nprompt_files: [p/*.md]\nprompts: {triage: {messages: [{user: a}]}}\n"
+            f"tools: {{triage: {TOOL}}}\n",
+            "more.yaml": f"connections: {{c: {{base_url: 'https://x'}}}}\ntools: {{triage: {TOOL}, u: {TOOL}}}\n",
+            "p/triage.md": "Hello",
+        },
+    )
+    assert shown(main) == [
+        "more.yaml:2:9: tools.triage: `triage` is defined twice, first at config.yaml:4:9",
+        "p/triage.md:1:1: prompts.triage: `triage` is defined twice, first at config.yaml:3:11",
+    ]
+
+
+def test_empty_sections_are_as_if_they_were_not_there(tmp_path: Path) -> None:
+    config = loaded(tmp_path, {"config.yaml": "server:\ntools:\ninclude:\nplugins:\nx-note: 1\n"})
+    assert config.document.tools == {}
+    assert config.document.server.name == "mcp-gateway"
+
+
+# Files that are no good.
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "1:1: the file is empty"),
+        (b"# only a comment\n", "1:1: the file is empty"),
+        (b"tools:\n  a\xff: 1\n", "2:4: is not UTF-8 (byte 0xff)"),
+        ("tools: {}\n".encode("utf-16"), "1:1: is not UTF-8 (byte 0xff)"),
+        (b"tools: {}\n\x00", "2:1: YAML syntax: the control character U+0000 is not allowed; write it as an escape"),
+        (b"#" * (MAX_FILE_BYTES + 1), "1:1: is larger than 10 MiB"),
+    ],
+)
+def test_a_file_that_is_no_configuration_says_why(tmp_path: Path, content: bytes, message: str) -> None:
+    assert shown(write(tmp_path, {"config.yaml": content})) == [f"config.yaml:{message}"]
+
+
+def test_what_is_not_a_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.yaml")
+    assert shown(tmp_path / "fifo.yaml") == ["fifo.yaml:1:1: is not a regular file"]
+    assert shown(tmp_path / "missing.yaml") == ["missing.yaml:1:1: no such file"]
+    (problem,) = problems_of(Path("/dev/zero"))
+    assert problem.message == "is not a regular file"
+
+
+def test_a_loop_of_links_and_impossible_names_are_ordinary_problems(tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    main = write(
+        tmp_path,
+        {"config.yaml": f'include: [loop.yaml, "a\\0.yaml", "{"n" * 300}.yaml", folder.yaml]\ntools: {{}}\n'},
+    )
+    (tmp_path / "folder.yaml").mkdir()
+    reasons = [problem.message.rpartition(": ")[2] for problem in problems_of(main)]
+    assert sorted(reasons) == [
+        "a path has no NUL",
+        "file name too long",
+        "is a directory",
+        "too many levels of symbolic links",
+    ]
+
+
+def test_an_empty_included_file_is_a_warning(tmp_path: Path) -> None:
+    config = loaded(tmp_path, {"config.yaml": "include: [a.yaml]\n", "a.yaml": "# later\n"})
+    (warning,) = config.warnings
+    assert (warning.severity, warning.message) == (Severity.WARNING, "the file is empty")
+
+
+def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    main = write(tmp_path, {"config.yaml": "include: [a.yaml, d.yaml]\n", "a.yaml": "x: [\n"})
+    (tmp_path / "d.yaml").mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        problems_of(main)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# Prompt files.
+
+
+def test_a_markdown_file_is_a_prompt_of_one_user_message(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        {
+            "config.yaml": "prompt_files: [prompts/*.md]\n",
+            "prompts/triage.md": "---\ndescription: Work through an alert.\narguments:\n  service: Its name\n---\n\n"
+            "# Alert\n\nLook at {{ service }}, in ${HOME}.\n",
+            "prompts/plain.md": "Hello\r\nthere\r\n",
+        },
+    )
+    assert list(config.document.prompts) == ["plain", "triage"]
+    triage = config.document.prompts["triage"]
+    assert triage.description == "Work through an alert."
+    assert triage.arguments["service"].description == "Its name"
+    assert triage.messages is not None
+    (message,) = triage.messages
+    assert message.role == "user"
+    assert [block.text for block in message.blocks] == ["# Alert\n\nLook at {{ service }}, in ${HOME}."]
+    plain = config.document.prompts["plain"].messages
+    assert plain is not None
+    assert plain[0].blocks[0].text == "Hello\r\nthere"
+
+
+def test_mistakes_in_a_markdown_file_are_located_in_it(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        {
+            "config.yaml": "prompt_files: [p/*.md, missing.md, p.txt]\n",
+            "p/a.md": "---\ndescription: A\ntitel: B\n---\nHello\n",
+            "p/b.md": "---\narguments: [\n---\nHello\n",
+            "p/c.md": "---\ndescription: C\n",
+            "p/d.md": "---\ndescription: D\n---\n\n",
+            "p/e.md": "---\nmessages: []\n---\nHello\n",
+            "p/f.md": "---\n- a\n---\nHello\n",
+        },
+    )
+    allowed = ", ".join(PromptHead.model_fields)
+    assert shown(main) == [
+        "config.yaml:1:24: prompt_files: missing.md: no such file",
+        "config.yaml:1:36: prompt_files: expected *.md, got p.txt",
+        f"p/a.md:3:1: prompts.a.titel: unknown key; did you mean `title`? (allowed: {allowed})",
+        "p/b.md:3:1: prompts.b: YAML syntax: expected a value",
+        "p/c.md:1:1: prompts.c: the front matter that begins here is never closed by `---`",
+        "p/d.md:5:1: prompts.d: has no text for the message",
+        f"p/e.md:2:1: prompts.e.messages: unknown key (allowed: {allowed})",
+        "p/f.md:2:1: prompts.f: front matter is a mapping (`key: value`)",
+    ]
+
+
+# Where things stand.
+
+
+def test_every_node_can_be_found_again(tmp_path: Path) -> None:
+    config = loaded(
+        tmp_path,
+        {
+            "config.yaml": "include: [sub/more.yaml]\nplugins: [here]\ntools:\n  a:\n    shell:\n      command: [df]\n",
+            "sub/more.yaml": "plugins: [there]\ntools:\n  b:\n    description: B\n    shell: {command: [df, -h]}\n"
+            "prompt_files: ['*.md']\n",
+            "sub/hello.md": "---\ntitle: T\n---\n\nHello {{ x }}\n",
+        },
+    )
+
+    def where(*path: str | int) -> tuple[str, str]:
+        location, line = config.sources.locate(path)
+        assert location is not None
+        return str(location).removeprefix(f"{tmp_path}/"), line
+
+    assert where("tools", "a") == ("config.yaml:4:3", "  a:")
+    assert where("tools", "a", "shell", "command", 0) == ("config.yaml:6:17", "      command: [df]")
+    assert where("tools", "a", "shell", "cwd") == ("config.yaml:5:5", "    shell:")
+    assert where("tools", "b", "description") == ("sub/more.yaml:4:18", "    description: B")
+    assert where("tools", "b", "output", "select") == ("sub/more.yaml:3:3", "  b:")
+    assert where("plugins", 0) == ("config.yaml:2:11", "plugins: [here]")
+    assert where("plugins", 1) == ("sub/more.yaml:1:11", "plugins: [there]")
+    assert where("prompts", "hello", "title") == ("sub/hello.md:2:8", "title: T")
+    assert where("prompts", "hello", "messages", 0, "user", 0) == ("sub/hello.md:5:1", "Hello {{ x }}")
+    assert config.sources.locate(("limits",)) == (None, "")
+    assert config.sources.directory(("tools", "a", "shell", "cwd")) == tmp_path
+    assert config.sources.directory(("tools", "b", "shell", "cwd")) == tmp_path / "sub"
+    assert config.sources.directory(("plugins", 1)) == tmp_path / "sub"
+    assert config.sources.directory(("prompts", "hello")) == tmp_path / "sub"
+    assert config.sources.directory(("limits",)) == tmp_path
+    assert config.document.plugins == ["here", "there"]
+
+
+def test_every_file_that_was_asked_for_is_watched(tmp_path: Path) -> None:
+    files = {
+        "config.yaml": "include: [a.yaml]\nprompt_files: ['*.md']\n",
+        "a.yaml": "tools: {t: {shell: {command: [a, '${file:keys/one}', '${file:keys/gone}']}}}\n",
+        "p.md": "Hello",
+        "keys/one": "secret",
+    }
+    config = load(write(tmp_path, files), environ={})
+    assert config.files == {
+        **{tmp_path / name: sha256(content.encode()).hexdigest() for name, content in files.items()},
+        tmp_path / "keys/gone": "",
+    }
+    assert {tmp_path, tmp_path / "keys"} <= config.directories
+
+
+# What can be compiled although there are mistakes.
+
+
+def test_a_harmless_mistake_does_not_hide_the_definition_from_the_compiler(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        {
+            "config.yaml": """\
+server: {nmae: x}
+connections: {api: {base_url: 5}}
+tools:
+  typo: {descripton: x, shell: {command: [df]}}
+  late: {timeout: soon, confirm: Really?, colour: red, shell: {command: [df], progress: loud}}
+  token: {shell: {command: [df], env: {TOKEN: "${env:MISSING}"}}}
+  vague: {inputs: {a: string}, shell: {command: [df]}}
+  wrong: {shell: df}
+  there: {shell: {command: ["${env:MISSING}"]}}
+"""
+        },
+    )
+    config = load(main, environ={})
+    assert list(config.document.tools) == ["typo", "late", "token"]
+    assert config.document.tools["late"].timeout is None
+    assert config.is_whole
+    for left_out in (("connections", "api"), ("tools", "vague"), ("tools", "wrong"), ("tools", "there"), ("server",)):
+        assert config.may_hold(*left_out)
+    assert not config.may_hold("tools", "typo")
+    assert not config.may_hold("connections", "other")
+    assert [problem.path for problem in config.problems] == [
+        "server.nmae",
+        "connections.api.base_url",
+        "tools.typo.descripton",
+        "tools.late.timeout",
+        "tools.late.confirm",
+        "tools.late.colour",
+        "tools.late.shell.progress",
+        "tools.token.shell.env.TOKEN",
+        "tools.vague.inputs",
+        "tools.wrong.shell",
+        "tools.there.shell.command.0",
+    ]
+
+
+def test_a_file_that_cannot_be_read_may_hold_anything(tmp_path: Path) -> None:
+    main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n", "a.yaml": "tools: [\n"})
+    config = load(main, environ={})
+    assert list(config.document.tools) == ["t"]
+    assert not config.is_whole
+    assert config.may_hold("connections", "github")
+
+
+def test_problems_of_the_compiler_join_those_of_the_loader_without_secrets(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        {
+            "config.yaml": "tools: {t: {timeout: soon, shell: {command: [df, '${file:key}']}}}\n",
+            "key": "hunter2-hunter2",
+        },
+    )
+    problems = load(main, environ={}).start_problems()
+    problems.at("tools", "t", "shell").error("cannot run hunter2-hunter2")
+    with pytest.raises(ConfigError) as caught:
+        problems.raise_errors()
+    assert [problem.message.partition(" ")[0] for problem in caught.value.problems] == ["expected", "cannot"]
+    assert "hunter2" not in str(caught.value)
+
+
+# Any file at all.
+
+
+def found(path: Path) -> tuple[Problem, ...]:
+    """What the loader says, and nothing that it raises but `ConfigError`."""
+    try:
+        return load(path, environ={}).problems
+    except ConfigError as error:
+        return error.problems
+
+
+_any_text = st.text(st.characters(codec="utf-8"), max_size=200)
+_schema = document_schema()
+_keys = st.sampled_from(
+    sorted({name for each in (_schema, *_schema["$defs"].values()) for name in each.get("properties", ())})
+)
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _any_text | _keys,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(text=_any_text | st.dictionaries(_keys, _json, min_size=1).map(repr))
+def test_any_text_is_a_configuration_or_a_config_error(tmp_path: Path, text: str) -> None:
+    main = write(tmp_path, {"config.yaml": text.encode()})
+    for problem in found(main):
+        assert problem.location is not None
+        assert "\n" not in problem.message
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=100))
+def test_any_bytes_are_a_configuration_or_a_config_error(tmp_path: Path, data: bytes) -> None:
+    for problem in found(write(tmp_path, {"config.yaml": data})):
+        assert problem.location is not None
+
+
+def test_a_thousand_tools_are_loaded_in_a_moment(tmp_path: Path) -> None:
+    tools = "".join(
+        f"  tool_{number}:\n    description: Number {number}.\n    input: {{path: string, depth: integer?}}\n"
+        f'    shell: {{command: [du, "--max-depth={{{{ depth }}}}", "--", "{{{{ path }}}}"], timeout: 5m}}\n'
+        for number in range(1000)
+    )
+    main = write(tmp_path, {"config.yaml": f"tools:\n{tools}"})
+    started = time.process_time()
+    config = load(main, environ={})
+    assert len(config.document.tools) == 1000
+    assert time.process_time() - started < 3  # a tenth of that on an idle machine

@@ -6,6 +6,7 @@ be connected to, after all resolving, so that no spelling of a host (decimal, oc
 a second DNS answer) gets past.
 """
 
+import errno
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class AddressRefusedError(OSError):
     """The guard lets no connection to this address through. An `OSError`, so that other addresses are still tried."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__(f"the host has {kind}, and `allow_private` does not allow it")
+        super().__init__(errno.EACCES, f"the host has {kind}, which is not allowed")
         self.kind = kind
 
 

@@ -54,7 +54,7 @@ class RequestTemplate:
     query: "tuple[_Field, ...]"
     headers: "tuple[_Field, ...]"
     forwarded: tuple[str, ...]
-    """Names, in lower case, of the caller's header fields that are passed on."""
+    """Names of the caller's header fields that are passed on."""
     body: "_Body | None"
 
     def render(self, invocation: Invocation) -> Request:
@@ -79,9 +79,9 @@ class RequestTemplate:
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
         """By name in lower case: what the caller sent, then what the file says, which wins."""
         headers = {
-            name: Header(name=name, value=_checked(name, value), is_bound=True)
+            name.lower(): Header(name=name, value=_checked(name, value), is_bound=True)
             for name in self.forwarded
-            if (value := invocation.headers.get(name)) is not None
+            if (value := invocation.headers.get(name.lower())) is not None
         }
         for field in self.headers:
             value = field.template.render_element(invocation.arguments)
@@ -239,7 +239,7 @@ def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
             scope.at(index).problems.error(f"`{name}` is not the name of a header")
         elif name.lower() in _CREDENTIALS | _FRAMING:
             scope.at(index).problems.error(f"`{name}` is meant for this daemon alone and cannot be forwarded")
-    return tuple(name.lower() for name in names)
+    return tuple(names)
 
 
 def _compile_body(config: Http, scope: Scope) -> _Body | None:

@@ -1,0 +1,614 @@
+"""The HTTP backend against real servers on loopback."""
+
+import asyncio
+import gzip
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gateway.config.backends import Connection, Http
+from gateway.config.secrets import Redactor
+from gateway.config.text import Inserted, Interpolated
+from gateway.errors import ExecutionError
+from gateway.executors.cache import ResponseCache
+from gateway.executors.http import compile_http
+from gateway.executors.http_clients import HttpClients
+from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
+from gateway.executors.parking import ParkedOutputs
+from gateway.executors.processes import Processes
+from gateway.executors.services import Services
+from gateway.executors.threads import Threads
+from gateway.json_types import Json
+from tests.executors.recording import make_invocation, make_scope, messages_of
+
+SECRET = "s3cr3t-t0k3n"
+
+
+@pytest.fixture
+async def services() -> AsyncIterator[Services]:
+    async with HttpClients() as clients, Processes() as processes, Threads(4) as threads:
+        yield Services(
+            processes=processes, http=clients, threads=threads, cache=ResponseCache(), parked=ParkedOutputs()
+        )
+
+
+class Server:
+    """A server on loopback that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[web.Request] = []
+        self.bodies: list[bytes] = []
+        self.answer: Callable[[web.Request], Awaitable[web.StreamResponse]] = _hello
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request)
+        self.bodies.append(await request.read())
+        return await self.answer(request)
+
+    async def run(self) -> AsyncIterator["Server"]:
+        application = web.Application(client_max_size=2**24)
+        application.router.add_route("*", "/{path:.*}", self.handle)
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        yield self
+        await runner.cleanup()
+
+
+async def _hello(_request: web.Request) -> web.StreamResponse:
+    return web.json_response({"hello": "world"}, headers={"X-Kind": "greeting"})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async for server in Server().run():
+        yield server
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Server]:
+    """Another origin."""
+    async for server in Server().run():
+        yield server
+
+
+def http(**fields: Json) -> Http:
+    return Http.model_validate({"allow_private": True, **fields})
+
+
+def compiled(
+    config: Http,
+    services: Services,
+    *,
+    connections: Mapping[str, Connection] | None = None,
+    inputs: Mapping[str, Json] | None = None,
+    optional: tuple[str, ...] = (),
+    idempotent: bool = False,
+) -> Executor:
+    scope = make_scope(inputs or {}, optional=optional)
+    executor = compile_http(
+        config,
+        connections=connections or {},
+        scope=scope,
+        services=services,
+        redactor=Redactor([SECRET]),
+        idempotent=idempotent,
+    )
+    assert messages_of(scope) == []
+    return executor
+
+
+async def call(
+    config: Http,
+    services: Services,
+    arguments: Mapping[str, Json] | None = None,
+    *,
+    connections: Mapping[str, Connection] | None = None,
+    headers: Mapping[str, str] | None = None,
+    seconds: float = 20.0,
+) -> Outcome:
+    """Compile and execute; arguments are the inputs, those named `optional…` are optional."""
+    inputs: dict[str, Json] = {"optional": {}} | {name: {} for name in arguments or {}}
+    executor = compiled(config, services, connections=connections, inputs=inputs, optional=("optional",))
+    return await executor.execute(make_invocation(arguments or {}, headers=headers or {}, timeout=seconds))
+
+
+async def refusal(awaitable: Awaitable[Outcome]) -> str:
+    with pytest.raises(ExecutionError) as caught:
+        await awaitable
+    return str(caught.value)
+
+
+async def test_an_answer_comes_with_status_headers_and_media_type(services: Services, server: Server) -> None:
+    outcome = await call(http(url=f"{server.url}/x"), services)
+    assert isinstance(outcome, RawOutput)
+    assert outcome.data == b'{"hello": "world"}'
+    assert outcome.media_type == "application/json; charset=utf-8"
+    assert outcome.variables["status"] == 200
+    assert outcome.variables["headers"]["x-kind"] == "greeting"
+    assert server.seen[0].method == "GET"
+
+
+async def test_the_url_goes_out_as_it_was_expanded(services: Services, server: Server) -> None:
+    await call(http(url=f"{server.url}/%7Ea/{{x}}?q={{y}}"), services, {"x": "a/b c", "y": "&%41"})
+    assert server.seen[0].raw_path == "/%7Ea/a%2Fb%20c?q=%26%2541"
+
+
+async def test_query_headers_and_json_take_values_and_leave_out_what_is_absent(
+    services: Services, server: Server
+) -> None:
+    config = http(
+        url=f"{server.url}/?a=1",
+        query={"q": "{{ text }}", "gone": "{{ optional }}"},
+        headers={"X-Text": "<{{ text }}>", "X-Gone": "{{ optional }}"},
+        json={"n": "{{ n }}", "list": ["{{ text }}", "{{ optional }}"], "gone": "{{ optional }}"},
+    )
+    await call(config, services, {"text": "ä&b", "n": 3})
+    request = server.seen[0]
+    assert request.method == "POST"
+    assert request.raw_path == "/?a=1&q=%C3%A4%26b"
+    assert request.headers["X-Text"] == "<ä&b>"
+    assert "X-Gone" not in request.headers
+    assert server.bodies == [b'{"n":3,"list":["\xc3\xa4&b"]}']
+    assert request.headers["Content-Type"] == "application/json"
+
+
+async def test_form_and_body_say_what_they_are(services: Services, server: Server) -> None:
+    await call(http(url=server.url, form={"a": "{{ v }}", "b": "{{ optional }}"}), services, {"v": "x=1&y"})
+    await call(http(url=server.url, body="<{{ v }}>"), services, {"v": "ü"})
+    await call(http(url=server.url, body="x", headers={"content-type": "text/csv"}), services)
+    assert server.bodies == [b"a=x%3D1%26y", "<ü>".encode(), b"x"]
+    types = [request.headers["Content-Type"] for request in server.seen]
+    assert types == ["application/x-www-form-urlencoded", "text/plain; charset=utf-8", "text/csv"]
+
+
+async def test_a_body_of_megabytes_arrives(services: Services, server: Server) -> None:
+    await call(http(url=server.url, body="{{ v }}{{ v }}"), services, {"v": "x" * 520_000})
+    assert len(server.bodies[0]) == 1_040_000
+
+
+async def test_the_connection_gives_address_headers_query_and_the_tool_wins(services: Services, server: Server) -> None:
+    shared = Connection(
+        base_url=f"{server.url}/base/",
+        headers={"Authorization": "Bearer x", "X-Both": "connection"},
+        query={"key": "1", "both": "connection"},
+        allow_private=True,
+    )
+    config = Http(connection="api", url="/p", headers={"x-both": "tool"}, query={"both": "tool"})
+    await call(config, services, connections={"api": shared})
+    request = server.seen[0]
+    assert request.raw_path == "/base/p?key=1&both=tool"
+    assert request.headers["Authorization"] == "Bearer x"
+    assert request.headers.getall("X-Both") == ["tool"]
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\0b", "\x7f"])
+async def test_a_value_cannot_break_out_of_a_header(services: Services, server: Server, value: str) -> None:
+    text = await refusal(call(http(url=server.url, headers={"X-V": "{{ v }}"}), services, {"v": value}))
+    assert text == "the value for the header `X-V` holds a line break or another control character"
+    assert server.seen == []
+
+
+async def test_only_named_headers_of_the_caller_are_forwarded(services: Services, server: Server) -> None:
+    config = http(url=server.url, forward_headers=["X-Request-Id", "X-Missing"], headers={"X-Own": "1"})
+    await call(config, services, headers={"x-request-id": "42", "x-other": "1", "authorization": "Bearer y"})
+    headers = server.seen[0].headers
+    assert headers["X-Request-Id"] == "42"
+    assert not {"x-missing", "x-other", "authorization"} & {name.lower() for name in headers}
+
+
+async def test_no_cookie_is_kept(services: Services, server: Server) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        response = web.Response()
+        response.set_cookie("session", "1")
+        return response
+
+    server.answer = answer
+    for _ in range(2):
+        await call(http(url=server.url), services)
+    assert [request.cookies for request in server.seen] == [{}, {}]
+
+
+async def test_a_proxy_of_the_environment_is_ignored(
+    services: Services, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert isinstance(await call(http(url=server.url), services), RawOutput)
+
+
+async def test_a_proxy_of_the_connection_is_used_and_cannot_be_sent_to_private_addresses(
+    services: Services, server: Server
+) -> None:
+    shared = Connection(base_url="http://api.invalid", proxy=server.url)
+    outcome = await call(Http(connection="api", url="/x"), services, connections={"api": shared})
+    assert isinstance(outcome, RawOutput)
+    assert server.seen[0].headers["Host"] == "api.invalid"
+    inside = Connection(base_url="http://169.254.169.254", proxy=server.url)
+    text = await refusal(call(Http(connection="api", url="/x"), services, connections={"api": inside}))
+    assert "`169.254.169.254` has a link-local address" in text
+    assert len(server.seen) == 1
+
+
+async def test_an_unsuccessful_answer_is_a_failure_with_status_reason_and_excerpt(
+    services: Services, server: Server
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=404, reason="Nope", text=f"\x1b[31mno {SECRET}\x1b[0m" + "x" * 5000)
+
+    server.answer = answer
+    outcome = await call(http(url=server.url), services)
+    assert isinstance(outcome, Failure)
+    assert outcome.text.startswith("HTTP 404 Nope\nno ***xxx")
+    assert len(outcome.text) < 2100
+
+
+async def test_success_is_what_the_file_says(services: Services, server: Server) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=404, text="none")
+
+    server.answer = answer
+    outcome = await call(http(url=server.url, success=["2xx", 404]), services)
+    assert isinstance(outcome, RawOutput)
+    assert outcome.data == b"none"
+
+
+async def test_redirects_are_followed_and_counted(services: Services, server: Server) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        left = int(request.query.get("left", "0"))
+        if left:
+            raise web.HTTPFound(f"?left={left - 1}")
+        return web.Response(text="there")
+
+    server.answer = answer
+    assert isinstance(await call(http(url=f"{server.url}/?left=3"), services), RawOutput)
+    text = await refusal(call(http(url=f"{server.url}/?left=4"), services))
+    assert text == "127.0.0.1 redirects more than 3 times"
+    outcome = await call(http(url=f"{server.url}/?left=1", follow_redirects=0), services)
+    assert outcome == Failure(text="HTTP 302 Found\nLocation: ?left=0\n302: Found")
+
+
+async def test_another_origin_gets_no_credentials_and_no_forwarded_header(
+    services: Services, server: Server, other: Server
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        raise web.HTTPTemporaryRedirect(f"{other.url}/there")
+
+    server.answer = answer
+    shared = Connection(base_url=server.url, headers={"X-Key": "1"}, allow_private=True)
+    token = Interpolated((Inserted(SECRET, secret=True),))
+    config = Http(
+        connection="api",
+        url="/",
+        method="POST",
+        body="text",
+        headers={"Authorization": "x", "X-Token": token, "Accept": "text/html"},
+        forward_headers=["X-Request-Id"],
+    )
+    await call(config, services, connections={"api": shared}, headers={"x-request-id": "1"})
+    bound = {"x-key", "authorization", "x-token", "x-request-id"}
+    assert bound <= {name.lower() for name in server.seen[0].headers}
+    assert not bound & {name.lower() for name in other.seen[0].headers}
+    assert other.seen[0].headers["Accept"] == "text/html"
+    assert (other.seen[0].method, other.bodies) == ("POST", [b"text"])
+
+
+async def test_private_addresses_are_refused_unless_allowed(services: Services, server: Server) -> None:
+    for url in (server.url, f"http://localhost:{server.port}", "http://[::1]:1/", "http://0x7f.1:1/"):
+        text = await refusal(call(Http(url=url), services))
+        assert "has a loopback address" in text
+        assert "`allow_private: true`" in text
+    for decimal in ("http://2130706433/", "http://0177.0.0.1/", "http://127.1/"):
+        assert "is not a host that can be connected to" in await refusal(call(Http(url=decimal), services))
+    assert server.seen == []
+    for allowed in (["127.0.0.0/8", "::1"], ["localhost"]):
+        config = Http(url=f"http://localhost:{server.port}", allow_private=allowed)
+        assert isinstance(await call(config, services), RawOutput)
+
+
+async def test_a_redirect_to_a_private_address_is_refused(services: Services, server: Server) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("http://169.254.169.254/latest/meta-data/")
+
+    server.answer = answer
+    config = Http(url=server.url, allow_private=["127.0.0.1"])
+    assert "`169.254.169.254` has a link-local address" in await refusal(call(config, services))
+
+
+async def test_the_shared_session_refuses_private_addresses(services: Services, server: Server) -> None:
+    with pytest.raises(OSError, match="loopback address"):
+        await services.http.shared.get(server.url)
+
+
+async def test_a_decompression_bomb_is_not_unpacked(services: Services, server: Server) -> None:
+    bomb = gzip.compress(b"\0" * 2**26)
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    server.answer = answer
+    text = await refusal(call(http(url=server.url), services))
+    assert text == "The answer of 127.0.0.1 is over 8 MiB; ask for less"
+
+
+async def test_an_endless_answer_is_cut_off(services: Services, server: Server) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65536)
+
+    server.answer = answer
+    assert "is over 8 MiB" in await refusal(call(http(url=server.url), services))
+
+
+async def test_what_is_compressed_arrives_unpacked(services: Services, server: Server) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=gzip.compress(b"x" * 100_000), headers={"Content-Encoding": "gzip"})
+
+    server.answer = answer
+    outcome = await call(http(url=server.url), services)
+    assert isinstance(outcome, RawOutput)
+    assert outcome.data == b"x" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"", "closed the connection before it answered"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "is not HTTP as it should be"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "broke off, or is not encoded as it says"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "broke off, or is not encoded as it says"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "broke off, or is not encoded"),
+    ],
+)
+async def test_a_broken_answer_is_an_error_in_words(services: Services, sent: bytes, said: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(sent)
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        assert said in await refusal(call(http(url=f"http://127.0.0.1:{port}/?key={SECRET}"), services))
+
+
+async def test_a_closed_port_and_an_unknown_host_are_errors_in_words(services: Services, server: Server) -> None:
+    with_nobody = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = with_nobody.sockets[0].getsockname()[1]
+    with_nobody.close()
+    await with_nobody.wait_closed()
+    text = await refusal(call(http(url=f"http://127.0.0.1:{port}/"), services))
+    assert text == f"Cannot connect to 127.0.0.1:{port}: connection refused"
+    assert (
+        await refusal(call(http(url="http://nowhere.invalid/"), services)) == "The host nowhere.invalid cannot be found"
+    )
+    long = "x" * 64
+    assert (
+        await refusal(call(http(url=f"http://{long}.invalid/"), services)) == f"The host {long}.invalid cannot be found"
+    )
+
+
+async def test_plain_http_where_tls_is_expected_is_an_error_in_words(services: Services, server: Server) -> None:
+    text = await refusal(call(http(url=f"https://127.0.0.1:{server.port}/"), services))
+    assert text.startswith("No TLS connection with 127.0.0.1: ")
+
+
+async def test_a_slow_answer_ends_with_the_timeout_or_the_deadline(services: Services, server: Server) -> None:
+    gone = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            gone.set()
+        return response
+
+    server.answer = answer
+    assert await refusal(call(http(url=server.url, timeout="100ms"), services)) == "127.0.0.1 did not answer in time"
+    await asyncio.wait_for(gone.wait(), 5)
+    gone.clear()
+    assert "in time" in await refusal(call(http(url=server.url), services, seconds=0.1))
+    await asyncio.wait_for(gone.wait(), 5)
+
+
+async def test_a_cancelled_call_closes_its_connection(services: Services, server: Server) -> None:
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            gone.set()
+        return web.Response()
+
+    server.answer = answer
+    task = asyncio.create_task(call(http(url=server.url), services))
+    await asyncio.wait_for(begun.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(gone.wait(), 5)
+
+
+def failing(
+    times: int, *, status: int = 503, retry_after: str = "0"
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Answer so many times with `status`, then well."""
+    left = iter(range(times))
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        if next(left, None) is not None:
+            return web.Response(status=status, headers={"Retry-After": retry_after})
+        return web.Response(text="at last")
+
+    return answer
+
+
+async def test_a_failed_request_is_sent_again(services: Services, server: Server) -> None:
+    server.answer = failing(2)
+    outcome = await call(http(url=server.url, retry={"attempts": 3}), services)
+    assert isinstance(outcome, RawOutput)
+    assert outcome.data == b"at last"
+    assert len(server.seen) == 3
+
+
+async def test_the_last_answer_counts(services: Services, server: Server) -> None:
+    server.answer = failing(9)
+    outcome = await call(http(url=server.url, retry={"attempts": 2}), services)
+    assert outcome == Failure(text="HTTP 503 Service Unavailable")
+    assert len(server.seen) == 2
+
+
+async def test_a_status_that_is_not_listed_is_final(services: Services, server: Server) -> None:
+    server.answer = failing(9, status=500)
+    await call(http(url=server.url, retry={"attempts": 3}), services)
+    assert len(server.seen) == 1
+
+
+async def test_a_pause_beyond_the_deadline_is_not_waited_for(services: Services, server: Server) -> None:
+    server.answer = failing(9, retry_after="3600")
+    async with asyncio.timeout(5):
+        outcome = await call(http(url=server.url, retry={"attempts": 3}), services)
+    assert outcome == Failure(text="HTTP 503 Service Unavailable")
+    assert len(server.seen) == 1
+
+
+async def test_a_timeout_is_tried_again_within_the_deadline(services: Services, server: Server) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        if len(server.seen) == 1:
+            await asyncio.sleep(60)
+        return web.Response(text="at last")
+
+    server.answer = answer
+    outcome = await call(http(url=server.url, timeout="200ms", retry={"attempts": 2}), services)
+    assert isinstance(outcome, RawOutput)
+
+
+async def test_only_what_may_be_repeated_is_sent_again(services: Services, server: Server) -> None:
+    shared = Connection.model_validate({"base_url": server.url, "allow_private": True, "retry": {"attempts": 3}})
+    config = Http(connection="api", url="/", body="x")
+    for idempotent, times in ((False, 1), (True, 2)):
+        server.seen.clear()
+        server.answer = failing(1)
+        executor = compiled(config, services, connections={"api": shared}, idempotent=idempotent)
+        await executor.execute(make_invocation())
+        assert len(server.seen) == times
+
+
+async def test_the_cache_is_keyed_by_the_whole_request(services: Services, server: Server) -> None:
+    config = http(url=f"{server.url}/{{x}}", cache="60s", forward_headers=["X-User"])
+    executor = compiled(config, services, inputs={"x": {}})
+    for x, user in (("a", "1"), ("a", "1"), ("b", "1"), ("a", "2"), ("a", "2")):
+        await executor.execute(make_invocation({"x": x}, headers={"x-user": user}))
+    assert len(server.seen) == 3
+
+
+async def test_a_failure_is_not_cached(services: Services, server: Server) -> None:
+    server.answer = failing(1)
+    executor = compiled(http(url=server.url, cache="60s"), services)
+    assert isinstance(await executor.execute(make_invocation()), Failure)
+    assert isinstance(await executor.execute(make_invocation()), RawOutput)
+
+
+MISTAKES: list[tuple[dict[str, Json], str]] = [
+    ({"connection": "gitub"}, "connection: there is no connection `gitub`; did you mean `github`?"),
+    ({"url": "https://x/", "connection": "github"}, "url: is absolute, but the connection gives the address; "),
+    ({"headers": {"Content-Length": "1"}}, "headers.Content-Length: `Content-Length` is set by the gateway"),
+    ({"headers": {"a b": "1"}}, "headers.a b: `a b` is not the name of a header"),
+    ({"headers": {"X-A": "a\nb"}}, "headers.X-A: a header holds no line break and no other control character"),
+    ({"forward_headers": ["cookie"]}, "forward_headers.0: `cookie` is meant for this daemon alone and cannot be"),
+    ({"forward_headers": ["Authorization"]}, "forward_headers.0: `Authorization` is meant for this daemon alone"),
+    ({"cache": "1m", "body": "x"}, "cache: goes with GET and HEAD, not with POST"),
+    ({"retry": {}, "method": "PATCH"}, "retry: this method may do its work twice; `retry` goes with GET, HEAD,"),
+    ({"allow_private": ["10.0.0.1/8"]}, "allow_private.0: is not a network: 10.0.0.1/8 has host bits set;"),
+    ({"query": {"q": "{{ nope }}"}}, "query.q: `nope` is not an input"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), MISTAKES)
+async def test_a_mistake_is_found_at_load(services: Services, fields: dict[str, Json], message: str) -> None:
+    scope = make_scope()
+    connections = {"github": Connection(base_url="https://api.github.com")}
+    url = "/x" if "connection" in fields else "https://x/"
+    config = Http.model_validate({"url": url, **fields})
+    compile_http(config, connections=connections, scope=scope, services=services, redactor=Redactor())
+    assert len(messages_of(scope)) == 1
+    assert messages_of(scope)[0].startswith(message)
+
+
+async def test_mistakes_of_a_connection_are_reported_at_the_connection(services: Services, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nonsense")
+    connection = Connection.model_validate(
+        {
+            "base_url": "https://h/{x}",
+            "proxy": "socks5://u:p@h",
+            "tls": {"ca": "ca.pem", "key": "key.pem"},
+            "headers": {"X-A": "{{ nope }}"},
+        }
+    )
+    scope = make_scope(folder=tmp_path)
+    config = Http(connection="api", url="/")
+    compile_http(config, connections={"api": connection}, scope=scope, services=services, redactor=Redactor())
+    places = [message.partition(": ")[0] for message in messages_of(scope)]
+    assert places == [
+        "connections.api.base_url",
+        "connections.api.proxy",
+        "connections.api.tls.key",
+        "connections.api.tls",
+        "connections.api.headers.X-A",
+    ]
+    assert "u:p" not in "".join(messages_of(scope))
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counts, nothing else
+
+
+async def test_a_thousand_calls_leave_nothing_behind(server: Server) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/hang":
+            await asyncio.sleep(60)
+        if request.path == "/moved":
+            raise web.HTTPFound("/x")
+        return web.Response(status=500 if request.path == "/bad" else 200, text="x" * 5000)
+
+    server.answer = answer
+    tasks, threads, descriptors = len(asyncio.all_tasks()), threading.active_count(), open_descriptors()
+    async with HttpClients() as clients, Processes() as processes, Threads(4) as pool:
+        services = Services(
+            processes=processes, http=clients, threads=pool, cache=ResponseCache(), parked=ParkedOutputs()
+        )
+        executors = [
+            compiled(http(url=f"http://localhost:{server.port}/{path}", timeout="300ms"), services)
+            for path in ("ok", "bad", "moved", "ok", "ok", "ok", "ok", "ok", "ok", "hang")
+        ]
+
+        async def one(executor: Executor) -> None:
+            try:
+                await executor.execute(make_invocation())
+            except ExecutionError as error:
+                assert "in time" in str(error)  # noqa: PT017 - the hanging ones
+
+        for _ in range(10):
+            await asyncio.gather(*(one(executor) for executor in executors for _ in range(10)))
+    async with asyncio.timeout(10):
+        while (
+            len(asyncio.all_tasks()) > tasks
+            or threading.active_count() > threads
+            or open_descriptors() > descriptors + 1
+        ):
+            await asyncio.sleep(0.05)

@@ -49,12 +49,13 @@ class Room:
             raise self.too_large(_size(contents))
         return [_link(contents, uri=uri, media_type=media_type)]
 
-    def cut(self, text: str, *, omitted: int = 0) -> str:
+    def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
         """Keep the head and the tail of a text that is too long, and say between them what is missing."""
         data = text.encode(errors="replace")
-        if len(data) <= self.max_size:
+        max_size = max(self.max_size, at_least)
+        if len(data) <= max_size:
             return text
-        half = self.max_size // 2
+        half = max_size // 2
         missing, total = len(data) - 2 * half + omitted, len(data) + omitted
         # A character that the cut goes through is left out whole.
         head, tail = data[:half].decode(errors="ignore"), data[len(data) - half :].decode(errors="ignore")

@@ -8,7 +8,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import orjson
 from jmespath.exceptions import JMESPathError
@@ -27,6 +27,10 @@ from gateway.json_types import Json, JsonObject
 
 Backend = Literal["shell", "http", "python", "content"]
 Form = Literal["text", "json", "image", "audio", "binary"]
+
+
+_ERROR_ROOM: Final = 4096
+"""Bytes that an error may take, however little room the file gives to results: it has to be understood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,8 @@ class ResultShaper:
             return self._error(str(error))
 
     def _error(self, text: str) -> ToolResult:
-        return ToolResult(content=(text_block(self.room.cut(self.scrubber.text(text))),), is_error=True)
+        shown = self.room.cut(self.scrubber.text(text), at_least=_ERROR_ROOM)
+        return ToolResult(content=(text_block(shown),), is_error=True)
 
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
         if self.schema is not None and not blocks.is_error:

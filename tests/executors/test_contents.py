@@ -1,0 +1,103 @@
+"""What is read of a resource."""
+
+import base64
+
+import pytest
+
+from gateway.config.secrets import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.contents import ContentsShaper, compile_contents
+from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Value
+from gateway.json_types import Json
+
+SECRET = "s3cr3t-t0k3n"
+
+
+def shaper(mime_type: str | None = None, max_size: int = 1000) -> ContentsShaper:
+    return compile_contents(mime_type=mime_type, max_size=max_size, redactor=Redactor([SECRET]))
+
+
+def only(outcome: Outcome, *, uri: str = "a://x", mime_type: str | None = None) -> Json:
+    [contents] = shaper(mime_type).contents(outcome, uri=uri)
+    assert contents["uri"] == uri
+    return {name: value for name, value in contents.items() if name != "uri"}
+
+
+def blob(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type", "uri", "contents"),
+    [
+        (b"# Hi", None, "docs:///a.md", {"mimeType": "text/markdown", "text": "# Hi"}),
+        (b"x", None, "a://x", {"mimeType": "text/plain", "text": "x"}),
+        (
+            b"{}",
+            "application/json; charset=utf-8",
+            "a://x",
+            {"mimeType": "application/json; charset=utf-8", "text": "{}"},
+        ),
+        (b"\xff", None, "a://x", {"mimeType": "application/octet-stream", "blob": blob(b"\xff")}),
+        (b"\xff", None, "a://x.wav?q=1", {"mimeType": "audio/wav", "blob": blob(b"\xff")}),
+        (b"%PDF", "application/pdf", "a://x", {"mimeType": "application/pdf", "blob": blob(b"%PDF")}),
+        (b"\xff", "text/plain", "a://x", {"mimeType": "text/plain", "blob": blob(b"\xff")}),
+        (b"<svg/>", "image/svg+xml", "a://x", {"mimeType": "image/svg+xml", "text": "<svg/>"}),
+        (SECRET.encode(), "text/plain", "a://x", {"mimeType": "text/plain", "text": "***"}),
+        (b"\x1b[1m", "text/plain", "a://x", {"mimeType": "text/plain", "text": "\x1b[1m"}),
+        (b"", None, "a://x", {"mimeType": "text/plain", "text": ""}),
+    ],
+)
+def test_contents_are_text_where_they_can_be(data: bytes, media_type: str | None, uri: str, contents: Json) -> None:
+    assert only(RawOutput(data=data, media_type=media_type), uri=uri) == contents
+
+
+def test_the_media_type_of_the_file_goes_before_the_backends() -> None:
+    assert only(RawOutput(data=b"x", media_type="text/html"), mime_type="text/plain")["mimeType"] == "text/plain"
+
+
+@pytest.mark.parametrize(
+    ("value", "contents"),
+    [
+        ("x", {"mimeType": "text/plain", "text": "x"}),
+        ({"a": 1}, {"mimeType": "application/json", "text": '{"a":1}'}),
+        (7, {"mimeType": "application/json", "text": "7"}),
+    ],
+)
+def test_what_a_function_returns_is_text_or_json(value: Json, contents: Json) -> None:
+    assert only(Value(value=value)) == contents
+
+
+def test_content_blocks_become_contents() -> None:
+    blocks = (
+        {"type": "text", "text": "x"},
+        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "b://y", "text": SECRET}},
+        {"type": "resource", "resource": {"uri": "b://z", "blob": "AAAA"}},
+        {"type": "resource_link", "uri": "c://z", "name": "z"},
+    )
+    assert list(shaper().contents(Blocks(content=blocks), uri="a://x")) == [
+        {"uri": "a://x", "mimeType": "text/plain", "text": "x"},
+        {"uri": "a://x", "mimeType": "image/png", "blob": "AAAA"},
+        {"uri": "b://y", "text": "***"},
+        {"uri": "b://z", "blob": "AAAA"},
+    ]
+
+
+def test_a_failure_is_an_error() -> None:
+    with pytest.raises(ExecutionError, match=r"^exit 3: \*\*\*$"):
+        shaper().contents(Failure(text=f"exit 3: {SECRET}"), uri="a://x")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        RawOutput(data=b"x" * 1001),
+        RawOutput(data=b"x", omitted=5000),
+        Value(value="x" * 1001),
+        Blocks(content=({"type": "image", "data": "A" * 2000, "mimeType": "image/png"},)),
+    ],
+)
+def test_what_is_too_large_is_an_error(outcome: Outcome) -> None:
+    with pytest.raises(ExecutionError, match=r"^The resource is too large: [0-9]+ bytes, and its `max_size` is 1000$"):
+        shaper().contents(outcome, uri="a://x")

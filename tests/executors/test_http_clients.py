@@ -1,0 +1,67 @@
+"""Pools of connections: shared where they may be, apart where they must be, closed in the end."""
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from gateway.executors import http_clients
+from gateway.executors.address_guard import AddressGuard
+from gateway.executors.dns import DaemonResolver
+from gateway.executors.http_clients import ClientProfile, HttpClients
+from gateway.executors.threads import Threads
+
+
+def profile(number: int = 0) -> ClientProfile:
+    return ClientProfile(guard=AddressGuard(), proxy=f"http://127.0.0.1:{number + 1}")
+
+
+async def test_equal_profiles_share_a_pool_and_others_do_not() -> None:
+    async with HttpClients() as clients:
+        async with clients.borrowed(profile()) as first, clients.borrowed(profile()) as second:
+            assert first is second
+        async with clients.borrowed(profile(1)) as third:
+            assert third is not first
+
+
+async def test_leaving_closes_every_pool() -> None:
+    async with HttpClients() as clients:
+        async with clients.borrowed(profile()) as session:
+            pass
+        shared = clients.shared
+    assert session.closed
+    assert shared.closed
+
+
+async def test_the_longest_unused_pool_makes_room_and_none_that_is_in_use() -> None:
+    async with HttpClients() as clients, clients.borrowed(profile()) as in_use:
+        async with clients.borrowed(profile(1)) as unused:
+            pass
+        for number in range(2, http_clients.MAX_POOLS + 1):
+            async with clients.borrowed(profile(number)) as latest:
+                pass
+        assert unused.closed
+        assert not in_use.closed
+        assert not latest.closed
+
+
+def test_clients_cannot_be_used_before_they_are_started() -> None:
+    with pytest.raises(RuntimeError, match="before they are started"):
+        _ = HttpClients().shared
+
+
+async def test_names_are_looked_up_in_daemon_threads() -> None:
+    async with Threads(1) as threads:
+        found = await DaemonResolver(threads).resolve("localhost", 80)
+        assert {result["host"] for result in found} <= {"127.0.0.1", "::1"}
+        assert all(result["port"] == 80 for result in found)
+        new = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+        assert all(thread.daemon for thread in new if thread.name in {"plugin", "dns"})
+
+
+@pytest.mark.parametrize("host", ["x" * 64, "a..b", "nowhere.invalid"])
+async def test_a_name_that_cannot_be_looked_up_is_an_os_error(host: str) -> None:
+    async with Threads(1) as threads, asyncio.timeout(20):
+        with pytest.raises(socket.gaierror):
+            await DaemonResolver(threads).resolve(host)

@@ -1,0 +1,142 @@
+"""Trust and identity of connections, against a real TLS server with a certificate authority of its own."""
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gateway.config.backends import ClientTls, Connection, Http
+from gateway.config.secrets import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.cache import ResponseCache
+from gateway.executors.http import compile_http
+from gateway.executors.http_clients import HttpClients
+from gateway.executors.invocation import Outcome, RawOutput
+from gateway.executors.parking import ParkedOutputs
+from gateway.executors.processes import Processes
+from gateway.executors.services import Services
+from gateway.executors.threads import Threads
+from gateway.executors.tls import compile_tls
+from tests.executors.recording import make_invocation, make_scope, messages_of
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")
+
+
+def openssl(*arguments: str, folder: Path) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and a certificate each for the server and a client."""
+    folder = tmp_path_factory.mktemp("tls")
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl(
+        *("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2"),
+        *("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign"),
+        folder=folder,
+    )
+    for name, extension in (
+        ("server", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+        ("client", "subjectAltName=DNS:client"),
+    ):
+        openssl(
+            *("req", "-x509", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}"),
+            *("-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2", "-addext", extension),
+            *("-addext", "basicConstraints=critical,CA:FALSE"),
+            folder=folder,
+        )
+    return folder
+
+
+@pytest.fixture
+async def port(folder: Path) -> AsyncIterator[int]:
+    """A server that says who its client is."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.pem")
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    context.verify_mode = ssl.CERT_OPTIONAL
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/moved":
+            raise web.HTTPFound(f"https://127.0.0.1:{request.url.port}/")
+        certificate = request.get_extra_info("peercert")
+        return web.Response(text=certificate["subject"][0][0][1] if certificate else "nobody")
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
+
+
+async def get(port: int, folder: Path, tls: ClientTls | None, path: str = "/") -> Outcome:
+    async with HttpClients() as clients, Processes() as processes, Threads(1) as threads:
+        services = Services(
+            processes=processes, http=clients, threads=threads, cache=ResponseCache(), parked=ParkedOutputs()
+        )
+        scope = make_scope(folder=folder)
+        connection = Connection(base_url=f"https://localhost:{port}", tls=tls, allow_private=["localhost", "127.0.0.1"])
+        executor = compile_http(
+            Http(connection="api", url=path),
+            connections={"api": connection},
+            scope=scope,
+            services=services,
+            redactor=Redactor(),
+        )
+        assert messages_of(scope) == []
+        return await executor.execute(make_invocation())
+
+
+def said(outcome: Outcome) -> str:
+    assert isinstance(outcome, RawOutput)
+    return outcome.data.decode()
+
+
+async def test_an_unknown_authority_is_not_trusted(port: int, folder: Path) -> None:
+    with pytest.raises(ExecutionError, match=r"^The certificate of localhost is not trusted: .*certificate"):
+        await get(port, folder, None)
+
+
+async def test_a_named_authority_is_trusted(port: int, folder: Path) -> None:
+    assert said(await get(port, folder, ClientTls(ca="ca.pem"))) == "nobody"
+
+
+async def test_a_certificate_is_shown(port: int, folder: Path) -> None:
+    tls = ClientTls(ca="ca.pem", cert="client.pem", key="client.key")
+    assert said(await get(port, folder, tls)) == "client"
+
+
+async def test_a_certificate_is_not_shown_to_another_origin(port: int, folder: Path) -> None:
+    tls = ClientTls(ca="ca.pem", cert="client.pem", key="client.key")
+    assert said(await get(port, folder, tls, "/moved")) == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        (ClientTls(ca="none.pem"), "cannot read {folder}/none.pem: No such file or directory"),
+        (ClientTls(cert="client.pem", key="server.key"), "cert, key cannot be used: KEY_VALUES_MISMATCH"),
+        (ClientTls(ca="ca.pem", key="server.key"), "key: goes with `cert`"),
+        (ClientTls(cert="locked.pem"), "cert cannot be used: "),
+    ],
+)
+def test_a_mistake_is_found_at_load(folder: Path, tls: ClientTls, message: str) -> None:
+    openssl("ec", "-in", "client.key", "-aes128", "-passout", "pass:word", "-out", "locked.key", folder=folder)
+    (folder / "locked.pem").write_text((folder / "client.pem").read_text() + (folder / "locked.key").read_text())
+    scope = make_scope(folder=folder)
+    compile_tls(tls, scope.problems)
+    assert len(messages_of(scope)) == 1
+    assert messages_of(scope)[0].startswith(message.format(folder=folder))
+
+
+def test_trust_is_the_same_where_the_files_are(folder: Path) -> None:
+    scope = make_scope(folder=folder)
+    first, second = (compile_tls(ClientTls(ca="ca.pem"), scope.problems) for _ in range(2))
+    other = compile_tls(ClientTls(ca="server.pem"), scope.problems)
+    assert first == second != other

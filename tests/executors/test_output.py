@@ -1,0 +1,330 @@
+"""What the model reads of what a backend answered."""
+
+import base64
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config.definitions import Output
+from gateway.config.secrets import Redactor
+from gateway.executors.invocation import ABSENT, Blocks, Failure, Outcome, RawOutput, ToolResult, Value
+from gateway.executors.output import compile_output
+from gateway.executors.parking import ParkedOutputs
+from gateway.executors.result_shaper import Backend
+from gateway.json_types import Json
+from tests.executors.recording import make_invocation, make_scope, messages_of
+
+SECRET = "s3cr3t-t0k3n"
+PNG = b"\x89PNG\r\n\x1a\n\0\0"
+
+
+async def shape(
+    outcome: Outcome,
+    *,
+    backend: Backend = "http",
+    parked: ParkedOutputs | None = None,
+    arguments: dict[str, Json] | None = None,
+    **fields: Json,
+) -> ToolResult:
+    scope = make_scope({name: {} for name in arguments or {}})
+    shaper = compile_output(
+        Output.model_validate(fields),
+        backend=backend,
+        scope=scope,
+        redactor=Redactor([SECRET]),
+        parked=parked or ParkedOutputs(),
+    )
+    assert messages_of(scope) == []
+    return shaper.shape(outcome, make_invocation(arguments or {}))
+
+
+def raw(data: bytes | str, media_type: str | None = None, **variables: Json) -> RawOutput:
+    return RawOutput(data=data.encode() if isinstance(data, str) else data, media_type=media_type, variables=variables)
+
+
+def text_of(result: ToolResult) -> str:
+    [block] = result.content
+    assert block["type"] == "text"
+    text = block["text"]
+    assert isinstance(text, str)
+    return text
+
+
+def error_of(result: ToolResult) -> str:
+    assert result.is_error
+    assert result.structured is ABSENT
+    return text_of(result)
+
+
+async def test_text_is_cleaned_and_masked() -> None:
+    result = await shape(raw(f"\x1b[31mred\x1b[0m\a {SECRET}\tü\n"), backend="shell")
+    assert text_of(result) == "red ***\tü\n"
+    assert result.structured is ABSENT
+    assert not result.is_error
+
+
+async def test_raw_keeps_escapes_and_still_masks_secrets() -> None:
+    assert text_of(await shape(raw(f"\x1b[31m{SECRET}"), raw=True)) == "\x1b[31m***"
+
+
+async def test_what_is_not_utf8_is_replaced() -> None:
+    assert text_of(await shape(raw(b"a\xffb"), backend="shell")) == "a\N{REPLACEMENT CHARACTER}b"
+
+
+async def test_a_charset_that_old_servers_name_is_heeded() -> None:
+    assert text_of(await shape(raw(b"\xfc", 'text/plain; charset="ISO-8859-1"'))) == "ü"
+
+
+async def test_no_output_is_no_content() -> None:
+    assert (await shape(raw(b""))).content == []
+    assert (await shape(raw(b"", "application/json"))).content == []
+
+
+@pytest.mark.parametrize(
+    "media_type", ["application/json", "application/problem+json; charset=utf-8", "APPLICATION/JSON"]
+)
+async def test_a_json_answer_is_text_and_structure(media_type: str) -> None:
+    result = await shape(raw('{"a": [1, "\\u001b[1mx s3cr3t-t0k3n"]}', media_type))
+    assert result.structured == {"a": [1, "x ***"]}
+    assert text_of(result) == '{"a":[1,"x ***"]}'
+
+
+async def test_json_of_a_command_is_text_unless_the_file_says_otherwise() -> None:
+    output = raw('{"a": 1}')
+    assert (await shape(output, backend="shell")).structured is ABSENT
+    for fields in ({"format": "json"}, {"schema": {"type": "object"}}, {"select": "@"}):
+        assert (await shape(output, backend="shell", **fields)).structured == {"a": 1}
+
+
+async def test_what_only_claims_to_be_json_is_text() -> None:
+    assert text_of(await shape(raw("<html>", "application/json"))) == "<html>"
+
+
+async def test_what_should_be_json_and_is_not_is_an_error_that_shows_it() -> None:
+    text = error_of(await shape(raw("Oops " + "x" * 1000), format="json"))
+    assert text.startswith("The output is not JSON (")
+    assert "; it begins: Oops xxx" in text
+    assert len(text) < 400
+    deep = error_of(await shape(raw("[" * 900 + "]" * 900), format="json"))
+    assert deep
+
+
+async def test_select_takes_a_part() -> None:
+    output = raw('{"user": {"login": "a"}, "n": 1}', "application/json")
+    assert (await shape(output, select="{by: user.login, n: n}")).structured == {"by": "a", "n": 1}
+    assert text_of(await shape(output, select="user.login", format="text")) == "a"
+    assert text_of(await shape(output, select="user", format="text")) == '{"login":"a"}'
+    assert (await shape(output, select="gone")).structured is None
+
+
+async def test_a_select_that_does_not_fit_the_value_is_an_error() -> None:
+    text = error_of(await shape(raw("[1]", "application/json"), select="sum(a)"))
+    assert text.startswith("`select` cannot be applied to the output: ")
+
+
+async def test_the_template_makes_the_text_and_the_structure_stays() -> None:
+    result = await shape(
+        raw('{"n": 3}', "application/json", status=200, headers={"x-a": "b"}),
+        template="{{ who }} has {{ result.n }} ({{ status }}, {{ headers['x-a'] }}, {{ inputs.who }})\x1b[0m",
+        arguments={"who": "Ann"},
+    )
+    assert text_of(result) == "Ann has 3 (200, b, Ann)"
+    assert result.structured == {"n": 3}
+
+
+async def test_the_template_of_a_command_sees_exit_code_and_stderr() -> None:
+    output = raw("out\n", exit_code=3, stderr=f"warned {SECRET}")
+    result = await shape(output, backend="shell", template="{{ exit_code }} {{ stderr }} {{ result }}")
+    assert text_of(result) == "3 warned *** out\n"
+
+
+async def test_a_result_that_does_not_fit_the_schema_is_an_error_that_says_how() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    assert (await shape(raw('{"n": 1}'), schema=schema)).structured == {"n": 1}
+    text = error_of(await shape(raw('{"n": "x"}'), schema=schema))
+    assert text.startswith("The output is not what the tool promises:\n- /n ")
+
+
+async def test_a_schema_need_not_be_of_an_object() -> None:
+    assert (await shape(raw("[1]"), schema={"type": "array"})).structured == [1]
+    assert (await shape(Value(value=7), backend="python", schema={"type": "integer"})).structured == 7
+    assert (await shape(Value(value=None), backend="python", schema={})).structured is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "structured"),
+    [
+        ("plain", "plain", ABSENT),
+        (7, "7", ABSENT),
+        (True, "true", ABSENT),
+        ({"a": 1}, '{"a":1}', {"a": 1}),
+        ([1], "[1]", [1]),
+    ],
+)
+async def test_what_a_function_returns_is_text_and_lists_and_objects_are_structured(
+    value: Json, text: str, structured: Json
+) -> None:
+    result = await shape(Value(value=value), backend="python")
+    assert text_of(result) == text
+    assert result.structured == structured
+
+
+async def test_none_is_no_content() -> None:
+    assert await shape(Value(value=None), backend="python") == ToolResult(content=())
+
+
+@pytest.mark.parametrize("kind", ["image", "audio"])
+async def test_media_are_blocks_by_their_type(kind: str) -> None:
+    result = await shape(raw(PNG, f"{kind}/x-it; a=b"))
+    assert result.content == ({"type": kind, "data": base64.b64encode(PNG).decode(), "mimeType": f"{kind}/x-it"},)
+    named = await shape(raw(PNG), backend="shell", format=kind, mime_type=f"{kind}/y")
+    assert named.content[0]["mimeType"] == f"{kind}/y"
+
+
+async def test_an_image_that_is_none_is_an_error() -> None:
+    text = error_of(await shape(raw("<html>", "text/html"), format="image"))
+    assert text == "The output is text/html, and should be image/…"
+
+
+async def test_a_drawing_in_xml_is_text() -> None:
+    assert text_of(await shape(raw("<svg/>", "image/svg+xml"))) == "<svg/>"
+
+
+async def test_bytes_are_an_embedded_blob() -> None:
+    for result in (
+        await shape(raw(b"\xff\0"), format="binary", mime_type="application/pdf"),
+        await shape(raw(b"\xff\0", "application/pdf")),
+        await shape(raw(b"\xff\0", "application/pdf"), backend="python"),
+    ):
+        [block] = result.content
+        assert block["type"] == "resource"
+        assert block["resource"]["blob"] == base64.b64encode(b"\xff\0").decode()
+        assert block["resource"]["mimeType"] == "application/pdf"
+        assert block["resource"]["uri"].startswith("ni:///sha-256;")
+    [block] = (await shape(raw(b"text", "application/octet-stream"), backend="python")).content
+    assert block["type"] == "resource"
+
+
+async def test_blocks_pass_through_cleaned_and_masked() -> None:
+    blocks = (
+        {"type": "text", "text": f"\x1b[1m{SECRET}", "annotations": {"priority": 1}},
+        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "x:y", "text": SECRET}},
+    )
+    result = await shape(Blocks(content=blocks, is_error=True), backend="content")
+    assert result.is_error
+    assert list(result.content) == [
+        {"type": "text", "text": "***", "annotations": {"priority": 1}},
+        blocks[1],
+        {"type": "resource", "resource": {"uri": "x:y", "text": "***"}},
+    ]
+
+
+async def test_a_failure_is_an_error_cleaned_masked_and_cut() -> None:
+    text = error_of(await shape(Failure(text=f"\x1b[1mexit 3 {SECRET} " + "x" * 10_000), max_size=100))
+    assert text.startswith("exit 3 *** xxx")
+    assert "bytes left out" in text
+    assert len(text) < 4200
+
+
+async def test_truncation_keeps_head_and_tail_and_says_what_is_missing() -> None:
+    text = text_of(await shape(raw("a" * 60 + "b" * 60), max_size=40))
+    assert text == f"{'a' * 20}\n[… 80 of 120 bytes left out …]\n{'b' * 20}"
+
+
+async def test_what_the_backend_left_out_is_told() -> None:
+    output = RawOutput(data=b"aaaabbbb", omitted=1000)
+    assert text_of(await shape(output, backend="shell")) == "aaaa\n[… 1000 bytes left out …]\nbbbb"
+    assert "is too large" in error_of(await shape(output, backend="shell", format="json"))
+
+
+@given(text=st.text(min_size=1), max_size=st.integers(min_value=0, max_value=40))
+async def test_truncation_never_cuts_a_character(text: str, max_size: int) -> None:
+    result = await shape(raw(text.encode(errors="replace")), raw=True, max_size=max_size)
+    shown = text_of(result)
+    if "bytes left out" in shown:
+        head, _, tail = shown.partition("\n[…")
+        tail = tail.partition("…]\n")[2]
+        assert text.encode(errors="replace").decode().startswith(head)
+        assert text.encode(errors="replace").decode().endswith(tail)
+        assert len((head + tail).encode()) <= max_size
+
+
+async def test_a_secret_is_masked_before_the_cut() -> None:
+    for size in range(4, 60):
+        shown = text_of(await shape(raw("x" * 20 + SECRET + "y" * 20), max_size=size))
+        assert SECRET[:4] not in shown
+        assert SECRET[-4:] not in shown
+
+
+async def test_an_overflow_can_be_an_error() -> None:
+    text = error_of(await shape(raw("x" * 100), max_size=40, overflow="error"))
+    assert text == "The output is too large: 100 bytes, and no more than 40 are passed on"
+
+
+async def test_an_overflow_can_be_parked_for_the_caller() -> None:
+    parked = ParkedOutputs()
+    result = await shape(raw("ü" * 50), max_size=41, overflow="resource", parked=parked)
+    text, link = result.content
+    uri = link["uri"]
+    assert text["text"].startswith("ü" * 20 + "\n[… 59 of 100 bytes left out; the whole output is the resource")
+    assert link == {
+        "type": "resource_link",
+        "uri": uri,
+        "name": "output",
+        "title": "The whole output",
+        "mimeType": "text/plain",
+        "size": 100,
+    }
+    assert parked.read(uri, caller="tester") == {"uri": uri, "mimeType": "text/plain", "text": "ü" * 50}
+
+
+async def test_structure_without_room_is_left_out_or_an_error_where_it_was_promised() -> None:
+    output = raw(orjson.dumps({"a": "x" * 100}), "application/json")
+    result = await shape(output, max_size=40)
+    assert result.structured is ABSENT
+    assert "bytes left out" in text_of(result)
+    assert "is too large" in error_of(await shape(output, max_size=40, schema={"type": "object"}))
+    parked = ParkedOutputs()
+    result = await shape(output, max_size=40, schema={"type": "object"}, overflow="resource", parked=parked)
+    assert result.is_error
+    assert result.content[1]["type"] == "resource_link"
+    kept = parked.read(result.content[1]["uri"], caller="tester")
+    assert kept is not None
+    assert orjson.loads(kept["text"]) == {"a": "x" * 100}
+
+
+async def test_media_without_room_are_linked_or_an_error() -> None:
+    output = raw(PNG * 20, "image/png")
+    assert "is too large: 200 bytes" in error_of(await shape(output, max_size=100))
+    parked = ParkedOutputs()
+    [link] = (await shape(output, max_size=100, overflow="resource", parked=parked)).content
+    kept = parked.read(link["uri"], caller="tester")
+    assert kept is not None
+    assert kept["mimeType"] == "image/png"
+    assert base64.b64decode(kept["blob"]) == PNG * 20
+
+
+MISTAKES: list[tuple[Backend, dict[str, Json], str]] = [
+    ("http", {"select": "foo["}, "select: not a JMESPath: "),
+    ("http", {"select": ""}, "select: not a JMESPath: "),
+    ("http", {"select": "lenght(@)"}, "select: JMESPath has no function `lenght`; did you mean `length`?"),
+    ("http", {"schema": {"type": "objekt"}}, "schema.type: not a valid schema: "),
+    ("http", {"template": "{{ exit_code }}"}, "template: `exit_code` is not an input"),
+    ("shell", {"template": "{{ status }}"}, "template: `status` is not an input"),
+    ("http", {"format": "text", "schema": {}}, "schema: promises structured content; `format: text` has none"),
+    ("http", {"format": "image", "select": "a"}, "select: goes with text and JSON, not with `format: image`"),
+    ("shell", {"format": "image"}, "format: needs `mime_type`, such as image/png"),
+    ("http", {"format": "audio", "mime_type": "image/png"}, "mime_type: expected audio/…, as `format` says"),
+]
+
+
+@pytest.mark.parametrize(("backend", "fields", "message"), MISTAKES)
+def test_a_mistake_is_found_at_load(backend: Backend, fields: dict[str, Json], message: str) -> None:
+    scope = make_scope()
+    config = Output.model_validate(fields)
+    compile_output(config, backend=backend, scope=scope, redactor=Redactor(), parked=ParkedOutputs())
+    assert len(messages_of(scope)) == 1
+    assert messages_of(scope)[0].startswith(message)

@@ -19,10 +19,12 @@ from typing import Final, NoReturn
 
 import yaml
 
+from gateway.config.core_schema import scalar
 from gateway.config.nodes import START, Broken, Entry, Finding, Mapping, Mark, Node, Place, Point, Scalar, Sequence
 from gateway.config.nodes import place_at as _place_at
 from gateway.config.problems import DocumentPath
 from gateway.config.source_file import LINE_BREAK, SourceFile
+from gateway.config.syntax import explain
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 500_000
@@ -31,36 +33,6 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOT_PRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 """YAML 1.2 §5.1, and a byte order mark in the middle."""
-
-# YAML 1.2 §10.3.2, the core schema.
-_CONSTANTS: Final[dict[str, bool | None]] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-_NUMBER: Final = re.compile(
-    r"(?P<decimal>[-+]?[0-9]+)|0o(?P<octal>[0-7]+)|0x(?P<hexadecimal>[0-9a-fA-F]+)"
-    r"|(?P<float>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)"
-    r"|(?P<special>[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))"
-)
-_NUMBER_STARTS: Final = frozenset("-+.0123456789")
-
-_ADVICE: Final = (
-    # Part of the scanner's words → ours.
-    ("mapping values are not allowed", "a second `: ` in one line; put quotes around the text that holds it"),
-    ("cannot start any token", "text cannot begin with this character; put quotes around it"),
-    ("found unexpected end of stream", "the quote that is opened here is never closed"),
-    ("found unexpected document indicator", "the quote that is opened here is never closed"),
-    ("did not find expected node content", "expected a value"),
-    ("found unknown escape character", "unknown escape in double quotes; write it in single quotes, or double the \\"),
-    ("expected ',' or ']'", "expected `,` or `]` in the list that is opened"),
-    ("expected ',' or '}'", "expected `,` or `}` in the mapping that is opened"),
-    ("expected key", "this line stands at no level that is open; check its indentation"),
-    ("expected <block end>", "this line stands at no level that is open; check its indentation"),
-    ("expected '-' indicator", "expected another item of the list (`- …`); check the indentation"),
-    ("could not find expected ':'", "expected `key: value`; a `:` is missing"),
-    ("incompatible YAML document", "this YAML version is not known; take the %YAML line away"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +43,6 @@ class Composition:
     """None if the file is empty, or cannot be read as YAML at all."""
     findings: tuple[Finding, ...]
 
-    @property
-    def is_broken(self) -> bool:
-        """Whether anything may be missing from the tree."""
-        return self.root is None and bool(self.findings)
-
 
 def compose(source: SourceFile, text: str | None = None, *, first_line: int = 0) -> Composition:
     """Read `text`, which stands in `source` from `first_line` (counted from 0) on; without it, the whole file."""
@@ -85,40 +52,6 @@ def compose(source: SourceFile, text: str | None = None, *, first_line: int = 0)
     except _GivenUpError:
         root = None
     return Composition(root, tuple(composer.findings))
-
-
-def scalar(text: str) -> bool | int | float | str | None:
-    """The value of a plain scalar by the core schema.
-
-    Raises:
-        ValueError: it is a number that JSON cannot hold.
-    """
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if text[0] not in _NUMBER_STARTS or (match := _NUMBER.fullmatch(text)) is None:
-        return text
-    if match["special"]:
-        raise ValueError(f"`{text}` is not a number that JSON has; quote it if it is text")
-    return _float(text) if match["float"] else _integer(match)
-
-
-def _integer(match: re.Match[str]) -> int:
-    digits, base = match["decimal"] or match["octal"] or match["hexadecimal"], 10
-    if match["octal"]:
-        base = 8
-    elif match["hexadecimal"]:
-        base = 16
-    number = int(digits, base) if len(digits) <= 64 else 2**64
-    if not -(2**63) <= number < 2**64:
-        raise ValueError("this number does not fit into 64 bits; quote it if it is text")
-    return number
-
-
-def _float(text: str) -> float:
-    number = float(text)
-    if number in {float("inf"), float("-inf")}:
-        raise ValueError("this number is too large; quote it if it is text")
-    return number
 
 
 class _GivenUpError(Exception):
@@ -163,26 +96,10 @@ class _Composer:
         try:
             return next(self._events)
         except yaml.MarkedYAMLError as error:
-            is_quote = error.context is not None and "quoted scalar" in error.context and "end of" in str(error.problem)
-            mark = error.context_mark if is_quote else error.problem_mark
-            self._give_up(self._syntax_message(error), mark or error.context_mark)
+            message, mark = explain(error, self._text, first_line=self._first_line)
+            self._give_up(f"YAML syntax: {message}", mark)
         except yaml.YAMLError as error:
             self._give_up(f"YAML syntax: {error}", None)
-
-    def _syntax_message(self, error: yaml.MarkedYAMLError) -> str:
-        problem = error.problem or "cannot be read"
-        mark = error.problem_mark
-        if mark is not None and "cannot start any token" in problem and self._character_at(mark) == "\t":
-            return "YAML syntax: a tab cannot indent; use spaces"
-        advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
-        opened = error.context_mark
-        if opened is not None and advice.endswith("is opened"):
-            advice += f" at {opened.line + 1 + self._first_line}:{opened.column + 1}"
-        return f"YAML syntax: {advice}"
-
-    def _character_at(self, mark: Mark) -> str:
-        lines = LINE_BREAK.split(self._text)
-        return lines[mark.line][mark.column : mark.column + 1] if mark.line < len(lines) else ""
 
     def _node(self, event: yaml.Event) -> Node:
         if isinstance(event, yaml.AliasEvent):

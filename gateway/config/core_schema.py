@@ -1,0 +1,50 @@
+"""What a plain scalar means: the core schema of YAML 1.2 §10.3.2, within what JSON can hold."""
+
+import re
+from typing import Final
+
+_CONSTANTS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMBER: Final = re.compile(
+    r"(?P<decimal>[-+]?[0-9]+)|0o(?P<octal>[0-7]+)|0x(?P<hexadecimal>[0-9a-fA-F]+)"
+    r"|(?P<float>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)"
+    r"|(?P<special>[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))"
+)
+_NUMBER_STARTS: Final = frozenset("-+.0123456789")
+
+
+def scalar(text: str) -> bool | int | float | str | None:
+    """The value of a plain scalar by the core schema.
+
+    Raises:
+        ValueError: it is a number that JSON cannot hold.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in _NUMBER_STARTS or (match := _NUMBER.fullmatch(text)) is None:
+        return text
+    if match["special"]:
+        raise ValueError(f"`{text}` is not a number that JSON has; quote it if it is text")
+    return _float(text) if match["float"] else _integer(match)
+
+
+def _integer(match: re.Match[str]) -> int:
+    digits, base = match["decimal"] or match["octal"] or match["hexadecimal"], 10
+    if match["octal"]:
+        base = 8
+    elif match["hexadecimal"]:
+        base = 16
+    number = int(digits, base) if len(digits) <= 64 else 2**64
+    if not -(2**63) <= number < 2**64:
+        raise ValueError("this number does not fit into 64 bits; quote it if it is text")
+    return number
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number in {float("inf"), float("-inf")}:
+        raise ValueError("this number is too large; quote it if it is text")
+    return number

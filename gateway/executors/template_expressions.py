@@ -50,7 +50,7 @@ class Names:
         self.error(f"`{name}` is not an input{hint or '; there is ' + listed}")
 
 
-def compile_expression_node(node: nodes.Expr, names: Names) -> Evaluate:
+def compile_expression_node(node: nodes.Node, names: Names) -> Evaluate:
     """Return what evaluates `node`; a mistake is reported, and a stand-in returned."""
     rule = _RULES.get(type(node))
     if rule is None:
@@ -59,7 +59,7 @@ def compile_expression_node(node: nodes.Expr, names: Names) -> Evaluate:
     return rule(node, names)
 
 
-def is_from_file(node: nodes.Expr) -> bool:
+def is_from_file(node: nodes.Node) -> bool:
     """Whether the first character that `node` renders stands in the file, whatever the inputs are."""
     match node:
         case nodes.Const():
@@ -70,6 +70,21 @@ def is_from_file(node: nodes.Expr) -> bool:
             return is_from_file(parts[0])
         case _:
             return False
+
+
+def input_named_by(node: nodes.Node, names: Names) -> str | None:
+    """Return the input that `node` names, if that is all it does."""
+    match node:
+        case nodes.Name(name=str(name)):
+            is_free = name not in names.bound and name not in names.scope.names
+            return name if is_free and name in names.scope.inputs.schemas else None
+        case (
+            nodes.Getattr(node=nodes.Name(name="inputs"), attr=str(name))
+            | nodes.Getitem(node=nodes.Name(name="inputs"), arg=nodes.Const(value=str(name)))
+        ):
+            return name if ALL_INPUTS not in names.bound else None
+        case _:
+            return None
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -163,7 +178,7 @@ def _getitem(node: nodes.Getitem, names: Names) -> Evaluate:
     return _member(node.node, node.arg, names)
 
 
-def _member(owner: nodes.Expr, key: nodes.Expr, names: Names) -> Evaluate:
+def _member(owner: nodes.Node, key: nodes.Node, names: Names) -> Evaluate:
     match owner, key:
         case nodes.Name(name="inputs"), nodes.Const(value=str(name)) if ALL_INPUTS not in names.bound:
             return _listed_input(name, names)
@@ -178,7 +193,7 @@ def _listed_input(name: str, names: Names) -> Evaluate:
     return _input(name, names.scope)
 
 
-def _slice(owner: nodes.Expr, bounds: nodes.Slice, names: Names) -> Evaluate:
+def _slice(owner: nodes.Node, bounds: nodes.Slice, names: Names) -> Evaluate:
     find = compile_expression_node(owner, names)
     start, stop, step = (
         _nothing if bound is None else compile_expression_node(bound, names)
@@ -202,12 +217,14 @@ def _filter(node: nodes.Filter, names: Names) -> Evaluate:
     if row is None or node.node is None:
         names.error(f"there is no filter `{node.name}`{did_you_mean(node.name, list(FILTERS))}")
         return _nothing
-    if node.dyn_args or node.dyn_kwargs or (wrong := row.refuses(len(node.args), tuple(k.key for k in node.kwargs))):
-        names.error(f"the filter `{node.name}` cannot be used like this: {wrong if not node.dyn_args else '*'}")
+    kwargs = {str(keyword.key): compile_expression_node(keyword.value, names) for keyword in node.kwargs}
+    is_spread = node.dyn_args is not None or node.dyn_kwargs is not None
+    wrong = "`*` and `**` are not allowed" if is_spread else row.refuses(len(node.args), tuple(kwargs))
+    if wrong:
+        names.error(f"the filter `{node.name}` cannot be used like this: {wrong}")
         return _nothing
     value = compile_expression_node(node.node, names)
     args = [compile_expression_node(arg, names) for arg in node.args]
-    kwargs = {keyword.key: compile_expression_node(keyword.value, names) for keyword in node.kwargs}
 
     def evaluate(frame: Frame) -> Json:
         given = {name: argument(frame) for name, argument in kwargs.items()}
@@ -384,7 +401,7 @@ def _signed(calculate: Callable[[Any], Json]) -> "Rule":
 
 Rule = Callable[[Any, Names], Evaluate]
 
-_RULES: Final[Mapping[type[nodes.Expr], Rule]] = {
+_RULES: Final[Mapping[type[nodes.Node], Rule]] = {
     nodes.Add: _add,
     nodes.And: _and,
     nodes.Compare: _compare,
@@ -410,7 +427,7 @@ _RULES: Final[Mapping[type[nodes.Expr], Rule]] = {
 }
 """Every kind of expression that a template may hold."""
 
-_REFUSED: Final[Mapping[type[nodes.Expr], str]] = {
+_REFUSED: Final[Mapping[type[nodes.Node], str]] = {
     nodes.Call: "a template cannot call anything; filters are written `{{ value | upper }}`",
     nodes.Mul: "`*` is not allowed in a template",
     nodes.Pow: "`**` is not allowed in a template",

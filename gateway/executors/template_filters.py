@@ -138,11 +138,11 @@ def _truncate(
     end: Json = "...",
     leeway: Json = 5,
 ) -> str:
-    length, end = int(_as_number(length)), text_of(end)
-    if len(text) <= length + int(_as_number(leeway)):
+    longest, ending = int(_as_number(length)), text_of(end)
+    if len(text) <= longest + int(_as_number(leeway)):
         return text
-    head = text[: max(0, length - len(end))]
-    return (head if killwords else head.rsplit(" ", 1)[0]) + end
+    head = text[: max(0, longest - len(ending))]
+    return (head if killwords else head.rsplit(" ", 1)[0]) + ending
 
 
 def _round(_frame: Frame, number: float, precision: Json = 0) -> float:

@@ -58,7 +58,7 @@ def _data(node: nodes.TemplateData) -> Run:
     return lambda frame: frame.write(text, is_value=False)
 
 
-def _value(node: nodes.Expr, names: Names) -> Run:
+def _value(node: nodes.Node, names: Names) -> Run:
     evaluate, is_value = compile_expression_node(node, names), not is_from_file(node)
 
     def run(frame: Frame) -> None:

@@ -7,9 +7,9 @@ the business of those who use templates (argv items, header fields, members of J
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from typing import Final
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
@@ -19,12 +19,16 @@ from gateway.config.text import Inserted, Part, parts_of
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import ABSENT
 from gateway.executors.scope import Scope
-from gateway.executors.template_expressions import Evaluate, Names, compile_expression_node
+from gateway.executors.template_expressions import Evaluate, Names, compile_expression_node, input_named_by
 from gateway.executors.template_frame import MISSING, AbsentElement, Frame
 from gateway.executors.template_statements import Run, compile_statements
 from gateway.json_types import Json, JsonObject
 
 _GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - parses; nothing is rendered by it
+
+
+EXPRESSION: Final = "\0"
+"""Stands for an expression in the shape of a text; no argument, header or name can hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,10 @@ class TextTemplate:
     run: Run | None = None
     single: Evaluate | None = None
     """The expression, where the text is that and nothing else."""
+    input: str | None = None
+    """The input whose value the text is, where it is that and nothing else."""
+    shape: str = ""
+    """The text with `EXPRESSION` where values and statements stand."""
 
     def render(self, variables: JsonObject) -> str:
         """Return the text; what is absent is empty.
@@ -130,15 +138,21 @@ def compile_text(source: str, scope: Scope) -> TextTemplate:
     """Compile a template of text; mistakes are reported, and a stand-in returned."""
     place = scope.problems.path
     if not has_expressions(source):
-        return TextTemplate(place=place, literal=str(source))
+        return TextTemplate(place=place, literal=str(source), shape=str(source))
     with _reporting(scope, source):
         body, names = _parse_text(parts_of(source)), Names(scope=scope)
         run = compile_statements(body, names)
+        template = TextTemplate(place=place, run=run, shape=_shape(body))
         match body:
             case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
-                return TextTemplate(place=place, run=run, single=compile_expression_node(only, names))
-        return TextTemplate(place=place, run=run)
+                return replace(template, single=compile_expression_node(only, names), input=input_named_by(only, names))
+        return template
     return TextTemplate(place=place)
+
+
+def _shape(body: list[nodes.Node]) -> str:
+    parts = chain.from_iterable(each.nodes if isinstance(each, nodes.Output) else [each] for each in body)
+    return "".join(part.data if isinstance(part, nodes.TemplateData) else EXPRESSION for part in parts)
 
 
 def compile_expression(source: str, scope: Scope) -> Expression:

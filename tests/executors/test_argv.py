@@ -1,0 +1,323 @@
+"""A caller's value is one argument, whatever is in it: checked against the arguments that a real child sees."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.config.backends import ArgvItem, Conditional
+from gateway.config.text import Inserted, Interpolated
+from gateway.errors import ExecutionError
+from gateway.executors.argv import LONGEST_ARGUMENT, compile_argv
+from gateway.executors.interpreters import INTERPRETERS, STARTERS
+from gateway.json_types import Json, JsonObject
+from tests.executors.recording import make_scope, messages_of
+
+SCHEMAS: dict[str, JsonObject] = {
+    "a": {"type": "string"},
+    "b": {"type": "string"},
+    "flag": {"type": "boolean"},
+    "items": {"type": "array", "items": {"type": "string"}},
+    "n": {"type": "integer"},
+    "shell": {"enum": ["sh", "bash"]},
+    "tool": {"enum": ["ls", "du"]},
+    "perhaps": {"enum": ["ls", "du"]},
+}
+
+
+def build(items: Sequence[ArgvItem], /, **variables: Json) -> list[str]:
+    scope = make_scope(SCHEMAS, optional=["perhaps"])
+    argv = compile_argv(items, scope.at("command"))
+    assert messages_of(scope) == []
+    return argv.build(variables)
+
+
+def problems_in(*items: ArgvItem) -> list[str]:
+    scope = make_scope(SCHEMAS, optional=["perhaps"])
+    compile_argv(items, scope.at("command"))
+    return messages_of(scope)
+
+
+def when(condition: str, *then: str) -> Conditional:
+    return Conditional.model_validate({"if": condition, "then": list(then)})
+
+
+@pytest.mark.parametrize(
+    ("items", "variables", "built"),
+    [
+        (["ls", "{{ a }}"], {"a": "x; rm -rf / #'\"$(id)`id`\n*"}, ["ls", "x; rm -rf / #'\"$(id)`id`\n*"]),
+        (["ls", "{{ a }}"], {"a": ""}, ["ls", ""]),
+        (["ls", "{{ a }}", "x"], {}, ["ls", "x"]),
+        (["ls", "{{ a }}", "x"], {"a": None}, ["ls", "x"]),
+        (["ls", "--a={{ a }}"], {}, ["ls"]),
+        (["ls", "--a={{ a }}"], {"a": "-v"}, ["ls", "--a=-v"]),
+        (["ls", "{{ n }}{{ flag }}"], {"n": 3.0, "flag": True}, ["ls", "3true"]),
+        (["ls", ("-n", "{{ n }}"), ("-a", "{{ a }}")], {"n": 3}, ["ls", "-n", "3"]),
+        (["ls", when("flag", "-v", "{{ a }}")], {"flag": True}, ["ls", "-v"]),
+        (["ls", when("flag", "-v")], {"flag": False}, ["ls"]),
+        (["ls", when("n > 2", "-v")], {"n": 3}, ["ls", "-v"]),
+        (["ls", "{{ items }}", "z"], {"items": ["x y", ""]}, ["ls", "x y", "", "z"]),
+        (["ls", "{{ items }}", "z"], {"items": []}, ["ls", "z"]),
+        (["ls", ("-t", "{{ items }}"), "z"], {"items": []}, ["ls", "z"]),
+        (["ls", "x{{ items }}"], {"items": ["a", 1]}, ["ls", 'x["a",1]']),
+        (["ls", "{{ items }}"], {"items": [True, None, 1.5, {"k": [1]}]}, ["ls", "true", "1.5", '{"k":[1]}']),
+        (["ls", "--", "{{ items }}"], {"items": ["-rf"]}, ["ls", "--", "-rf"]),
+        (["ls", when("flag", "--"), "{{ a }}"], {"flag": True, "a": "-"}, ["ls", "--", "-"]),
+        (["{{ tool }}", "x"], {"tool": "du"}, ["du", "x"]),
+        (["sudo", "{{ tool }}", "{{ a }}"], {"tool": "du", "a": "x"}, ["sudo", "du", "x"]),
+    ],
+)
+def test_arguments_are_built_as_the_language_says(
+    items: Sequence[ArgvItem], variables: JsonObject, built: list[str]
+) -> None:
+    assert build(items, **variables) == built
+
+
+@pytest.mark.parametrize(
+    ("items", "variables", "named"),
+    [
+        (["ls", "{{ a }}"], {"a": "-rf"}, "{{ a }}"),
+        (["ls", "{{ a }}"], {"a": "-"}, "{{ a }}"),
+        (["ls", "{{ n }}"], {"n": -1}, "{{ n }}"),
+        (["ls", "{{ a }}{{ b }}"], {"a": "", "b": "-x"}, "{{ a }}{{ b }}"),
+        (["ls", "{{ items }}"], {"items": ["x", "-rf"]}, "{{ items }}"),
+        (["ls", ("-n", "{{ a }}")], {"a": "-x"}, "{{ a }}"),
+        (["ls", when("flag", "--"), "{{ a }}"], {"a": "-x"}, "{{ a }}"),
+        (["ls", "{{ a }}", "--"], {"a": "-x"}, "{{ a }}"),
+        (["ls", "{{ a }}", "{{ b }}"], {"a": "--", "b": "-x"}, "{{ a }}"),
+    ],
+)
+def test_a_value_cannot_become_an_option(items: Sequence[ArgvItem], variables: JsonObject, named: str) -> None:
+    with pytest.raises(ExecutionError) as raised:
+        build(items, **variables)
+    assert str(raised.value) == f"the argument {named} may not begin with `-`: ls would read it as an option"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("a\0b", "the argument {{ a }} holds a NUL character, which only `stdin` can take"),
+        ("x" * 200 * 1024, "the argument {{ a }} has 204800 bytes; the system takes 128 KiB at the most, `stdin` any"),
+        ("ü" * 65536, "the argument {{ a }} has 131072 bytes; the system takes 128 KiB at the most, `stdin` any"),
+    ],
+)
+def test_what_no_argument_can_hold_is_refused_and_named(value: str, message: str) -> None:
+    with pytest.raises(ExecutionError) as raised:
+        build(["ls", "{{ a }}"], a=value)
+    assert message in str(raised.value)
+
+
+def test_the_longest_argument_is_the_systems() -> None:
+    longest = "x" * LONGEST_ARGUMENT
+    subprocess.run(["true", *build(["true", "{{ a }}"], a=longest)[1:]], check=True)
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["true", f"{longest}x"], check=True)
+
+
+def test_messages_do_not_show_what_was_interpolated() -> None:
+    secret = Interpolated(("{{ a }}", Inserted("hunter22", secret=True)))
+    with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}… holds"):
+        build(["ls", secret], a="\0")
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["{{ a }}"],
+        ["./{{ a }}"],
+        ["{{ perhaps }}"],
+        [""],
+        ["sudo", "{{ a }}"],
+        ["env", "A=1", "{{ a }}", "x"],
+        ["timeout", "{{ n }}", "{{ a }}"],
+        ["nice", "-n", "{{ n }}", "{{ perhaps }}", "sh"],
+        ["find", ".", "-exec", "{{ a }}", "{}", ";"],
+    ],
+)
+def test_a_caller_cannot_choose_the_program(items: list[ArgvItem]) -> None:
+    found = problems_in(*items)
+    assert len(found) == 1
+    assert "the program to run must be written here, or be an input that is always given and has an `enum`" in found[0]
+
+
+def test_a_command_begins_with_its_program() -> None:
+    message = "command.0: a command begins with the program to run, which is always there"
+    assert message in problems_in(when("flag", "sudo"), "ls")
+    assert message in problems_in(("sudo", "{{ n }}"), "ls")
+
+
+CODE: dict[str, list[ArgvItem]] = {
+    "sh": ["sh", "-c", "grep {{ a }} log"],
+    "a path": ["/usr/bin/bash", "-c", "{{ a }}"],
+    "flags together": ["bash", "-lc", "{{ a }}"],
+    "flags apart": ["bash", "-e", "-c", "{{ a }}"],
+    "flags after": ["sh", "-c", "-e", "{{ a }}"],
+    "an option's value before": ["bash", "-eo", "pipefail", "-c", "{{ a }}"],
+    "a long option's value before": ["bash", "--rcfile", "x", "-c", "{{ a }}"],
+    "a chosen shell": ["{{ shell }}", "-c", "{{ a }}"],
+    "flags that the caller gives": ["sh", "-{{ a }}", "x"],
+    "a group": ["sh", ("-c", "{{ a }}")],
+    "a conditional": ["sh", when("flag", "-c", "{{ a }}")],
+    "an absent operand before": ["bash", "{{ b }}", "-c", "{{ a }}"],
+    "dash": ["dash", "-c", "{{ a }}"],
+    "zsh": ["zsh", "-fc", "{{ a }}"],
+    "ksh93": ["ksh93", "-c", "{{ a }}"],
+    "fish": ["fish", "--command={{ a }}"],
+    "python": ["python", "-c", "print('{{ a }}')"],
+    "python version": ["python3.12", "-c", "{{ a }}"],
+    "python attached": ["python3", "-Ic{{ a }}"],
+    "perl": ["perl", "-ne", "print if /{{ a }}/"],
+    "perl -E": ["perl", "-E", "{{ a }}"],
+    "perl module": ["perl", "-M{{ a }}", "x.pl"],
+    "perl in place": ["perl", "-i.bak", "-pe", "{{ a }}"],
+    "ruby": ["ruby", "-e", "{{ a }}"],
+    "node": ["node", "-e", "{{ a }}"],
+    "node --eval": ["node", "--eval={{ a }}"],
+    "node -p": ["node", "-p", "{{ a }}"],
+    "php": ["php", "-r", "{{ a }}"],
+    "lua": ["lua5.4", "-e", "{{ a }}"],
+    "awk": ["awk", "-F", ",", "/{{ a }}/ {print $1}", "data"],
+    "gawk": ["gawk", "-v", "x=1", "{{ a }}"],
+    "sed": ["sed", "-n", "s/{{ a }}/x/p"],
+    "sed -e": ["sed", "-i.before", "-e", "s/{{ a }}//", "file"],
+    "sed in place": ["sed", "-i.bef", "s/{{ a }}//", "file"],
+    "ssh": ["ssh", "host", "ls {{ a }}"],
+    "ssh with options": ["ssh", "-p", "22", "-v", "{{ b }}", "ls", "{{ a }}"],
+    "ssh -o": ["ssh", "-o", "ProxyCommand={{ a }}", "host"],
+    "ssh with hosts": ["ssh", "{{ items }}", "uptime"],
+    "env -S": ["env", "-S", "{{ a }}"],
+    "env": ["env", "A={{ b }}", "sh", "-c", "{{ a }}"],
+    "sudo": ["sudo", "-u", "{{ b }}", "bash", "-c", "{{ a }}"],
+    "nice": ["nice", "-n", "{{ n }}", "sh", "-c", "{{ a }}"],
+    "timeout": ["timeout", "-k", "5", "{{ n }}", "awk", "{{ a }}"],
+    "nohup": ["nohup", "setsid", "stdbuf", "-oL", "doas", "sed", "{{ a }}"],
+    "chroot": ["chroot", "/srv", "ionice", "-c", "3", "time", "perl", "-e", "{{ a }}"],
+    "xargs": ["xargs", "-0", "-n", "1", "sh", "-c", "{{ a }}"],
+    "busybox": ["busybox", "awk", "{{ a }}"],
+    "find": ["find", "{{ b }}", "-exec", "sh", "-c", "{{ a }}", ";"],
+    "docker": ["docker", "exec", "app", "sh", "-c", "{{ a }}"],
+    "kubectl": ["kubectl", "exec", "pod", "--", "node", "-e", "{{ a }}"],
+    "su": ["su", "-", "user", "-c", "{{ a }}"],
+    "watch": ["watch", "-n", "1", "ls", "{{ a }}"],
+    "eval": ["eval", "{{ a }}"],
+    "tar": ["tar", "-xf", "{{ b }}", "--to-command={{ a }}"],
+    "psql": ["psql", "db", "-c", "select {{ a }}"],
+    "sqlite3": ["sqlite3", "{{ b }}", "select {{ a }}"],
+}
+
+
+@pytest.mark.parametrize("items", CODE.values(), ids=list(CODE))
+def test_an_expression_that_an_interpreter_would_read_as_code_is_a_load_error(items: list[ArgvItem]) -> None:
+    found = [problem for problem in problems_in(*items) if "would be read as code by" in problem]
+    assert found, problems_in(*items)
+    assert len(problems_in(*items)) == 1
+    assert "use `script:`, where inputs are in the environment" in found[0]
+
+
+NO_CODE: dict[str, list[ArgvItem]] = {
+    "operands of a shell's code": ["sh", "-c", 'grep "$1" log', "sh", "{{ a }}"],
+    "a script's argument": ["bash", "script.sh", "-c", "{{ a }}"],
+    "a python script's argument": ["python3", "script.py", "-c", "{{ a }}"],
+    "a python module's argument": ["python3", "-m", "json.tool", "--", "{{ a }}"],
+    "code's argument": ["python3", "-c", "import sys; print(sys.argv)", "{{ a }}"],
+    "sudo's user": ["sudo", "-u", "{{ a }}", "ls"],
+    "awk's data": ["awk", "-v", "x={{ a }}", "{print x}", "{{ b }}"],
+    "awk with a program file": ["awk", "-f", "x.awk", "{{ a }}"],
+    "sed's file": ["sed", "-i", "s/a/b/", "--", "{{ a }}"],
+    "sed with a script": ["sed", "-e", "s/a/b/", "{{ a }}"],
+    "ssh's host": ["ssh", "-p", "{{ n }}", "{{ a }}", "uptime"],
+    "env's assignment": ["env", "A={{ a }}", "ls"],
+    "timeout's duration": ["timeout", "{{ n }}", "ls"],
+    "tar's file": ["tar", "-czf", "{{ a }}", "-C", "{{ b }}", "."],
+    "find's name": ["find", "/srv", "-name", "{{ a }}"],
+    "an option of another program": ["grep", "-e", "{{ a }}", "-c", "{{ b }}"],
+    "names in arguments": ["man", "awk", "{{ a }}"],
+    "rsync's files": ["rsync", "-a", "--", "{{ a }}", "{{ b }}"],
+}
+
+
+@pytest.mark.parametrize("items", NO_CODE.values(), ids=list(NO_CODE))
+def test_expressions_elsewhere_in_such_commands_are_fine(items: list[ArgvItem]) -> None:
+    assert problems_in(*items) == []
+
+
+def test_each_row_says_why() -> None:
+    assert all(interpreter.why for interpreter in INTERPRETERS.values())
+    assert all(name == name.lower() for name in [*INTERPRETERS, *STARTERS])
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12) | st.sampled_from(
+    ["-", "--", "-rf", "", " ", "a\nb", "$(id)", "{{ b }}", "%s", "\\"]
+)
+GIVEN = st.fixed_dictionaries(
+    {},
+    optional={
+        "a": TEXTS | st.none(),
+        "b": TEXTS | st.none(),
+        "flag": st.booleans(),
+        "items": st.lists(TEXTS, max_size=4),
+        "n": st.integers(-5, 2**53) | st.just(7.0),
+    },
+)
+ITEMS: dict[str, ArgvItem] = {
+    "literal": "literal *;'\"\\ü",
+    "end of options": "--",
+    "text": "{{ a }}",
+    "mixed": "--a={{ a }}:{{ b }}",
+    "list": "{{ items }}",
+    "number": "{{ n }}",
+    "group": ("-g", "{{ b }}"),
+    "group with a list": ("-i", "{{ items }}"),
+    "conditional": when("flag", "-v", "{{ a }}"),
+}
+
+
+def stated(kind: str, variables: JsonObject) -> list[tuple[str, bool]]:
+    """The rules once more, in other words: the arguments that an item makes, and whether each is the caller's."""
+    a, b, n = (variables.get(name) for name in ("a", "b", "n"))
+    texts = [(text, True) for text in variables.get("items", [])]
+    rows: dict[str, list[tuple[str, bool]]] = {
+        "literal": [("literal *;'\"\\ü", False)],
+        "end of options": [("--", False)],
+        "text": [] if a is None else [(a, True)],
+        "mixed": [] if a is None or b is None else [(f"--a={a}:{b}", False)],
+        "list": texts,
+        "number": [] if n is None else [(f"{n:.0f}", True)],
+        "group": [] if b is None else [("-g", False), (b, True)],
+        "group with a list": [("-i", False), *texts] if texts else [],
+        "conditional": [("-v", False)] + ([] if a is None else [(a, True)]) if variables.get("flag") else [],
+    }
+    return rows[kind]
+
+
+def is_refused(arguments: list[tuple[str, bool]]) -> bool:
+    before_end = arguments[: arguments.index(("--", False))] if ("--", False) in arguments else arguments
+    return any(text.startswith("-") for text, is_the_callers in before_end if is_the_callers)
+
+
+def seen_by_child(arguments: list[str]) -> list[str]:
+    program = [sys.executable, "-X", "utf8", "-c", "import sys, json; print(json.dumps(sys.argv[1:]))"]
+    output = subprocess.run([*program, *arguments], check=True, capture_output=True, timeout=30).stdout
+    seen: list[str] = json.loads(output)
+    return seen
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(calls=st.lists(st.tuples(st.lists(st.sampled_from(sorted(ITEMS)), max_size=6), GIVEN), min_size=10, max_size=30))
+def test_a_child_sees_exactly_what_the_rules_say(calls: list[tuple[list[str], JsonObject]]) -> None:
+    """Many calls share one child, each behind a separator: starting one takes longer than everything else."""
+    built, expected = [], []
+    for kinds, variables in calls:
+        arguments = [argument for kind in kinds for argument in stated(kind, variables)]
+        command: list[ArgvItem] = ["program", *(ITEMS[kind] for kind in kinds)]
+        if is_refused(arguments):
+            with pytest.raises(ExecutionError, match="may not begin with `-`"):
+                build(command, **variables)
+        else:
+            built += ["next call", *build(command, **variables)[1:]]
+            expected += ["next call", *(text for text, _ in arguments)]
+    assert seen_by_child(built) == expected

@@ -6,16 +6,17 @@ those that the loader found among them.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, combinations
 from typing import Final, TypeVar
 
 from gateway.catalog import definitions
 from gateway.catalog.aliases import compile_aliases
+from gateway.catalog.fingerprints import fingerprints
 from gateway.catalog.overlap import overlap
 from gateway.catalog.plugins import Plugins
-from gateway.catalog.primitives import Catalog, LeftOut, Primitive, Resource, ResourceTemplate
+from gateway.catalog.primitives import Catalog, LeftOut, Resource, ResourceTemplate
 from gateway.catalog.prompts import compile_prompt
+from gateway.catalog.references import warn_of_dangling_references
 from gateway.catalog.requirements import unmet
 from gateway.catalog.resources import CompiledResources, compile_resource
 from gateway.catalog.tools import compile_tool
@@ -26,7 +27,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.primitives import Resource as ResourceConfig
 from gateway.config.primitives import Tool as ToolConfig
 from gateway.config.problems import Problems
-from gateway.errors import ConfigError, Problem, Severity
+from gateway.errors import ConfigError, Problem
 from gateway.executors.services import Services
 
 Config = TypeVar("Config", bound=Definition)
@@ -64,9 +65,11 @@ def compile_catalog(
         "resources": compile_aliases(resources, taken=resources, problems=problems.at("resources")),
         "prompts": compile_aliases(prompts, taken=document.prompts, problems=problems.at("prompts")),
     }
-    found = _in_file_order(problems, loaded)
-    if any(problem.severity is Severity.ERROR for problem in found):
-        raise ConfigError(found)
+    if problems.has_errors:
+        raise ConfigError(_in_file_order(problems, loaded))
+    if len(compiled) == len(document.resources):
+        served = (*(template.uri_template for template in templates), *resources)
+        warn_of_dangling_references(document, served=served, problems=problems)
     return Catalog(
         generation=generation,
         server_info=definitions.server_info(document.server),
@@ -80,13 +83,9 @@ def compile_catalog(
         aliases=aliases,
         left_out=tuple(parts.left_out),
         file_roots=frozenset(each.root for each in compiled.values() if each.root is not None),
-        warnings=found,
+        warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
-        fingerprints={
-            "tools": _fingerprint(tools.values()),
-            "resources": _fingerprint((*resources.values(), *templates)),
-            "prompts": _fingerprint(prompts.values()),
-        },
+        fingerprints=fingerprints(tools=tools, resources=resources, templates=templates, prompts=prompts),
     )
 
 
@@ -96,7 +95,7 @@ def _workbench(loaded: LoadedConfig, *, services: Services, plugins: Plugins, pr
     return Workbench(
         services=services,
         plugins=plugins,
-        unheard=None if has_all_plugins else Problems(loaded.sources),
+        unheard=None if has_all_plugins else loaded.start_problems(),
         redactor=loaded.redactor,
         connections=_connections(loaded),
         defaults=loaded.document.defaults,
@@ -156,19 +155,10 @@ def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Proble
 
 
 def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[Problem, ...]:
-    """All that was found, secrets masked: the compiler's messages quote what they are about."""
     files = {path: index for index, path in enumerate(loaded.files)}
 
     def position(problem: Problem) -> tuple[int, int, int]:
         place = problem.location
         return (-1, 0, 0) if place is None else (files.get(place.file, len(files)), place.line, place.column)
 
-    mask = loaded.redactor.text
-    masked = (
-        replace(problem, message=mask(problem.message), source_line=mask(problem.source_line)) for problem in problems
-    )
-    return tuple(sorted(masked, key=position))
-
-
-def _fingerprint(primitives: Iterable[Primitive]) -> str:
-    return definitions.fingerprint(primitive.definition for primitive in primitives)
+    return tuple(sorted(problems, key=position))

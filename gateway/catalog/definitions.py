@@ -1,11 +1,8 @@
 """What clients see of a primitive: the wire form of 2026-07-28, made once from what the file says. Pure."""
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
-
-import orjson
 
 import gateway
 from gateway.config.definitions import ContentAnnotations, Definition, Icon
@@ -96,24 +93,6 @@ def prompt_definition(
         for key, value in arguments.items()
     ]
     return _described(name, config, description=description, arguments=described or None)
-
-
-def fingerprint(definitions: Iterable[JsonObject]) -> str:
-    """A digest of what a client would list.
-
-    Size and time of a file are left out: a written file is an update for its subscribers, not another list.
-    """
-    digest = hashlib.sha256()
-    for definition in definitions:
-        digest.update(orjson.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
-    return digest.hexdigest()
-
-
-def _settled(definition: JsonObject) -> dict[str, Json]:
-    settled = {key: value for key, value in definition.items() if key != "size"}
-    if "size" in definition:
-        settled["annotations"] = {k: v for k, v in definition.get("annotations", {}).items() if k != "lastModified"}
-    return settled
 
 
 def _described(name: str, config: Definition, *, description: str | None, **fields: Json) -> JsonObject:

@@ -1,7 +1,7 @@
 """Whether two URI templates can match the same URI. Pure.
 
 Both are read as literals with gaps between them, side by side: a gap may end at any point, or take in what the other
-template has next. Errs on the side of "yes": queries are not looked at, and `{/var}` is taken for any text.
+template has next. Errs on the side of "yes": `{?var}` is not looked at, and the other operators are taken for any text.
 """
 
 from collections.abc import Sequence
@@ -56,4 +56,4 @@ def _tokens(template: str) -> list[_Token]:
 
 
 def _gap(expression: Expression) -> frozenset[str]:
-    return frozenset() if expression.operator in {"+", "/"} else _SEGMENT
+    return frozenset() if expression.operator else _SEGMENT

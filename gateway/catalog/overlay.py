@@ -1,10 +1,10 @@
 """A catalog without the primitives that were switched off at run time. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from gateway.catalog import definitions
+from gateway.catalog.fingerprints import fingerprints
 from gateway.catalog.primitives import Catalog, Primitive
 from gateway.errors import ExecutionError
 from gateway.plugin import ListKind
@@ -39,11 +39,7 @@ def without(catalog: Catalog, disabled: Disabled) -> Catalog:
         resources=resources,
         resource_templates=templates,
         prompts=prompts,
-        fingerprints={
-            "tools": _fingerprint(tools.values()),
-            "resources": _fingerprint((*resources.values(), *templates)),
-            "prompts": _fingerprint(prompts.values()),
-        },
+        fingerprints=fingerprints(tools=tools, resources=resources, templates=templates, prompts=prompts),
     )
 
 
@@ -55,7 +51,3 @@ def _names(catalog: Catalog, kind: ListKind) -> set[str]:
 
 def _left(primitives: Mapping[str, P], kind: ListKind, disabled: Disabled) -> dict[str, P]:
     return {key: each for key, each in primitives.items() if (kind, each.name) not in disabled}
-
-
-def _fingerprint(primitives: Iterable[Primitive]) -> str:
-    return definitions.fingerprint(primitive.definition for primitive in primitives)

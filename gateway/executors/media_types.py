@@ -31,6 +31,7 @@ _BY_SUFFIX: Final = {
     ".rst": "text/x-rst",
     ".sh": "text/x-shellscript",
     ".sql": "application/sql",
+    ".tex": "text/x-tex",
     ".toml": "application/toml",
     ".ts": "text/x-typescript",
     ".tsx": "text/x-typescript",

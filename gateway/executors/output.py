@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 import jmespath
-from jmespath.exceptions import JMESPathError
+from jmespath.exceptions import IncompleteExpressionError, JMESPathError
 from jmespath.functions import Functions
 from jmespath.parser import ParsedResult
 
@@ -82,13 +82,20 @@ def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
     except JMESPathError as error:
         position = getattr(error, "lex_position", None)
         where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
-        reason = getattr(error, "message", None) or str(error).partition("\n")[0]
-        scope.problems.error(f"not a JMESPath: {reason}{where}")
+        scope.problems.error(f"not a JMESPath: {_reason(error)}{where}")
         return None
     for name in _functions_in(parsed.parsed):
         if name not in _FUNCTIONS:
             scope.problems.error(f"JMESPath has no function `{name}`{did_you_mean(name, sorted(_FUNCTIONS))}")
     return parsed
+
+
+def _reason(error: JMESPathError) -> str:
+    """The library's words, without its drawing of the expression."""
+    if isinstance(error, IncompleteExpressionError):
+        return "it ends too early"
+    reason = getattr(error, "message", None) or str(error).partition("\n")[0].partition(": Parse error")[0]
+    return str(reason).rstrip(".: ")
 
 
 _FUNCTIONS: Final = frozenset(Functions.FUNCTION_TABLE)

@@ -1,4 +1,4 @@
-"""What clients see of a definition, and when two lists are the same."""
+"""What clients see of a definition."""
 
 from pathlib import Path
 
@@ -121,22 +121,3 @@ def test_a_prompt_lists_its_arguments() -> None:
         ],
     }
     assert definitions.prompt_definition("p", config, description=None, arguments={}) == {"name": "p"}
-
-
-def test_a_written_file_is_not_another_list_and_a_new_one_is() -> None:
-    config = Resource.model_validate({"files": "*"})
-
-    def listed(*names: str, size: int = 1, modified: float = 1.0) -> str:
-        return definitions.fingerprint(
-            definitions.file_definition(config, uri=f"x:///{name}", file=Found(name, Facts(size, modified)))
-            for name in names
-        )
-
-    assert listed("a", "b") == listed("a", "b", size=2, modified=2.0)
-    assert listed("a", "b") != listed("a")
-    assert listed("a", "b") != listed("b", "a")
-
-
-def test_every_word_of_a_definition_counts_and_the_order_of_keys_does_not() -> None:
-    assert definitions.fingerprint([{"name": "a", "x": 1}]) == definitions.fingerprint([{"x": 1, "name": "a"}])
-    assert definitions.fingerprint([{"name": "a", "x": 1}]) != definitions.fingerprint([{"name": "a", "x": 2}])

@@ -1,7 +1,9 @@
 """What a file resource gives, for each thing that a name may turn out to be."""
 
+import asyncio
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
@@ -214,6 +216,29 @@ async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threa
     with pytest.raises(ExecutionError) as caught:
         await read(served(root, threads), "docs:///a.md")
     assert str(caught.value) == "The file cannot be read: Permission denied"
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here that nobody can read from its start")
+async def test_an_error_while_reading_is_an_error_without_the_path(threads: Threads) -> None:
+    with pytest.raises(ExecutionError) as caught:
+        await read(served(Path("/proc/self"), threads, "mem"), "docs:///mem")
+    assert str(caught.value) == "The file cannot be read: Input/output error"
+
+
+async def test_a_read_that_finds_no_thread_in_time_is_an_error(root: Path) -> None:
+    (root / "a.md").write_text("a")
+    release = threading.Event()
+    async with Threads(1) as threads:
+        files = served(root, threads)
+        waiting = asyncio.create_task(threads.run(release.wait, deadline=asyncio.get_running_loop().time() + 10))
+        await asyncio.sleep(0)
+        with pytest.raises(ExecutionError, match="could not be read in time"):
+            await ListedFile(files, "a.md").execute(make_invocation(timeout=0.05))
+        release.set()
+        await waiting
+        assert await ListedFile(files, "a.md").execute(make_invocation()) == RawOutput(
+            data=b"a", media_type="text/markdown"
+        )
 
 
 async def test_a_single_file_may_be_a_link_to_anywhere(tmp_path: Path, threads: Threads) -> None:

@@ -2,11 +2,15 @@
 
 from typing import Annotated, Final, Literal
 
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
 from gateway.config.backends import Connection
 from gateway.config.base import UNSUPPORTED, Model
 from gateway.config.definitions import Defaults
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.config.server import Auth, Limits, Listen, Server
+from gateway.json_types import Json
 
 
 class Fragment(Model):
@@ -28,10 +32,16 @@ class Fragment(Model):
     """Globs of Markdown files with front matter."""
 
 
+def _is_no_flag(value: Json) -> Json:
+    if isinstance(value, bool):  # which Python takes for 1
+        raise PydanticCustomError("version", "expected 1")
+    return value
+
+
 class Document(Fragment):
     """The main file, and what loading it and its includes merges into."""
 
-    version: Literal[1] = 1
+    version: Annotated[Literal[1], BeforeValidator(_is_no_flag)] = 1
     """Of the configuration language."""
     server: Server = Server()
     """How the server introduces itself."""

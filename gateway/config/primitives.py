@@ -10,6 +10,7 @@ from gateway.config.base import (
     ONE_OR_MANY,
     TEXT_SCHEMA,
     UNSUPPORTED,
+    Duration,
     Flag,
     Model,
     PositiveCount,
@@ -101,6 +102,8 @@ class Tool(Definition):
     """A question put to the user before the tool runs."""
     confirm_fallback: Annotated[Literal["deny", "allow"], UNSUPPORTED] = "deny"
     """What happens where the client cannot ask."""
+    ask_timeout: Annotated[Duration | None, UNSUPPORTED] = None
+    """How long the question may stay open. Default 10m."""
     coerce: Flag | None = None
     """Take a string that is exactly the JSON of the wanted type as that."""
 

@@ -42,8 +42,8 @@ _LIMITS: Final = {
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
-    "too_short": "needs at least {min_length}",
-    "too_long": "has more than {max_length}",
+    "too_short": "needs {min_length} item or more",
+    "too_long": "takes {max_length} items at the most",
 }
 
 _ABOUT_THE_KEY: Final = frozenset({"extra_forbidden", "unsupported"})
@@ -88,7 +88,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant: camelCase and hyphens count as our underscores."""
     ours = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()
-    return next(iter(difflib.get_close_matches(ours, list(known), n=1)), None)
+    in_lower_case = {each.lower(): each for each in known}
+    return next((in_lower_case[each] for each in difflib.get_close_matches(ours, in_lower_case, n=1)), None)
 
 
 def expected(what: str, given: Json) -> str:

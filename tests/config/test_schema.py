@@ -64,7 +64,7 @@ def values(text: str) -> Json:
 
 
 def test_the_committed_schema_is_current() -> None:
-    written = json.dumps(document_schema(), indent=2, ensure_ascii=False) + "\n"
+    written = json.dumps(document_schema(), indent=2) + "\n"
     assert COMMITTED.read_text(encoding="utf-8") == written, "run `mcp-gateway schema > config/schema.json`"
 
 

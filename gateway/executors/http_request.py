@@ -115,8 +115,8 @@ def _rendered(fields: Sequence[_Field], arguments: JsonObject) -> list[tuple[str
     return [(field.name, value) for field in fields if (value := field.template.render_element(arguments)) is not None]
 
 
-_BREAKS_A_FIELD: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""RFC 9110 §5.5: a field value holds no control character but the tab."""
+_BREAKS_A_FIELD: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+"""RFC 9110 §5.5: a field value holds no control character but the tab. Half a surrogate pair cannot be written."""
 
 
 def _checked(name: str, value: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
-from multidict import CIMultiDictProxy
+from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.config.problems import Problems
@@ -32,7 +32,7 @@ _LARGE_BODY: Final = 2**20
 class Response:
     status: int
     reason: str
-    headers: CIMultiDictProxy[str]
+    headers: CIMultiDict[str]
     body: bytes
 
 
@@ -107,11 +107,21 @@ class Sender:
             if room < 0:
                 raise ExecutionError(f"The answer of {host} is over {self.max_bytes // 2**20} MiB; ask for less")
             chunks.append(chunk)
-        return Response(status=answer.status, reason=answer.reason or "", headers=answer.headers, body=b"".join(chunks))
+        return Response(
+            status=answer.status,
+            reason=_valid(answer.reason or ""),
+            headers=CIMultiDict((name, _valid(value)) for name, value in answer.headers.items()),
+            body=b"".join(chunks),
+        )
 
 
 _TO_THE_PROXY: Final = AddressGuard(allows_all=True)
 """The operator named the proxy, and it may well be in a private network."""
+
+
+def _valid(text: str) -> str:
+    """Return `text` with bytes that are not UTF-8, which aiohttp keeps as half surrogate pairs, replaced."""
+    return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _readable(body: bytes | None) -> bytes | io.BytesIO | None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from gateway.errors import ExecutionError
 from gateway.executors.scope import Scope
-from gateway.executors.uri_grammar import Expression, Part, UriTemplateError, names_in
+from gateway.executors.uri_grammar import Expression, Part, UriTemplateError, names_in, parse_uri_template
 from gateway.executors.uri_templates import Expansion, parse_in_scope
 from gateway.json_types import JsonObject
 
@@ -55,7 +55,7 @@ def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTempla
     if not parts and source:
         return _NOWHERE
     try:
-        absolute = parts if base_url is None else _after_base(base_url, parts)
+        absolute = parts if base_url is None else _after_base(_literal(base_url), parts)
         return _compile(absolute, scope)
     except UriTemplateError as error:
         scope.problems.error(str(error))
@@ -69,11 +69,15 @@ def base_url_mistake(base_url: str) -> str | None:
     if re.search(r"[?#]", base_url):
         return "takes no query and no fragment; the connection's `query` is added to each request"
     try:
-        _scheme_and_rest((base_url,))
-        _check_authority(_cut(_scheme_and_rest((base_url,))[1], at=_PATH_BEGINS)[0])
+        _, rest = _scheme_and_rest((_literal(base_url),))
+        _check_authority(_cut(rest, at=_PATH_BEGINS)[0])
     except UriTemplateError as error:
         return str(error)
     return None
+
+
+def _literal(base_url: str) -> str:
+    return "".join(part for part in parse_uri_template(base_url) if isinstance(part, str))
 
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

@@ -362,6 +362,19 @@ async def test_what_is_compressed_arrives_unpacked(services: Services, server: S
     assert outcome.data == b"x" * 100_000
 
 
+async def talking(sent: bytes, services: Services) -> Outcome:
+    """Call a server that answers with these bytes, whatever they are."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(sent)
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        return await call(http(url=f"http://127.0.0.1:{port}/?key={SECRET}"), services)
+
+
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
@@ -373,14 +386,13 @@ async def test_what_is_compressed_arrives_unpacked(services: Services, server: S
     ],
 )
 async def test_a_broken_answer_is_an_error_in_words(services: Services, sent: bytes, said: str) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(sent)
-        writer.close()
+    assert said in await refusal(talking(sent, services))
 
-    async with await asyncio.start_server(talk, "127.0.0.1", 0) as listening:
-        port = listening.sockets[0].getsockname()[1]
-        assert said in await refusal(call(http(url=f"http://127.0.0.1:{port}/?key={SECRET}"), services))
+
+async def test_header_fields_that_are_not_utf8_are_replaced(services: Services) -> None:
+    outcome = await talking(b"HTTP/1.1 200 OK\r\nX-A: \xff\r\nContent-Length: 0\r\n\r\n", services)
+    assert isinstance(outcome, RawOutput)
+    assert outcome.variables["headers"]["x-a"] == "\N{REPLACEMENT CHARACTER}"
 
 
 async def test_a_closed_port_and_an_unknown_host_are_errors_in_words(services: Services, server: Server) -> None:

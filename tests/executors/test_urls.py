@@ -29,6 +29,7 @@ def expand(url: str, base_url: str | None = None, /, **values: Json) -> str:
         ("//x", "https://h/b/", "https://h/b/x"),
         ("", "https://h/b/", "https://h/b/"),
         ("?q=1", "https://h/b", "https://h/b?q=1"),
+        ("/x", "https://h/ü", "https://h/%C3%BC/x"),
         ("/x?q=1#".removesuffix("#"), "https://[::1]:80", "https://[::1]:80/x?q=1"),
     ],
 )
@@ -140,6 +141,7 @@ def test_a_mistake_in_a_url_is_found_at_load(url: str, base_url: str | None, mes
         ("https://h/{x}", "is literal; put expressions into the `url` of what uses the connection"),
         ("https://h?x=1", "takes no query and no fragment; the connection's `query` is added to each request"),
         ("h/x", ABSOLUTE),
+        ("https://h/a b", "character 12: ` ` cannot stand in a URI; write %20"),
         ("https://u:p@h/", "takes no user and password; give `headers: {Authorization: …}`"),
     ],
 )

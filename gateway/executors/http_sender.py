@@ -62,12 +62,12 @@ class Sender:
             raise ConnectionFailedError(f"{host} did not answer in time") from error
 
     async def _follow(self, request: Request) -> Response:
-        home = request.url
+        home, is_home = request.url, True
         for _ in range(self.max_redirects + 1):
-            answer = await self._hop(request, is_home=origin_of(request.url) == origin_of(home))
+            answer = await self._hop(request, is_home=is_home)
             if isinstance(answer, Response):
                 return answer
-            request = answer
+            request, is_home = answer, origin_of(answer.url) == origin_of(home)
         raise ExecutionError(f"{home.host} redirects more than {self.max_redirects} times")
 
     async def _hop(self, request: Request, *, is_home: bool) -> "Response | Request":

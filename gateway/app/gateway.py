@@ -24,6 +24,7 @@ from gateway.config.address import Address
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.secrets import Redactor
 from gateway.config.settings import Settings
+from gateway.errors import ConfigError
 from gateway.executors.services import Services, running_services
 from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
@@ -77,7 +78,8 @@ class Gateway:
     ) -> None:
         await self._stack.aclose()
         if self._last_resort is not None:
-            self._last_resort.arm(seconds=LEAVE_SECONDS)
+            exit_code = 0 if error is None else 2 if isinstance(error, ConfigError) else 1
+            self._last_resort.arm(seconds=LEAVE_SECONDS, exit_code=exit_code)
 
     async def serve(self) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input; then let the calls in flight finish.

@@ -24,7 +24,7 @@ from gateway.transports.stdio import Stdio
 from gateway.transports.streamable_http import Bounds, StreamableHttp
 from gateway.transports.streams import Streams
 
-log = structlog.get_logger()
+log: Final = structlog.get_logger()
 
 
 class Listeners:

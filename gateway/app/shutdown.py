@@ -25,14 +25,14 @@ class LastResort:
     def __init__(self, *, on_leave: Callable[[], None]) -> None:
         self._on_leave: Final = on_leave
         # The one queue whose `put` may interrupt itself, as a signal handler does.
-        self._deadlines: Final[SimpleQueue[float]] = SimpleQueue()
+        self._deadlines: Final[SimpleQueue[tuple[float, int]]] = SimpleQueue()
 
     def start(self) -> None:
         threading.Thread(target=self._wait, name="last resort", daemon=True).start()
 
-    def arm(self, *, seconds: float) -> None:
+    def arm(self, *, seconds: float, exit_code: int = 0) -> None:
         """Leave after this time, or earlier if it was armed so before."""
-        self._deadlines.put(time.monotonic() + seconds)
+        self._deadlines.put((time.monotonic() + seconds, exit_code))
 
     def leave(self, exit_code: int) -> None:
         """End the process now."""
@@ -40,12 +40,12 @@ class LastResort:
         os._exit(exit_code)
 
     def _wait(self) -> None:
-        deadline = self._deadlines.get()
-        while (remaining := deadline - time.monotonic()) > 0:
+        first = self._deadlines.get()
+        while (remaining := first[0] - time.monotonic()) > 0:
             with suppress(Empty):
-                deadline = min(deadline, self._deadlines.get(timeout=remaining))
+                first = min(first, self._deadlines.get(timeout=remaining))
         os.write(2, b"mcp-gateway: something in a plugin does not end; leaving without it\n")
-        self.leave(0)
+        self.leave(first[1])
 
 
 class StopSignals:

@@ -19,4 +19,4 @@ def one_shot_settings(options: Namespace, config: str | None) -> Settings:
     """Settings of a command that ends by itself: nothing is watched, and only warnings are logged unless asked."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "warning"}
-    return settings.model_copy(update={"no_watch": True, **quiet})
+    return settings.model_copy(update={"no_watch": True, "stdio": False, **quiet})

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gateway.transports.accept import EVENT_STREAM
 
-log = structlog.get_logger()
+log: Final = structlog.get_logger()
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a write may wait for the reader to make room."""

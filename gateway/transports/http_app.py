@@ -17,7 +17,7 @@ from gateway.transports.accept import JSON
 from gateway.transports.guard import ALLOWED_METHODS, Guard, is_loopback_address, is_loopback_host
 from gateway.transports.streamable_http import StreamableHttp
 
-log = structlog.get_logger()
+log: Final = structlog.get_logger()
 
 Endpoint = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamResponse]]
 

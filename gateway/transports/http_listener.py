@@ -6,9 +6,12 @@ import logging
 import socket
 from typing import Final
 
+import structlog
 from aiohttp import web
 
 from gateway.config.address import Address
+
+log: Final = structlog.get_logger()
 
 _FAREWELL_SECONDS: Final = 2.0
 """How long connections may take to end once what they served was cancelled."""
@@ -63,8 +66,11 @@ class HttpListener:
     async def close(self) -> None:
         """Close what is left, whether or not it ends by itself."""
         await self.stop_accepting()
-        async with asyncio.timeout(2 * _FAREWELL_SECONDS + 1):
-            await self._runner.cleanup()
+        try:
+            async with asyncio.timeout(2 * _FAREWELL_SECONDS + 1):
+                await self._runner.cleanup()
+        except TimeoutError:
+            log.warning("connections did not close")
 
 
 def _reason(error: OSError, address: Address) -> str:

@@ -19,7 +19,7 @@ from gateway.protocol.exchange import Reply
 from gateway.protocol.outbox import OutboxReader
 from gateway.protocol.session import Session
 
-log = structlog.get_logger()
+log: Final = structlog.get_logger()
 
 FAREWELL_SECONDS: Final = 5.0
 """How long cancelled calls may take to end."""

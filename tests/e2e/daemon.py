@@ -1,0 +1,130 @@
+"""A real `mcp-gateway serve` in a process of its own, over real pipes and a real port."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import aiohttp
+import orjson
+
+from gateway.json_types import Json, JsonObject
+
+MODERN: Final = "2026-07-28"
+ENVELOPE: Final = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+PATIENCE_SECONDS: Final = 20.0
+
+
+@dataclass(kw_only=True)
+class Daemon:
+    """The process, and what it has said on standard error."""
+
+    process: asyncio.subprocess.Process
+    errors: list[str] = field(default_factory=list)
+    has_ended: bool = False
+    _said: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def event(self, name: str) -> Json:
+        """The first log line of that name."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                for line in self.errors:
+                    with suppress(orjson.JSONDecodeError):
+                        if (entry := orjson.loads(line)).get("event") == name:
+                            return entry
+                assert not self.has_ended, self.errors
+                self._said.clear()
+                await self._said.wait()
+
+    async def url(self) -> str:
+        return str((await self.event("listening"))["url"])
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def exit_code(self, *, within: float = PATIENCE_SECONDS) -> int:
+        async with asyncio.timeout(within):
+            return await self.process.wait()
+
+    def send(self, *messages: Json) -> None:
+        assert self.process.stdin is not None
+        for message in messages:
+            self.process.stdin.write(orjson.dumps(message) + b"\n")
+
+    async def receive(self) -> Json:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return orjson.loads(await self.process.stdout.readline())
+
+    async def ask(self, message: Json) -> Json:
+        self.send(message)
+        return await self.receive()
+
+    async def rest(self) -> list[Json]:
+        """Everything that it still writes before standard output ends."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return [orjson.loads(line) for line in (await self.process.stdout.read()).splitlines()]
+
+    def hang_up(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    async def listen_to_errors(self) -> None:
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            self.errors.append(line.decode(errors="replace"))
+            self._said.set()
+        self.has_ended = True
+        self._said.set()
+
+
+@asynccontextmanager
+async def serving(config: Path, *flags: str) -> AsyncIterator[Daemon]:
+    """A daemon that is ended with the context, should it not have ended by then."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", "--no-watch", *flags),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=16 * 2**20,
+    )
+    daemon = Daemon(process=process)
+    listening = asyncio.create_task(daemon.listen_to_errors())
+    try:
+        yield daemon
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await process.wait()
+            await listening
+
+
+def request(method: str, params: JsonObject = MappingProxyType({}), *, request_id: Json = 1) -> dict[str, Json]:
+    """A message of 2026-07-28."""
+    meta = {**ENVELOPE, **params.get("_meta", {})}
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
+
+
+def call(tool: str, *, request_id: Json = 1, **arguments: Json) -> dict[str, Json]:
+    return request("tools/call", {"name": tool, "arguments": arguments}, request_id=request_id)
+
+
+def text_of(answer: Json) -> str:
+    return str(answer["result"]["content"][0]["text"])
+
+
+async def post_call(client: aiohttp.ClientSession, url: str, tool: str, **arguments: Json) -> Json:
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+    async with client.post(url, json=call(tool, **arguments), headers=headers) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()

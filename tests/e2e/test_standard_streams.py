@@ -1,0 +1,114 @@
+"""stdio as a client meets it: a process, two pipes, and nothing but messages on them."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.e2e.daemon import call, request, serving, text_of
+
+
+async def test_nothing_but_messages_reaches_standard_output(config: Path) -> None:
+    async with serving(config, "--stdio") as daemon:
+        assert text_of(await daemon.ask(call("noisy", text="hello"))) == "hello"
+        assert text_of(await daemon.ask(call("shout"))).strip() == "out"
+        answer = await daemon.ask(call("quits"))
+        assert answer["result"]["isError"] is True
+        daemon.hang_up()
+        assert await daemon.rest() == []
+        assert await daemon.exit_code() == 0
+    said = "".join(daemon.errors)
+    assert "import: this must not reach the wire" in said
+    assert "call: straight to the descriptor" in said
+    assert "a child of a plugin" in said
+
+
+async def test_the_end_of_input_ends_the_process_and_its_children_promptly(config: Path, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    async with serving(config, "--stdio") as daemon:
+        daemon.send(call("deaf", path=str(pids)), call("stuck", request_id=2))
+        await written(pids)
+        daemon.hang_up()
+        assert await daemon.exit_code(within=15) == 0
+    for pid in pids.read_text().split():
+        assert not is_running(int(pid))
+
+
+async def test_the_end_of_input_without_calls_ends_the_process_at_once(config: Path) -> None:
+    async with serving(config, "--stdio") as daemon:
+        await daemon.ask(request("tools/list"))
+        daemon.hang_up()
+        assert await daemon.exit_code(within=3) == 0
+
+
+async def test_lines_of_megabytes_pass_both_ways(config: Path) -> None:
+    text = "ü" * 600_000
+    async with serving(config, "--stdio") as daemon:
+        answer = await daemon.ask(call("noisy", text=text[:100_000]))
+        assert "result" in answer
+        assert "result" in await daemon.ask(call("echo", text=text))
+
+
+async def test_a_file_as_standard_input_is_answered_line_by_line(config: Path, tmp_path: Path) -> None:
+    requests = tmp_path / "requests"
+    requests.write_bytes(b"".join(orjson.dumps(call("echo", text="x", request_id=n)) + b"\n" for n in range(50)))
+    with requests.open("rb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gateway", "serve", str(config), "--stdio"),
+            stdin=file,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    async with asyncio.timeout(30):
+        output, _ = await process.communicate()
+    assert sorted(orjson.loads(line)["id"] for line in output.splitlines()) == list(range(50))
+    assert process.returncode == 0
+
+
+async def test_a_client_that_closes_standard_output_ends_the_process(config: Path) -> None:
+    reading, writing = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", str(config), "--stdio"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=writing,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    os.close(writing)
+    os.close(reading)
+    assert process.stdin is not None
+    process.stdin.write(orjson.dumps(request("tools/list")) + b"\n")
+    async with asyncio.timeout(30):
+        assert await process.wait() == 0
+    process.stdin.close()
+
+
+async def test_http_and_stdio_are_served_at_once(config: Path) -> None:
+    async with serving(config, "--stdio", "--http", "127.0.0.1:0") as daemon:
+        assert (await daemon.url()).endswith("/mcp")
+        assert text_of(await daemon.ask(call("echo", text="both"))) == "both"
+        daemon.hang_up()
+        assert await daemon.exit_code() == 0
+
+
+async def written(path: Path) -> None:
+    """Wait until the file has its line."""
+    async with asyncio.timeout(15):
+        while not (path.exists() and path.read_text().endswith("\n")):
+            await asyncio.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_is_running_tells_the_living_from_the_dead() -> None:
+    assert is_running(os.getpid())
+    assert not is_running(2**22 + 1)

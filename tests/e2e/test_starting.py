@@ -1,0 +1,67 @@
+"""What a daemon says when it cannot start, and where it says that it listens."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.daemon import call, serving, text_of
+
+
+async def test_the_port_that_was_taken_is_announced_and_answers(config: Path) -> None:
+    async with serving(config) as daemon, aiohttp.ClientSession() as client:
+        url = await daemon.url()
+        assert not url.endswith(":0/mcp")
+        for path, key in (("healthy", "healthy"), ("ready", "ready")):
+            async with client.get(url.replace("/mcp", f"/-/{path}")) as response:
+                assert (await response.json())[key] is True
+        async with client.get(url.replace("/mcp", "/-/status")) as response:
+            status = await response.json()
+        assert status["tools"]["echo"] == "content"
+        assert status["tools"]["deaf"] == "shell"
+        assert status["generation"] == 1
+
+
+async def test_a_port_in_use_is_a_clear_error(config: Path) -> None:
+    async with serving(config) as first:
+        taken = (await first.url()).removeprefix("http://").removesuffix("/mcp")
+        async with serving(config, "--http", taken) as second:
+            assert await second.exit_code() == 2
+        said = "".join(second.errors)
+        assert "--http" in said
+        assert "in use already" in said
+        assert "Traceback" not in said
+
+
+async def test_beyond_loopback_nobody_is_served_unless_told_so(config: Path) -> None:
+    async with serving(config, "--http", "0.0.0.0:0") as daemon:
+        assert await daemon.exit_code() == 2
+    assert "--allow-anonymous" in "".join(daemon.errors)
+    async with serving(config, "--http", "0.0.0.0:0", "--allow-anonymous") as daemon:
+        assert (await daemon.event("anybody who reaches this address may call every tool"))["level"] == "warning"
+        await daemon.url()
+
+
+async def test_ipv6_is_served(config: Path) -> None:
+    async with serving(config, "--http", "[::1]:0") as daemon, aiohttp.ClientSession() as client:
+        try:
+            url = await daemon.url()
+        except AssertionError:
+            pytest.skip("this machine has no IPv6 loopback")
+        assert url.startswith("http://[::1]:")
+        async with client.get(url.replace("/mcp", "/-/ready")) as response:
+            assert response.status == 200
+
+
+async def test_stdio_alone_opens_no_port(config: Path) -> None:
+    async with serving(config, "--stdio") as daemon:
+        assert text_of(await daemon.ask(call("echo", text="x"))) == "x"
+        assert not any('"listening"' in line for line in daemon.errors)
+
+
+async def test_a_file_with_a_mistake_is_not_served(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("tools:\n  x: {shel: {command: [true]}}\n")
+    async with serving(path) as daemon:
+        assert await daemon.exit_code() == 2
+    assert "config.yaml:2" in "".join(daemon.errors)

@@ -1,0 +1,33 @@
+"""The binding without a wire."""
+
+import pytest
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import JsonObject
+from gateway.transports.memory import MemoryClient
+from tests.transports.house import Course, dispatching
+
+CLIENT_INFO = {"name": "test", "version": "1"}
+
+
+async def test_a_result_is_returned_and_an_error_is_raised() -> None:
+    async with dispatching(Course()) as dispatcher:
+        client = MemoryClient(dispatcher, client_info=CLIENT_INFO)
+        result = await client.request("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
+        assert result["content"][0]["text"] == "hi"
+        with pytest.raises(RpcError, match="nope") as raised:
+            await client.request("tools/call", {"name": "nope"})
+        assert raised.value.code == ErrorCode.INVALID_PARAMS
+
+
+async def test_a_listener_hears_progress_before_the_result() -> None:
+    heard: list[JsonObject] = []
+
+    async def listen(notification: JsonObject) -> None:
+        heard.append(notification)
+
+    async with dispatching(Course()) as dispatcher:
+        client = MemoryClient(dispatcher, client_info=CLIENT_INFO)
+        await client.request("tools/call", {"name": "report"}, on_notification=listen)
+        await client.request("tools/call", {"name": "report"})
+    assert [message["params"]["progress"] for message in heard] == [1, 2, 3]

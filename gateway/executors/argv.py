@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from gateway.config.backends import ArgvItem, Conditional
 from gateway.config.text import parts_of
 from gateway.errors import ExecutionError
-from gateway.executors.interpreters import Word, code_in, started_programs
+from gateway.executors.interpreters import Word, code_in, reader_of_stdin, started_programs
 from gateway.executors.scope import Scope
 from gateway.executors.template_frame import text_of
 from gateway.executors.templating import Expression, TextTemplate, compile_expression, compile_text
@@ -85,6 +85,8 @@ class Argv:
     """A compiled command."""
 
     items: Sequence[Item]
+    reader_of_stdin: str | None = None
+    """The interpreter that would read the command's standard input as code."""
 
     def build(self, variables: JsonObject) -> list[str]:
         """Return the program and its arguments.
@@ -126,7 +128,7 @@ def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
         scope.at(0).problems.error("a command begins with the program to run, which is always there")
     compiled = [command.item(item, scope.at(index)) for index, item in enumerate(items)]
     command.check()
-    return Argv(items=compiled)
+    return Argv(items=compiled, reader_of_stdin=reader_of_stdin(command.words))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,11 +57,15 @@ class Interpreter:
     """Whether its options end where its first other argument stands; those that follow are a script's own."""
     is_telling: bool = False
     """Whether the name is so telling that it is looked for in every word."""
+    reads_stdin: bool = False
+    """Whether its standard input is code where nothing else is."""
 
 
 def _language(name: str, *code: str, valued: str = "", attached: str = "", is_telling: bool = False) -> Interpreter:
     why = f"`{name} {code[0] if code[0].startswith('-') else '-' + code[0]}`"
-    return Interpreter(why=why, code=code, valued=valued, attached=attached, stops=True, is_telling=is_telling)
+    return Interpreter(
+        why=why, code=code, valued=valued, attached=attached, stops=True, is_telling=is_telling, reads_stdin=True
+    )
 
 
 def _shell(name: str) -> Interpreter:
@@ -74,6 +78,7 @@ def _shell(name: str) -> Interpreter:
         operand_if="c",
         stops=True,
         is_telling=name in {"bash", "dash", "ksh", "sh", "zsh"},
+        reads_stdin=True,
     )
 
 
@@ -222,6 +227,29 @@ def code_in(words: Sequence[Word]) -> Mapping[int, str]:
         if (interpreter := INTERPRETERS.get(name)) is not None:
             found |= dict.fromkeys(_code_of(interpreter, words, index + 1), interpreter.why)
     return found
+
+
+def reader_of_stdin(words: Sequence[Word]) -> str | None:
+    """Say which interpreter would read its standard input as code, having been given no other."""
+    for index, name in chain(_commands(words), _telling_names(words)):
+        interpreter = INTERPRETERS.get(name)
+        if interpreter is not None and interpreter.reads_stdin and not _has_script(interpreter, words[index + 1 :]):
+            return f"`{name}`"
+    return None
+
+
+def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
+    """Whether an option or an argument says where the code is."""
+    rest = iter(words)
+    for word in rest:
+        if word.shape[:1] != "-":
+            return not word.has_expression  # which may be absent
+        option = _option(interpreter, word.shape)
+        if option.is_code or interpreter.operand_if in option.names or "m" in option.names:
+            return True
+        if option.takes_next:
+            next(rest, None)
+    return False
 
 
 def started_programs(words: Sequence[Word]) -> Iterator[int]:

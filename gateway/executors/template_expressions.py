@@ -16,7 +16,7 @@ from jinja2 import nodes
 from gateway.errors import ExecutionError
 from gateway.executors.scope import Scope
 from gateway.executors.template_filters import FILTERS, TESTS, member
-from gateway.executors.template_frame import MISSING, Frame, kind_of, text_of, weight
+from gateway.executors.template_frame import MISSING, Frame, as_integers, holds_integers, kind_of, text_of, weight
 from gateway.json_types import Json
 
 Evaluate = Callable[[Frame], Json]
@@ -142,30 +142,13 @@ def _all_inputs(scope: Scope) -> Evaluate:
 def _input(name: str, scope: Scope) -> Evaluate:
     scope.used.add(name)
     inputs = _all_inputs(scope) if ALL_INPUTS in scope.names else _variables
-    if not _holds_integers(scope.inputs.schemas.get(name)):
+    if not holds_integers(scope.inputs.schemas.get(name)):
         return lambda frame: frame.value(inputs(frame).get(name, MISSING))
-    return lambda frame: _as_integers(frame.value(inputs(frame).get(name, MISSING)))
+    return lambda frame: as_integers(frame.value(inputs(frame).get(name, MISSING)))
 
 
 def _variables(frame: Frame) -> Json:
     return frame.variables
-
-
-def _holds_integers(schema: Json) -> bool:
-    match schema:
-        case {"type": "integer"}:
-            return True
-        case {"type": "array", "items": items}:
-            return _holds_integers(items)
-        case _:
-            return False
-
-
-def _as_integers(value: Json) -> Json:
-    """JSON Schema counts 3.0 among the integers; it reads as 3."""
-    if isinstance(value, list):
-        return [_as_integers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _getattr(node: nodes.Getattr, names: Names) -> Evaluate:

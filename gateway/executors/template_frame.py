@@ -106,6 +106,24 @@ def _as_dict(value: Json) -> Json:
     raise TypeError
 
 
+def holds_integers(schema: Json) -> bool:
+    """Whether an input of this schema is an integer, or a list of them."""
+    match schema:
+        case {"type": "integer"}:
+            return True
+        case {"type": "array", "items": items}:
+            return holds_integers(items)
+        case _:
+            return False
+
+
+def as_integers(value: Json) -> Json:
+    """Return what `holds_integers` as it reads: JSON Schema counts 3.0 among the integers, and it reads as 3."""
+    if isinstance(value, list):
+        return [as_integers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def weight(value: Json) -> int:
     """Return about how many units comparing this value takes."""
     if isinstance(value, str):

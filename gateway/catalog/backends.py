@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.catalog.workbench import MAX_SIZE, Workbench
+from gateway.catalog.workbench import Workbench
 from gateway.config.backends import PythonCall
 from gateway.config.definitions import Definition
 from gateway.config.primitives import Resource, Tool
@@ -37,10 +37,10 @@ def described(config: Definition, signature: Signature | None) -> str | None:
 
 
 def compile_backend(
-    config: Tool | Resource, *, signature: Signature | None, scope: Scope, bench: Workbench
+    config: Tool | Resource, *, signature: Signature | None, scope: Scope, bench: Workbench, max_size: int
 ) -> Executor | None:
-    """Make the backend ready; None where it is a function that cannot be had."""
-    executor = _COMPILERS[config.backend](_Definition(config, signature, scope, bench))
+    """Make the backend ready, to bring at most `max_size` bytes; None where it is a function that cannot be had."""
+    executor = _COMPILERS[config.backend](_Definition(config, signature, scope, bench, max_size))
     if config.cache is None or executor is None:
         return executor
     return CachingExecutor(
@@ -60,18 +60,21 @@ class _Definition:
     signature: Signature | None
     scope: Scope
     bench: Workbench
+    max_size: int
 
     @property
     def reader(self) -> FileReader:
-        max_size = self.config.max_size if isinstance(self.config, Resource) else None
-        return FileReader(threads=self.bench.services.threads, max_size=max_size or MAX_SIZE)
+        return FileReader(threads=self.bench.services.threads, max_size=self.max_size)
 
 
 def _shell(given: _Definition) -> Executor:
     assert given.config.shell is not None  # noqa: S101 - the table's key says so; the same below
-    bench = given.bench
     return compile_shell(
-        given.config.shell, scope=given.scope.at("shell"), services=bench.services, redactor=bench.redactor
+        given.config.shell,
+        scope=given.scope.at("shell"),
+        services=given.bench.services,
+        redactor=given.bench.redactor,
+        max_output=given.max_size,
     )
 
 

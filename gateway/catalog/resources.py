@@ -65,7 +65,8 @@ def compile_resource(
     inputs = Inputs(schemas=variables, always_given=frozenset(variables) - matcher.optional)
     scope = Scope(inputs=inputs, problems=problems)
     signature = signature_of(config.python, problems=problems.at("python"), bench=bench)
-    executor = compile_backend(config, signature=signature, scope=scope, bench=bench)
+    max_size = config.max_size or MAX_SIZE
+    executor = compile_backend(config, signature=signature, scope=scope, bench=bench, max_size=max_size)
     completers = _compile_completers(config, scope=scope, bench=bench)
     warn_of_unused(scope, at=lambda _: ("uri",))
     if executor is None:

@@ -1,6 +1,7 @@
 """Compile a definition of `tools:` into what is served."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, cast
 
 from gateway.catalog import definitions
@@ -8,11 +9,12 @@ from gateway.catalog.backends import compile_backend, described, signature_of
 from gateway.catalog.primitives import Tool
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.schemas import compile_arguments
-from gateway.catalog.workbench import Workbench, allowance_of, is_sound, warn_of_unused
+from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.definitions import Output
 from gateway.config.problems import Problems
 from gateway.executors.output import compile_output
+from gateway.executors.parking import MAX_OUTPUT_BYTES
 from gateway.executors.result_shaper import Backend
 from gateway.executors.scope import Scope
 from gateway.executors.signature import Signature
@@ -26,13 +28,13 @@ _LONGEST_FOR_MODELS: Final = 64
 
 def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: Workbench) -> Tool | None:
     """Make a definition ready; None where it was written wrongly, which is then reported."""
-    _check_name(name, problems=problems)
+    _check_names(name, config.aliases, problems=problems)
     signature = signature_of(config.python, problems=problems.at("python"), bench=bench)
     derived = signature.input_schema if signature else None
     arguments = compile_arguments(config, problems, derived=derived, coerce=bench.defaults.coerce)
     scope = Scope(inputs=arguments.inputs, problems=problems)
-    executor = compile_backend(config, signature=signature, scope=scope, bench=bench)
     output = _output(config, signature, defaults=bench.defaults.output)
+    executor = compile_backend(config, signature=signature, scope=scope, bench=bench, max_size=_most_bytes(output))
     result = compile_output(
         output,
         backend=cast("Backend", config.backend),
@@ -73,11 +75,12 @@ def _long_form(name: str) -> tuple[str, ...]:
     return "input_schema", "properties", name
 
 
-def _check_name(name: str, *, problems: Problems) -> None:
-    if not _NAME.fullmatch(name):
-        problems.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
-    elif len(name) > _LONGEST_FOR_MODELS:
-        problems.warning(f"a name of {len(name)} characters: several models take no more than {_LONGEST_FOR_MODELS}")
+def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> None:
+    for each, place in ((name, problems), *((alias, problems.at("aliases", i)) for i, alias in enumerate(aliases))):
+        if not _NAME.fullmatch(each):
+            place.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
+        elif len(each) > _LONGEST_FOR_MODELS:
+            place.warning(f"a name of {len(each)} characters: several models take no more than {_LONGEST_FOR_MODELS}")
 
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
@@ -89,6 +92,11 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
     if signature is None or signature.output_schema is None or _reshapes(merged):
         return merged
     return merged.model_copy(update={"schema_": signature.output_schema})
+
+
+def _most_bytes(output: Output) -> int:
+    """What a backend may bring: more than the model is shown, since the rest may be selected from, or parked."""
+    return MAX_OUTPUT_BYTES if output.overflow == "resource" else max(output.max_size or 0, MAX_SIZE)
 
 
 def _reshapes(output: Output) -> bool:

@@ -16,7 +16,7 @@ from gateway.executors.scope import Scope
 from gateway.executors.services import Services
 
 MAX_SIZE: Final = 10 * 2**20
-"""Bytes of a resource, unless the file says otherwise."""
+"""Bytes of a resource, unless the file says otherwise; and what a tool's backend may bring."""
 
 _TIMEOUT: Final = timedelta(seconds=60)
 _CONCURRENCY: Final = 16

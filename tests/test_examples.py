@@ -22,7 +22,7 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "book_room": {"room": "B204", "day": "2030-01-31", "guests": ["ada@example.com"]},
     "is_running": {"program": "no-such-program"},
     "recent_commits": {"limit": 1},
-    "triage": {"service": "web.md"},
+    "triage": {"service": "web"},
     "review": {"text": "Some text.", "focus": "brevity"},
     "changelog": {"change": "Faster."},
 }
@@ -91,7 +91,7 @@ async def listed(client: Any, method: str, key: str) -> list[Any]:
     [
         ("demo", {"type": "ref/prompt", "name": "review_document"}, "document", "change", ["CHANGELOG.md"]),
         ("demo", {"type": "ref/resource", "uri": "daemon://{page}"}, "page", "", ["healthy", "ready", "status"]),
-        ("examples/prompts", {"type": "ref/prompt", "name": "triage"}, "service", "w", ["web.md"]),
+        ("examples/prompts", {"type": "ref/prompt", "name": "triage"}, "service", "w", ["web"]),
         ("examples/prompts", {"type": "ref/prompt", "name": "triage"}, "urgency", "h", ["high"]),
         ("examples/prompts", {"type": "ref/prompt", "name": "review"}, "focus", "c", ["clarity", "correctness"]),
         ("examples/resource-template", {"type": "ref/resource", "uri": "manual://{program}"}, "program", "s", ["sort"]),

@@ -142,7 +142,7 @@ examples:
 
 {WORDS_WITH_CONFIG}""",
     )
-    parser.add_argument("words", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)} (default: all)")
+    parser.add_argument("words", nargs="*", default=[], metavar="KIND", help=f"{', '.join(KINDS)} (default: all)")
     parser.add_argument("--json", action="store_true", default=False, help="print the definitions as JSON")
     _add_peer(parser)
     return parser
@@ -309,7 +309,7 @@ def _add_peer(parser: Parser) -> None:
     group.add_argument(
         "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
     )
-    _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"), default="warning")
+    _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"), default="error")
 
 
 def _add_result(parser: Parser) -> None:

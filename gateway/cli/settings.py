@@ -16,7 +16,7 @@ def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
 
 
 def one_shot_settings(options: Namespace, config: str | None) -> Settings:
-    """Settings of a command that ends by itself: nothing is watched, and only warnings are logged unless asked."""
+    """Settings of a command that ends by itself: nothing is watched, and only errors are logged unless asked."""
     settings = settings_of(options, config=config)
-    quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "warning"}
+    quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
     return settings.model_copy(update={"no_watch": True, "stdio": False, **quiet})

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,19 +28,25 @@ tools:
     input: {a: integer, b: integer}
     shell: {script: 'echo $((INPUT_A + INPUT_B))'}
   figures:
+    description: Some figures.
     shell: {command: [echo, '{"a": [1]}']}
     output: {schema: {type: object}}
   fail:
+    description: Fail.
     content: It did not work.
     is_error: true
   steps:
+    description: Take two steps.
     shell: {script: 'echo one; echo two', progress: stdout}
   picture:
+    description: A picture.
     content: {image: {base64: AAEC, mime_type: image/png}}
   flood:
+    description: Many lines.
     shell: {command: [seq, "100000"]}
     output: {max_size: 1MiB}
   hang:
+    description: Never ends.
     shell: {command: [sleep, "600"]}
 resources:
   about: {uri: "about://this", text: "About this.", mime_type: text/plain}
@@ -82,15 +89,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return run
 
 
-def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def started(*words: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
         [sys.executable, "-m", "gateway", *words],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")},
-    )
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 def test_without_a_command_the_overview_is_shown(run: Run) -> None:
@@ -271,23 +283,23 @@ def test_a_variable_names_the_file(run: Run, tmp_path: Path, monkeypatch: pytest
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    child = start("call", "flood", cwd=tmp_path)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "1\n"
-    child.stdout.close()
-    assert child.stderr is not None
-    assert child.stderr.read() == ""
-    assert child.wait(20) in {0, 141}
+    with started("call", "flood", cwd=tmp_path) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline() == "1\n"
+        child.stdout.close()
+        assert child.stderr.read() == ""
+        assert child.wait(20) in {0, 141}
 
 
 def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         CONFIG.replace('[sleep, "600"]', f"[sh, -c, 'touch {tmp_path}/up; exec sleep 600']")
     )
-    child = start("call", "hang", cwd=tmp_path)
-    wait_for(tmp_path / "up", child)
-    child.send_signal(signal.SIGINT)
-    out, hints = child.communicate(timeout=20)
+    with started("call", "hang", cwd=tmp_path) as child:
+        wait_for(tmp_path / "up", child)
+        child.send_signal(signal.SIGINT)
+        out, hints = child.communicate(timeout=20)
     assert (child.returncode, out, hints) == (130, "", "")
 
 

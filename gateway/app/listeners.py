@@ -18,10 +18,11 @@ from gateway.transports.event_stream import Pace
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener, ListenError
+from gateway.transports.incoming import Bounds
 from gateway.transports.sessions import Sessions
 from gateway.transports.standard_streams import StandardStreams
 from gateway.transports.stdio import Stdio
-from gateway.transports.streamable_http import Bounds, StreamableHttp
+from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
 
 log: Final = structlog.get_logger()

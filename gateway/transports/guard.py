@@ -13,7 +13,7 @@ addresses nobody wants to list.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -53,6 +53,11 @@ class Refusal:
 
     status: int
     message: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+RETRY: Final = {"Retry-After": "30"}
+"""What a client is told that found no room."""
 
 
 class Guard:

@@ -15,6 +15,7 @@ from gateway.json_types import JsonObject
 from gateway.protocol import jsonrpc
 from gateway.transports.accept import JSON
 from gateway.transports.guard import ALLOWED_METHODS, Guard, is_loopback_address, is_loopback_host
+from gateway.transports.incoming import refuse
 from gateway.transports.streamable_http import StreamableHttp
 
 log: Final = structlog.get_logger()
@@ -67,7 +68,7 @@ class HttpApp:
             origin = request.headers.get("Origin")
             refusal = self.guard.check(host=request.headers.get("Host"), origin=origin)
             if refusal is not None:
-                return self.mcp.refuse(refusal, headers=_SERVER)
+                return refuse(refusal, headers=_SERVER)
             headers = {**_SERVER, **self.guard.cors(origin)}
             if request.method == "OPTIONS":
                 return self._options(request, origin, headers)

@@ -18,6 +18,7 @@ from gateway.json_types import Json
 from gateway.protocol.exchange import Reply
 from gateway.protocol.outbox import OutboxReader
 from gateway.protocol.session import Session
+from gateway.transports.guard import RETRY, Refusal
 
 log: Final = structlog.get_logger()
 
@@ -111,6 +112,10 @@ class Sessions:
     @property
     def is_full(self) -> bool:
         return len(self._live) >= self.limit
+
+    @property
+    def refusal(self) -> Refusal:
+        return Refusal(status=503, message=f"All {self.limit} sessions are taken (limits.sessions)", headers=RETRY)
 
     def open(self, session: Session) -> LiveSession:
         live = self._live[session.id] = LiveSession(session)

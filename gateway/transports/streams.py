@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from gateway.transports.guard import RETRY, Refusal
+
 
 class Streams:
     """Counts them against `limits.streams`."""
@@ -18,6 +20,10 @@ class Streams:
     @property
     def is_full(self) -> bool:
         return self._open >= self.limit
+
+    @property
+    def refusal(self) -> Refusal:
+        return Refusal(status=503, message=f"All {self.limit} streams are taken (limits.streams)", headers=RETRY)
 
     @contextmanager
     def one(self) -> Iterator[None]:

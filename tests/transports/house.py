@@ -24,8 +24,9 @@ from gateway.transports.event_stream import Pace
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener
+from gateway.transports.incoming import Bounds
 from gateway.transports.sessions import Sessions
-from gateway.transports.streamable_http import Bounds, StreamableHttp
+from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
 
 BOTH: Final = "application/json, text/event-stream"

@@ -405,6 +405,18 @@ class TestDraining:
         async with asyncio.timeout(5):
             await draining
 
+    async def test_a_call_can_still_be_cancelled(self, served: House) -> None:
+        headers = in_session(await served.initialize())
+        request = asyncio.create_task(served.send(call("wait"), headers))
+        await until(served.course.started)
+        draining = asyncio.create_task(served.mcp.drain(10))
+        await asyncio.sleep(0)
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        assert (await served.send(cancel, headers)).status == 202
+        async with asyncio.timeout(5):
+            await draining
+        assert (await request).status == 202
+
     async def test_calls_that_outlast_the_drain_are_cancelled(self, served: House) -> None:
         body, headers = modern_call("wait")
         modern = asyncio.create_task(served.send(body, headers))

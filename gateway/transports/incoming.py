@@ -1,0 +1,84 @@
+"""One HTTP request to the MCP endpoint, past the guard, and what may be answered without asking the protocol."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from aiohttp import web
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.protocol import meta, results
+from gateway.protocol.exchange import Binding, Caller
+from gateway.protocol.jsonrpc import Message, Request
+from gateway.transports.accept import Accepted, parse_accept
+from gateway.transports.event_stream import Pace
+from gateway.transports.guard import Refusal
+from gateway.transports.late_response import LateResponse, whole_response
+
+SESSION_HEADER: Final = "Mcp-Session-Id"
+NOT_ACCEPTABLE: Final = Refusal(status=406, message="Accept must allow application/json or text/event-stream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What one request may cost."""
+
+    max_body: int
+    """Bytes."""
+    max_depth: int
+    """How deep its JSON may nest."""
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """The request, who sent it, and what its response will carry."""
+
+    request: web.Request
+    caller: Caller
+    accepted: Accepted
+    headers: Mapping[str, str]
+    """Fields that every response to it carries."""
+
+    @classmethod
+    def read(cls, request: web.Request, headers: Mapping[str, str]) -> Self:
+        caller = Caller(binding=Binding.STREAMABLE_HTTP, address=request.remote or "", headers=_fields(request))
+        return cls(
+            request=request, caller=caller, accepted=parse_accept(request.headers.get("Accept")), headers=headers
+        )
+
+    @property
+    def version(self) -> str | None:
+        return self.caller.headers.get(meta.HEADER_PROTOCOL_VERSION)
+
+    @property
+    def session_id(self) -> str | None:
+        return self.caller.headers.get(SESSION_HEADER.lower())
+
+    def answering(self, headers: Mapping[str, str]) -> Self:
+        """The same, with more fields on its response."""
+        return replace(self, headers={**self.headers, **headers})
+
+    def late_response(self, pace: Pace) -> LateResponse:
+        return LateResponse(self.request, caller=self.caller, accepted=self.accepted, pace=pace, headers=self.headers)
+
+    def refuse(self, refusal: Refusal, message: Message | None = None) -> web.Response:
+        return refuse(refusal, headers=self.headers, message=message)
+
+
+def refuse(refusal: Refusal, *, headers: Mapping[str, str], message: Message | None = None) -> web.Response:
+    """An HTTP status and a JSON-RPC error, under the message's id if it is a request."""
+    request_id = message.id if isinstance(message, Request) else None
+    error = RpcError(ErrorCode.INVALID_REQUEST, refusal.message)
+    reply = results.error_reply(error, request_id=request_id, revision=None, status=refusal.status)
+    return whole_response(reply, headers={**headers, **refusal.headers})
+
+
+def _fields(request: web.Request) -> dict[str, str]:
+    """Header fields by lower-case name; differing values of one name are joined (RFC 9110 §5.3) and match neither."""
+    fields: dict[str, str] = {}
+    for name, value in request.headers.items():
+        key = name.lower()
+        known = fields.get(key)
+        fields[key] = value if known is None or known == value else f"{known}, {value}"
+    return fields

@@ -1,0 +1,150 @@
+"""The legacy half of Streamable HTTP: sessions, their requests, and their streams (2025-03-26 … 2025-11-25).
+
+A request runs in a task of its session, and the connection that it came on only passes on what it says: a disconnect is
+not a cancellation.
+"""
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.protocol import jsonrpc, results
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Reply
+from gateway.protocol.jsonrpc import Batch, Message, Request
+from gateway.protocol.versions import LEGACY, V2025_03_26, is_modern_date
+from gateway.transports.event_stream import EventStream, Pace
+from gateway.transports.guard import Refusal
+from gateway.transports.incoming import NOT_ACCEPTABLE, SESSION_HEADER, Incoming
+from gateway.transports.late_response import whole_response
+from gateway.transports.request_stream import RequestStream
+from gateway.transports.sessions import LiveSession, Sessions
+from gateway.transports.streams import Streams
+
+
+class SessionEndpoint:
+    """What legacy clients do: POST, GET and DELETE."""
+
+    def __init__(self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Streams, pace: Pace) -> None:
+        self._dispatcher: Final = dispatcher
+        self._sessions: Final = sessions
+        self._streams: Final = streams
+        self._pace: Final = pace
+
+    async def post(self, message: Message, incoming: Incoming) -> web.StreamResponse:
+        """Answer a legacy message.
+
+        1. `initialize` without a session id opens a session
+        2. anything else needs one: see `_admit`; nothing that is refused makes a session
+        3. a request runs in the session, anything else is taken at once
+        """
+        if isinstance(message, Request) and message.method == "initialize" and incoming.session_id is None:
+            return await self._open(message, incoming)
+        live = self._admit(incoming, message)
+        if isinstance(live, Refusal):
+            return incoming.refuse(live, message)
+        if isinstance(message, Request | Batch):
+            return await self._relay(message, live, incoming)
+        reply = await self._dispatcher.answer_legacy(message, live.session, RequestStream(incoming.caller))
+        return whole_response(reply, headers=incoming.headers)
+
+    async def get(self, incoming: Incoming) -> web.StreamResponse:
+        """Open a stream for what belongs to no request.
+
+        1. the session: see `_admit`
+        2. event streams are accepted: 406
+        3. there is room for another stream: 503
+        """
+        live = self._admit(incoming)
+        if isinstance(live, Refusal):
+            return incoming.refuse(live)
+        if not incoming.accepted.event_stream:
+            return incoming.refuse(NOT_ACCEPTABLE)
+        if self._streams.is_full:
+            return incoming.refuse(self._streams.refusal)
+        return await self._pass_on(live, EventStream(incoming.request, pace=self._pace, headers=incoming.headers))
+
+    async def delete(self, incoming: Incoming) -> web.StreamResponse:
+        live = self._admit(incoming)
+        if isinstance(live, Refusal):
+            return incoming.refuse(live)
+        self._sessions.end(live.session.id)
+        return web.Response(status=204, headers=incoming.headers)
+
+    async def _open(self, request: Request, incoming: Incoming) -> web.StreamResponse:
+        if self._sessions.is_full:
+            return incoming.refuse(self._sessions.refusal, request)
+        session, reply = await self._dispatcher.open_session(request, RequestStream(incoming.caller))
+        if session is None:
+            return whole_response(reply, headers=incoming.headers)
+        self._sessions.open(session)
+        response = incoming.answering({SESSION_HEADER: session.id}).late_response(self._pace)
+        try:
+            return await response.finish(reply)
+        finally:
+            response.abandon()
+
+    async def _relay(self, message: Request | Batch, live: LiveSession, incoming: Incoming) -> web.StreamResponse:
+        """Let the session serve a request, and pass on what it says while this connection lasts."""
+        stream = RequestStream(incoming.caller)
+        response = incoming.late_response(self._pace)
+        stream.attach(response)
+        task = live.spawn(self._dispatcher.answer_legacy(message, live.session, stream))
+        try:
+            await asyncio.wait([task])
+            return await response.finish(_session_ended(message) if task.cancelled() else task.result())
+        finally:
+            stream.detach()
+            response.abandon()
+
+    async def _pass_on(self, live: LiveSession, stream: EventStream) -> web.StreamResponse:
+        """Carry the session's own messages until it ends or the reader goes."""
+        try:
+            with self._streams.one(), live.stream() as reader:
+                await stream.open()
+                while (message := await reader.get()) is not None:
+                    await stream.send(jsonrpc.encode(message))
+            return await stream.close()
+        finally:
+            stream.abandon()
+
+    def _admit(self, incoming: Incoming, message: Message | None = None) -> LiveSession | Refusal:
+        """Find the session that a request belongs to.
+
+        1. a batch needs one of 2025-03-26: 400
+        2. it is named: 400, or 405 for a modern client, which has nothing but POST
+        3. it exists, and is the caller's: 404
+        4. the version header, where there is one, names a legacy revision: 400
+        """
+        session_id, version = incoming.session_id, incoming.version
+        live = None if session_id is None else self._sessions.find(session_id, principal=incoming.caller.principal)
+        if isinstance(message, Batch) and (live is None or live.session.revision != V2025_03_26):
+            return _NO_BATCHES
+        if session_id is None:
+            is_modern = message is None and version is not None and is_modern_date(version)
+            return _POST_ALONE if is_modern else _SESSION_REQUIRED
+        if live is None:
+            return _SESSION_UNKNOWN
+        if version is not None and version not in LEGACY:
+            return Refusal(status=400, message=f"MCP-Protocol-Version {version!r} is none of {', '.join(LEGACY)}")
+        return live
+
+
+_POST_ALONE: Final = Refusal(
+    status=405, message="This revision of the protocol knows POST alone", headers={"Allow": "POST"}
+)
+_NO_BATCHES: Final = Refusal(status=400, message="Batches are part of revision 2025-03-26 alone, within a session")
+_SESSION_REQUIRED: Final = Refusal(
+    status=400, message=f"The header {SESSION_HEADER} is missing; a session begins with `initialize`"
+)
+_SESSION_UNKNOWN: Final = Refusal(
+    status=404, message="There is no such session (any more); begin a new one with `initialize`"
+)
+
+
+def _session_ended(message: Request | Batch) -> Reply:
+    request_id = message.id if isinstance(message, Request) else None
+    error = RpcError(ErrorCode.INVALID_REQUEST, "The session ended before this was answered")
+    return results.error_reply(error, request_id=request_id, revision=None, status=404)

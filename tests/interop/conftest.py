@@ -62,7 +62,10 @@ def interpreter(line: int) -> str:
 
 
 async def walk(cell: Cell, config: Path, plan: Plan) -> dict[str, Any]:
-    """Serve `config`, let the client use all of it, and return what it saw."""
+    """Serve `config`, let the client use all of it, and return what it saw.
+
+    With stdio HTTP is served beside it, since the demo has a tool that asks for the daemon's status there.
+    """
     python = interpreter(cell.line)
     address = f"127.0.0.1:{_free_port()}"
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}

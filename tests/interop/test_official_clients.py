@@ -28,26 +28,20 @@ ODD_NAMES: Final = ["my file.md", "a:b.md", "[x].md", "50%.md", "c#.md", "q?.md"
 
 
 async def test_everything_of_the_demo_works(cell: Cell) -> None:
-    seen = await walk(cell, DEMO, DEMO_PLAN if cell.binding == "http" else _without_daemon(DEMO_PLAN))
+    seen = await walk(cell, DEMO, DEMO_PLAN)
     assert seen["server"] == "demo"
-    _check_tools(seen, served_over_http=cell.binding == "http")
+    _check_tools(seen)
     _check_resources(seen)
     _check_prompts(seen)
     completions = [completion["completion"]["values"] for completion in seen["completions"]]
     assert completions == [["README.md"], ["healthy"]]
 
 
-def _without_daemon(plan: Plan) -> Plan:
-    """On stdio alone the daemon has no status page to read."""
-    return Plan(arguments=plan.arguments, completions=plan.completions)
-
-
-def _check_tools(seen: dict[str, Any], *, served_over_http: bool) -> None:
+def _check_tools(seen: dict[str, Any]) -> None:
     assert set(seen["calls"]) == {tool["name"] for tool in seen["tools"]}
     assert len(seen["calls"]) >= 7
     for name, result in seen["calls"].items():
-        failed = result.get("isError", False)
-        assert failed is (name == "daemon_status" and not served_over_http), (name, result)
+        assert not result.get("isError"), (name, result)
     assert seen["calls"]["measure_text"]["structuredContent"]["words"] == 3
     assert seen["calls"]["count_down"]["content"][0]["text"] == "Lift-off."
     assert seen["calls"]["bar_chart"]["content"][0]["mimeType"] == "image/png"

@@ -61,6 +61,7 @@ class Stdio:
         self._helpers: Final[set[asyncio.Task[None]]] = set()
         self._one_is_done: Final = asyncio.Event()
         self._done = 0
+        self._last_words = LAST_WORDS_SECONDS
 
     async def serve(self) -> None:
         """Answer lines until there are no more, or nobody reads the answers, or `drain` is called."""
@@ -68,11 +69,12 @@ class Stdio:
         while (line := await self._reader.next()) is not Mark.END:
             await self._take(line)
             await self._wait_for_room()
-        await self._finish_requests(LAST_WORDS_SECONDS)
+        await self._finish_requests(self._last_words)
         await self.close()
 
     async def drain(self, seconds: float) -> None:
         """Read no more lines, and give the calls in flight this long to end by themselves."""
+        self._last_words = seconds
         self._reader.end()
         await self._finish_requests(seconds)
 

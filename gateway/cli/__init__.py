@@ -14,7 +14,7 @@ from gateway.cli.file import print_schema, validate
 from gateway.cli.primitives import call, list_primitives, prompt, read
 from gateway.cli.remote import RemoteError
 from gateway.cli.scaffold import init
-from gateway.cli.screen import Screen
+from gateway.cli.screen import Screen, say
 from gateway.cli.serve import serve
 from gateway.cli.status import status
 from gateway.config.diagnostics import render
@@ -69,7 +69,7 @@ def _report(error: Exception, hints: Screen, *, with_traceback: bool) -> int:
             hints.line(render(error.problems, colour=hints.has_colour))
             return 2
         case RpcError():
-            hints.line(hints.styled("error: ", "red") + error.message + (f" ({error.data})" if error.data else ""))
+            hints.line(hints.styled("error: ", "red") + error.message + (f" ({say(error.data)})" if error.data else ""))
         case RemoteError():
             hints.line(hints.styled("error: ", "red") + str(error))
         case _:

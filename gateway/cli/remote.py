@@ -1,6 +1,7 @@
 """A client of 2026-07-28 over Streamable HTTP, as small as the command line needs it. Speaks no older revision."""
 
 import base64
+import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -183,4 +184,11 @@ def _field_value(text: str) -> str:
 
 
 def _unreachable(url: str, error: Exception) -> RemoteError:
-    return RemoteError(f"{url}: {str(error) or 'no answer in time'}; is the server running there?")
+    match error:
+        case TimeoutError():
+            reason = "no answer in time"
+        case aiohttp.ClientConnectorError() if error.errno:
+            reason = os.strerror(error.errno).lower()
+        case _:
+            reason = str(error) or type(error).__name__
+    return RemoteError(f"{url}: {reason}; is the server running there?")

@@ -29,6 +29,8 @@ LONGEST_QUEUE: Final = 10_000
 """Lines waiting for a reader of standard error."""
 FAREWELL_SECONDS: Final = 1.0
 """How long the end of the process waits for such a reader."""
+_FIRST: Final = ("timestamp", "level", "event")
+"""Keys with which every line begins, so that a person can read JSON too."""
 
 
 class Logs:
@@ -95,6 +97,7 @@ class Logs:
         return structlog.processors.JSONRenderer(_json)
 
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event = {key: event.pop(key) for key in _FIRST if key in event} | event
         return {key: self._masked_value(value) for key, value in event.items()}
 
     def _masked_value(self, value: Json) -> Json:

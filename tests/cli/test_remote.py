@@ -116,7 +116,7 @@ async def test_a_server_of_something_else_is_recognised(start: Start, body: str)
 async def test_nobody_at_the_url_is_said_so(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     async with remote_peer(url) as peer:
-        with pytest.raises(RemoteError, match="is the server running there"):
+        with pytest.raises(RemoteError, match="connection refused; is the server running there"):
             await peer.request("tools/list")
     with pytest.raises(RemoteError, match="is the server running there"):
         await get_json(url)

@@ -69,6 +69,13 @@ CONFIG = """
       shout:
         description: A child that is loud on both outputs.
         shell: {script: "echo out; echo err >&2"}
+      sleepy:
+        description: A child that sleeps, after it has written who it is.
+        input: {path: string}
+        shell:
+          script: |
+            echo $$ > "$INPUT_PATH"
+            exec sleep 3600
       deaf:
         description: A child that ignores TERM and leaves a child of its own.
         input: {path: string}

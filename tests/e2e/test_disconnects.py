@@ -1,0 +1,60 @@
+"""What becomes of a child when its caller goes away: it depends on the revision."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+
+from gateway.json_types import Json
+from tests.e2e.daemon import post_call, serving
+from tests.e2e.test_standard_streams import is_running, written
+
+STREAMS = {"Accept": "application/json, text/event-stream"}
+
+
+async def test_a_modern_caller_that_leaves_takes_the_child_along(config: Path, tmp_path: Path) -> None:
+    async with serving(config) as daemon, aiohttp.ClientSession() as client:
+        call = asyncio.create_task(post_call(client, await daemon.url(), "sleepy", path=str(tmp_path / "pid")))
+        await written(tmp_path / "pid")
+        call.cancel()
+        await asyncio.wait([call])
+        await gone(tmp_path / "pid")
+
+
+async def test_a_session_that_loses_its_connection_keeps_the_child_until_it_is_deleted(
+    config: Path, tmp_path: Path
+) -> None:
+    async with serving(config) as daemon, aiohttp.ClientSession() as client:
+        url = await daemon.url()
+        headers = {**STREAMS, "Mcp-Session-Id": await opened(client, url)}
+        params = {"name": "sleepy", "arguments": {"path": str(tmp_path / "pid")}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        async with client.post(url, json=message, headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as response:
+            await response.content.readuntil(b"\n\n")  # a sign of life on the open stream
+            await written(tmp_path / "pid")
+            response.close()
+        ping: Json = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        async with client.post(url, json=ping, headers=headers) as response:
+            assert response.status == 200
+        assert is_running(pid_in(tmp_path / "pid"))
+        async with client.delete(url, headers=headers) as response:
+            assert response.status == 204
+        await gone(tmp_path / "pid")
+
+
+async def opened(client: aiohttp.ClientSession, url: str) -> str:
+    client_info = {"name": "t", "version": "1"}
+    params: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info}
+    message: Json = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    async with client.post(url, json=message, headers=STREAMS) as response:
+        return response.headers["Mcp-Session-Id"]
+
+
+async def gone(path: Path) -> None:
+    async with asyncio.timeout(10):
+        while is_running(pid_in(path)):
+            await asyncio.sleep(0.01)
+
+
+def pid_in(path: Path) -> int:
+    return int(path.read_text())

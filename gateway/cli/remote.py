@@ -187,6 +187,8 @@ def _unreachable(url: str, error: Exception) -> RemoteError:
     match error:
         case TimeoutError():
             reason = "no answer in time"
+        case aiohttp.ClientConnectorDNSError():
+            reason = "no such host"
         case aiohttp.ClientConnectorError() if error.errno:
             reason = os.strerror(error.errno).lower()
         case _:

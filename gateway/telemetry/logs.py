@@ -97,8 +97,8 @@ class Logs:
         return structlog.processors.JSONRenderer(_json)
 
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        event = {key: event.pop(key) for key in _FIRST if key in event} | event
-        return {key: self._masked_value(value) for key, value in event.items()}
+        keys = dict.fromkeys((*_FIRST, *event))
+        return {key: self._masked_value(event[key]) for key in keys if key in event}
 
     def _masked_value(self, value: Json) -> Json:
         match value:

@@ -1,6 +1,8 @@
 """Which media types a client takes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.transports.accept import parse_accept
 
@@ -31,3 +33,8 @@ def test_an_accept_field_is_read_leniently(
 ) -> None:
     accepted = parse_accept(field)
     assert (accepted.json, accepted.event_stream, accepted.names_event_stream) == (json, stream, named)
+
+
+@given(st.text(alphabet=st.sampled_from('*/;,=q.01 application/jsontext/event-stream\t"é'), max_size=80))
+def test_no_accept_field_is_too_odd(field: str) -> None:
+    parse_accept(field)

@@ -1,6 +1,8 @@
 """Who is answered at all: the allow-lists for Host and Origin, and what browsers are told."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.config.address import Address
 from gateway.transports.guard import Guard, is_loopback_address, is_loopback_host
@@ -156,3 +158,16 @@ def test_loopback_is_told_from_everything_else() -> None:
     assert is_loopback_host("localhost:8000")
     assert not is_loopback_host("tools.example.com")
     assert not is_loopback_host(None)
+
+
+ODD = st.text(alphabet=st.sampled_from("localhst127.0:[]/@#?%*\\ \t\udcffé-"), max_size=40)
+
+
+@given(host=ODD, origin=ODD | st.builds("http://{}".format, ODD))
+def test_nothing_odd_passes_for_a_name_of_ours(host: str, origin: str) -> None:
+    guard = Guard(address=LOOPBACK)
+    ours = {"localhost", "127.0.0.1"}
+    if guard.check(host=host, origin=None) is None:
+        assert host.partition(":")[0].removesuffix(".") in ours
+    if guard.check(host="localhost", origin=origin) is None:
+        assert origin.removeprefix("http://").partition(":")[0].removesuffix(".") in ours

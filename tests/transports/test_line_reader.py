@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.transports.line_reader import LineReader, Mark
 
@@ -135,3 +137,20 @@ async def test_nothing_is_read_far_ahead_of_who_takes_the_lines(pipe: tuple[int,
             await asyncio.sleep(0)
     assert sent < 1_000_000
     reader.end()
+
+
+@settings(max_examples=60, deadline=None)
+@given(chunks=st.lists(st.text(alphabet="ab\n", max_size=12).map(str.encode), max_size=12), limit=st.integers(1, 8))
+def test_however_it_arrives_the_lines_are_the_same(chunks: list[bytes], limit: int) -> None:
+    whole = b"".join(chunks)
+    *lines, last = whole.split(b"\n")
+    expected = [line if len(line) <= limit else Mark.TOO_LONG for line in (*lines, *([last] if last else []))]
+
+    async def read() -> list[bytes | Mark]:
+        ends = os.pipe()
+        try:
+            return await fed(ends, *chunks, limit=limit)
+        finally:
+            os.close(ends[0])
+
+    assert asyncio.run(read()) == expected

@@ -161,6 +161,14 @@ class TestLines:
         wire.course.release.set()
         assert (await wire.receive())["id"] == "slow"
 
+    async def test_a_tool_that_reports_without_a_pause_starves_nobody(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "flood", "_meta": {"progressToken": 1}}, request_id="f"))
+        wire.send(legacy_request("ping", request_id="p"))
+        while (await wire.receive()).get("id") != "p":
+            pass
+        wire.send(cancel("f"))
+        await until(wire.course.cancelled)
+
     async def test_a_line_of_a_megabyte_passes_both_ways(self) -> None:
         async with wired(max_line=4_000_000) as wire:
             text = "ü" * 1_000_000

@@ -41,7 +41,7 @@ async def test_the_end_of_input_without_calls_ends_the_process_at_once(config: P
     async with serving(config, "--stdio") as daemon:
         await daemon.ask(request("tools/list"))
         daemon.hang_up()
-        assert await daemon.exit_code(within=3) == 0
+        assert await daemon.exit_code(within=8) == 0
 
 
 async def test_lines_of_megabytes_pass_both_ways(config: Path) -> None:

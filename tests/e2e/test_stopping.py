@@ -19,7 +19,7 @@ async def test_a_signal_lets_the_calls_in_flight_finish(config: Path, number: si
         await running(client, url, calls=1)
         daemon.signal(number)
         assert text_of(await slow) == "slept"
-        assert await daemon.exit_code(within=5) == 0
+        assert await daemon.exit_code(within=10) == 0
 
 
 async def test_a_signal_lets_the_calls_on_stdio_finish(config: Path) -> None:
@@ -28,7 +28,7 @@ async def test_a_signal_lets_the_calls_on_stdio_finish(config: Path) -> None:
         await running(client, await daemon.url(), calls=1)
         daemon.signal(signal.SIGTERM)
         assert text_of(await daemon.receive()) == "slept"
-        assert await daemon.exit_code(within=5) == 0
+        assert await daemon.exit_code(within=10) == 0
 
 
 @pytest.mark.parametrize("tool", ["stuck", "stubborn"])
@@ -38,7 +38,7 @@ async def test_a_plugin_that_hangs_for_ever_does_not_hold_the_exit(config: Path,
         hanging = asyncio.create_task(post_call(client, url, tool))
         await running(client, url, calls=1)
         daemon.signal(signal.SIGTERM)
-        assert await daemon.exit_code(within=9) == 0
+        assert await daemon.exit_code(within=10) == 0
         await asyncio.wait([hanging])
 
 
@@ -46,7 +46,7 @@ async def test_a_thread_that_a_plugin_left_behind_does_not_hold_the_exit(config:
     async with serving(config, "--drain-timeout", "200ms") as daemon, aiohttp.ClientSession() as client:
         assert "left behind" in text_of(await post_call(client, await daemon.url(), "thread"))
         daemon.signal(signal.SIGTERM)
-        assert await daemon.exit_code(within=5) == 0
+        assert await daemon.exit_code(within=10) == 0
 
 
 async def test_a_plugin_that_blocks_the_loop_does_not_hold_the_exit(config: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ async def test_a_second_signal_leaves_at_once_and_takes_the_children_along(confi
         daemon.signal(signal.SIGTERM)
         await daemon.event("stopping")
         daemon.signal(signal.SIGTERM)
-        assert await daemon.exit_code(within=2) == 128 + signal.SIGTERM
+        assert await daemon.exit_code(within=5) == 128 + signal.SIGTERM
         await asyncio.wait([hanging])
     child = int(pids.read_text().split()[0])
     async with asyncio.timeout(5):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from gateway.errors import RpcError
+from gateway.json_types import Json
 from gateway.protocol.exchange import Reply
 from gateway.protocol.in_flight import CANCELLED, InFlight
 
@@ -39,7 +40,8 @@ async def test_a_cancelled_request_is_answered_with_nothing_and_its_task_lives_o
 
 async def test_cancelling_what_is_unknown_or_malformed_is_ignored() -> None:
     in_flight = InFlight()
-    for request_id in (7, "x", None, {}, []):
+    ids: tuple[Json, ...] = (7, "x", None, {}, [])
+    for request_id in ids:
         in_flight.cancel(request_id)
 
 

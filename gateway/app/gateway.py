@@ -6,8 +6,10 @@ bounded: calls in flight have `drain_timeout`, then they are cancelled, and what
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,18 +18,16 @@ import structlog
 from gateway import __version__
 from gateway.app import status
 from gateway.app.listeners import Listeners
+from gateway.app.offer import Build, Offer
 from gateway.app.shutdown import LastResort, StopSignals
-from gateway.catalog.compiler import compile_catalog
-from gateway.catalog.plugins import Plugins
-from gateway.catalog.store import CatalogStore
 from gateway.config.address import Address
-from gateway.config.loader import LoadedConfig, load
-from gateway.config.secrets import Redactor
+from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
 from gateway.executors.services import Services, running_services
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
+from gateway.reloader.reloader import Reloader
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.memory import MemoryClient
@@ -52,13 +52,11 @@ class Gateway:
         self._standard_streams: StandardStreams | None = None
         self._listeners: Listeners | None = None
         self._last_resort: LastResort | None = None
-        self._plugins: Final = Plugins()
         self._health: Final = Health(self._sources())
-        self._redactor = Redactor()
-        self._loaded: LoadedConfig
+        self._offer: Offer | None = None
         self._services: Services
-        self._store: CatalogStore
         self._dispatcher: Dispatcher
+        self._reloader: Reloader[Build]
 
     async def __aenter__(self) -> Self:
         """Load the file, and make everything ready to answer.
@@ -106,13 +104,15 @@ class Gateway:
         """
         listeners = Listeners(
             settings=self._settings,
-            document=self._loaded.document,
+            document=self._offered.served.loaded.document,
             dispatcher=self._dispatcher,
             health=self._health,
+            reload=self._reload,
             standard_streams=self._standard_streams,
             on_input_end=self._stop_wanted.set,
         )
         self._listeners = await self._stack.enter_async_context(listeners)
+        await self._stack.enter_async_context(self._following_the_files())
         self._health.become_ready()
 
     async def stop(self) -> None:
@@ -135,32 +135,72 @@ class Gateway:
     async def _prepare(self, stack: AsyncExitStack) -> None:
         stack.enter_context(Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask))
         key = self._settings.signing_key() or secrets.token_bytes(_KEY_BYTES)
-        self._loaded = load(self._settings.config)
-        self._redactor = self._loaded.redactor
-        self._services = await stack.enter_async_context(running_services(threads=self._loaded.document.limits.threads))
-        stack.push_async_callback(self._plugins.stop, self._services.threads)
-        catalog = compile_catalog(self._loaded, services=self._services, plugins=self._plugins, generation=1)
-        await self._plugins.start(self._services.threads)
-        for problem in catalog.warnings:
-            log.warning("doubtful configuration", problem=str(problem))
-        self._store = CatalogStore(catalog)
-        self._dispatcher = Dispatcher(store=self._store, services=self._services, secret_key=key)
+        loaded = load(self._settings.config)
+        self._services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
+        self._offer = offer = Offer(
+            self._settings.config, loaded=loaded, services=self._services, grace=self._settings.drain_timeout
+        )
+        stack.push_async_callback(offer.close)
+        await offer.open()
+        self._dispatcher = Dispatcher(store=offer.store, services=self._services, secret_key=key)
+        self._reloader = Reloader(build=offer.build, apply=offer.serve, plan=offer.plan, poll=self._settings.poll)
+        catalog = offer.store.current
         log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
 
+    @asynccontextmanager
+    async def _following_the_files(self) -> AsyncIterator[None]:
+        """Reload on SIGHUP, and unless told otherwise whenever a file changes."""
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[object]] = set()
+
+        def begin(work: Coroutine[Json, Json, object], name: str) -> None:
+            task = loop.create_task(work, name=name)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reloader.reload(), "reload on SIGHUP"))
+        if not self._settings.no_watch:
+            begin(self._reloader.run(), "watch files")
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reload(self) -> JsonObject:
+        status = await self._reloader.reload()
+        return {
+            "generation": self._offered.store.current.generation,
+            "problems": [str(problem) for problem in status.problems],
+        }
+
+    @property
+    def _offered(self) -> Offer:
+        """The offer, once it is open."""
+        if self._offer is None:
+            raise RuntimeError("not entered")
+        return self._offer
+
     def _mask(self, text: str) -> str:
-        return self._redactor.text(text)
+        return text if self._offer is None else self._offer.redactor.text(text)
 
     def _sources(self) -> Mapping[str, Callable[[], Json]]:
         """What `/-/status` shows."""
         return {
             "config": lambda: str(self._settings.config),
-            "generation": lambda: self._store.current.generation,
-            "problems": list,
-            "warnings": lambda: [str(problem) for problem in self._store.current.warnings],
-            "tools": lambda: status.backends(self._loaded.document, self._store.current, "tools"),
-            "resources": lambda: status.backends(self._loaded.document, self._store.current, "resources"),
-            "prompts": lambda: status.backends(self._loaded.document, self._store.current, "prompts"),
-            "left_out": lambda: status.left_out(self._store.current),
+            "generation": lambda: self._offered.store.current.generation,
+            "files": lambda: {str(path): digest for path, digest in self._offered.served.loaded.files.items()},
+            "last_reload": lambda: self._reloader.status.at.isoformat(timespec="seconds"),
+            "problems": lambda: [str(problem) for problem in self._reloader.status.problems],
+            "warnings": lambda: [str(problem) for problem in self._offered.store.current.warnings],
+            "restart_required": lambda: self._offered.restart_required,
+            "watch_error": lambda: self._reloader.watch_error,
+            "tools": lambda: self._backends("tools"),
+            "resources": lambda: self._backends("resources"),
+            "prompts": lambda: self._backends("prompts"),
+            "left_out": lambda: status.left_out(self._offered.store.current),
             "sessions": lambda: len(self._listeners.sessions) if self._listeners else 0,
             "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
             "calls_running": lambda: self._dispatcher.slots.running,
@@ -170,3 +210,6 @@ class Gateway:
             "threads": lambda: self._services.threads.busy,
             "threads_stuck": lambda: self._services.threads.stuck,
         }
+
+    def _backends(self, kind: str) -> Json:
+        return status.backends(self._offered.served.loaded.document, self._offered.store.current, kind)

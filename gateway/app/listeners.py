@@ -1,7 +1,7 @@
 """The bindings that a daemon was told to offer: HTTP, stdio, or both at once."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
@@ -12,6 +12,7 @@ from gateway.config.address import Address
 from gateway.config.document import Document
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
+from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.health import Health
 from gateway.transports.event_stream import Pace
@@ -38,6 +39,7 @@ class Listeners:
         document: Document,
         dispatcher: Dispatcher,
         health: Health,
+        reload: Callable[[], Awaitable[JsonObject]],
         standard_streams: StandardStreams | None,
         on_input_end: Callable[[], None],
     ) -> None:
@@ -45,6 +47,7 @@ class Listeners:
         self._document: Final = document
         self._dispatcher: Final = dispatcher
         self._health: Final = health
+        self._reload: Final = reload
         self._standard_streams: Final = standard_streams
         self._on_input_end: Final = on_input_end
         limits, listen = document.limits, document.listen
@@ -106,8 +109,8 @@ class Listeners:
             allowed_hosts=listen.allowed_hosts,
             allowed_origins=listen.allowed_origins,
         )
-        application = HttpApp(guard=guard, mcp=self._mcp, path=listen.path, health=self._health).application()
-        listener = HttpListener(application, address=address)
+        app = HttpApp(guard=guard, mcp=self._mcp, path=listen.path, health=self._health, reload=self._reload)
+        listener = HttpListener(app.application(), address=address)
         try:
             await listener.start()
         except ListenError as error:

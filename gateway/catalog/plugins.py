@@ -95,18 +95,22 @@ class Plugins:
                 raise ConfigError([Problem(message=message, path="plugins")]) from error
         self._started.extend(begun)
 
-    async def release(self, threads: Threads) -> None:
-        """Run `shutdown()` of the modules that are no longer used, now that the generation opened last is served.
+    def retire(self) -> list[ModuleType]:
+        """Take the generation opened last as the one that is served, and return the modules no longer used.
 
-        They stay importable for one generation more, for calls that still run.
+        They stay importable for one generation more, for calls that still run; after these, `shut_down` is due.
         """
         used = self._opened.modules()
         unused = [module for module in self._started if module not in used]
         self._started = [module for module in self._started if module in used]
-        await self._shut_down(unused, threads)
         kept = {package.name for package in (*self._opened.packages, *self._previous.packages)}
         self._forget(package for name, package in self._finder.packages.items() if name not in kept)
         self._previous = self._opened
+        return unused
+
+    async def shut_down(self, modules: Sequence[ModuleType], threads: Threads) -> None:
+        """Run `shutdown()` of modules, but for those that have come into use again."""
+        await self._shut_down([module for module in modules if module not in self._started], threads)
 
     async def stop(self, threads: Threads) -> None:
         """Run `shutdown()` of all modules that were started, and unload the directories."""

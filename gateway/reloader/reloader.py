@@ -5,7 +5,7 @@ changes nothing for anybody, and stays visible in `status` until it is right.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
@@ -40,7 +40,7 @@ class Reloader(Generic[Built]):
     def __init__(
         self,
         *,
-        build: Callable[[], Built],
+        build: Callable[[], Awaitable[Built]],
         apply: Callable[[Built], Awaitable[None]],
         plan: Callable[[], WatchPlan],
         poll: timedelta,
@@ -48,17 +48,18 @@ class Reloader(Generic[Built]):
         """Do nothing yet.
 
         Args:
-            build: load and compile what is on disk, in a worker thread. Raises ConfigError.
+            build: load and compile what is on disk. Raises ConfigError.
             apply: serve what was built.
             plan: what to watch now; asked again after each reload.
-            poll: how often to look where no event comes.
+            poll: how often to look where no event comes; zero is never.
         """
         self._build: Final = build
         self._apply: Final = apply
         self._plan: Final = plan
         self._poll: Final = poll
         self._one_at_a_time: Final = asyncio.Lock()
-        self._seen: dict[str, State] = {}
+        self._seen: Mapping[str, State] = {}
+        self._seen_by: WatchPlan | None = None
         self.status = ReloadStatus(at=datetime.now(UTC))
         self.watch_error: str | None = None
         self.is_watching = False
@@ -66,7 +67,6 @@ class Reloader(Generic[Built]):
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        self._seen = await asyncio.to_thread(self._plan().snapshot)
         while True:
             plan = self._plan()
             async with Watcher(plan, poll=self._poll) as watcher:
@@ -79,7 +79,7 @@ class Reloader(Generic[Built]):
         """Load what is on disk now, and serve it if it is right."""
         async with self._one_at_a_time:
             try:
-                built = await asyncio.to_thread(self._build)
+                built = await self._build()
             except ConfigError as error:
                 self._report(error)
             else:
@@ -90,9 +90,12 @@ class Reloader(Generic[Built]):
     async def _is_unchanged(self, plan: WatchPlan) -> bool:
         """Look, and reload if something is not as it was. False means that the watches are to be armed anew."""
         snapshot = await asyncio.to_thread(plan.snapshot)
-        if snapshot == self._seen:
+        expected = self._seen
+        if plan != self._seen_by:  # what only the new plan looks at has been read by the load that made this plan
+            expected = {path: self._seen.get(path, state) for path, state in snapshot.items()}
+        self._seen, self._seen_by = snapshot, plan
+        if snapshot == expected:
             return True
-        self._seen = snapshot
         await self.reload()
         return False
 

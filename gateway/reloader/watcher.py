@@ -23,7 +23,7 @@ class Watcher:
 
     def __init__(self, plan: WatchPlan, *, poll: timedelta) -> None:
         self._plan: Final = plan
-        self._poll: Final = poll.total_seconds()
+        self._poll: Final = poll.total_seconds() or None
         self._changed: Final = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.error: str | None = None
@@ -66,5 +66,5 @@ class Watcher:
             ):
                 self._changed.set()
         except (OSError, RuntimeError) as error:
-            self.error = f"no file events, looking every {self._poll:g} s instead: {error}"
+            self.error = f"no file events: {error}"
             log.warning("file events failed", error=str(error))

@@ -27,7 +27,7 @@ class Health:
         return self._state == "ready"
 
     def readiness(self) -> JsonObject:
-        return {"ready": self.is_ready, "state": self._state}
+        return {"ready": self.is_ready, "state": self._state, "problems": self._sources["problems"]()}
 
     def status(self) -> JsonObject:
         return {

@@ -43,6 +43,8 @@ class HttpApp:
     mcp: StreamableHttp
     path: str
     health: Health
+    reload: Callable[[], Awaitable[JsonObject]]
+    """Load the files again; says under `problems` what keeps them from being served."""
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -52,6 +54,7 @@ class HttpApp:
         application.router.add_route("*", "/-/healthy", self._open(self._healthy))
         application.router.add_route("*", "/-/ready", self._open(self._ready))
         application.router.add_route("*", "/-/status", self._guarded(self._status))
+        application.router.add_route("*", "/-/reload", self._guarded(self._reload))
         application.router.add_route("*", "/{path:.*}", self._guarded(self._not_found))
         return application
 
@@ -97,20 +100,31 @@ class HttpApp:
         return _json(self.health.readiness(), status=200 if self.health.is_ready else 503, headers=headers)
 
     async def _status(self, request: web.Request, headers: Mapping[str, str]) -> web.Response:
-        """For this machine alone: behind a proxy everybody's peer address is loopback, hence the other two."""
-        is_local = (
-            is_loopback_address(request.remote or "")
-            and is_loopback_host(request.headers.get("Host"))
-            and not any(name in request.headers for name in _FORWARDED)
-        )
-        if not is_local:
+        if not _is_local(request):
             return _json({"error": "not found; the status is for callers on this machine"}, status=404, headers=headers)
         if request.method not in {"GET", "HEAD"}:
             return _json({"error": "method not allowed"}, status=405, headers={"Allow": "GET, HEAD", **headers})
         return _json(self.health.status(), headers=headers)
 
+    async def _reload(self, request: web.Request, headers: Mapping[str, str]) -> web.Response:
+        if not _is_local(request) or "Origin" in request.headers:  # a page in a browser has no business here
+            return _json({"error": "not found; reloads are for callers on this machine"}, status=404, headers=headers)
+        if request.method != "POST":
+            return _json({"error": "method not allowed"}, status=405, headers={"Allow": "POST", **headers})
+        report = await self.reload()
+        return _json(report, status=422 if report["problems"] else 200, headers=headers)
+
     async def _not_found(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
         return _json({"error": f"not found; the MCP endpoint is {self.path}"}, status=404, headers=headers)
+
+
+def _is_local(request: web.Request) -> bool:
+    """Whether this machine asks. Behind a proxy every peer's address is loopback, hence the other two conditions."""
+    return (
+        is_loopback_address(request.remote or "")
+        and is_loopback_host(request.headers.get("Host"))
+        and not any(name in request.headers for name in _FORWARDED)
+    )
 
 
 def _with_and_without_slash(path: str) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ async def test_old_generations_are_unloaded(plugins: Plugins, threads: Threads, 
         opened(plugins, folder)
         found(plugins, "plain:f")
         await plugins.start(threads)
-        await plugins.release(threads)
+        await plugins.shut_down(plugins.retire(), threads)
         packages.append(len({name.partition(".")[0] for name in loaded()}))
     assert packages == [1, 2, 2, 2, 2]
 
@@ -302,11 +302,11 @@ async def test_hooks_run_once_while_a_module_is_in_use(
         opened(plugins, folder)
         found(plugins, "a:f")
         await plugins.start(threads)
-        await plugins.release(threads)
+        await plugins.shut_down(plugins.retire(), threads)
     assert events == ["started a"]
     opened(plugins, folder)
     await plugins.start(threads)
-    await plugins.release(threads)
+    await plugins.shut_down(plugins.retire(), threads)
     assert events == ["started a", "stopped a"]
 
 

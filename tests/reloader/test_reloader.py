@@ -25,7 +25,7 @@ class Loads:
         self.plan = plan or WatchPlan(files=frozenset({path}), directories=frozenset({path.parent}))
         self.served: asyncio.Queue[str] = asyncio.Queue()
 
-    def build(self) -> str:
+    async def build(self) -> str:
         text = self.path.read_text() if self.path.exists() else "missing"
         if "broken" in text:
             raise ConfigError([Problem(message="is broken")])

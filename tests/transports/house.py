@@ -46,6 +46,11 @@ class Course:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     finished: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What the next reload finds."""
+
+    async def reload(self) -> JsonObject:
+        return {"generation": 2, "problems": self.problems}
 
     async def echo(self, invocation: Invocation) -> Outcome:
         return said(str(invocation.arguments.get("text", "")))
@@ -246,9 +251,9 @@ async def house(
         streams = Streams(limit=stream_limit)
         bounds = Bounds(max_body=max_body, max_depth=64, pace=Pace(keepalive=keepalive, patience=patience))
         mcp = StreamableHttp(dispatcher=dispatcher, sessions=sessions, streams=streams, bounds=bounds)
-        health = Health({"sessions": lambda: len(sessions)})
+        health = Health({"sessions": lambda: len(sessions), "problems": list})
         address = Address("127.0.0.1", 0)
-        app = HttpApp(guard=guard or Guard(address=address), mcp=mcp, path="/mcp", health=health)
+        app = HttpApp(guard=guard or Guard(address=address), mcp=mcp, path="/mcp", health=health, reload=course.reload)
         listener = HttpListener(app.application(), address=address)
         await listener.start()
         stack.push_async_callback(listener.close)

@@ -122,3 +122,23 @@ async def test_ipv6_is_listened_on() -> None:
     assert listener.address.port
     assert str(listener.address).startswith("[::1]:")
     await listener.close()
+
+
+async def test_a_reload_on_request_answers_with_what_it_found(served: House) -> None:
+    answer = await served.send(None, method="POST", path="/-/reload")
+    assert (answer.status, answer.json) == (200, {"generation": 2, "problems": []})
+    served.course.problems.append("config.yaml:3:1: tools: …")
+    answer = await served.send(None, method="POST", path="/-/reload")
+    assert (answer.status, answer.json["problems"]) == (422, served.course.problems)
+
+
+@pytest.mark.parametrize("headers", [{"X-Forwarded-For": "10.0.0.1"}, {"Origin": PAGE}])
+async def test_a_reload_is_for_callers_on_this_machine_and_for_no_web_page(
+    served: House, headers: dict[str, str]
+) -> None:
+    assert (await served.send(None, headers, method="POST", path="/-/reload")).status == 404
+
+
+async def test_a_reload_is_asked_for_by_post(served: House) -> None:
+    answer = await served.send(None, method="GET", path="/-/reload")
+    assert (answer.status, answer.headers["Allow"]) == (405, "POST")

@@ -1,0 +1,153 @@
+"""What is on offer, from the files on disk to the catalog in the store, and how the one follows the other.
+
+`build` does everything that can fail and touches nothing that is served; `serve` cannot fail. Both run one after the
+other, never two at once: the reloader sees to that.
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import structlog
+
+from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.plugins import Plugins
+from gateway.catalog.primitives import Catalog
+from gateway.catalog.store import CatalogStore
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.problems import Problems
+from gateway.config.secrets import Redactor
+from gateway.executors.services import Services
+from gateway.executors.threads import Threads
+from gateway.reloader.watch_plan import WatchPlan
+
+log: Final = structlog.get_logger()
+
+FIXED_SECTIONS: Final = ("listen", "limits")
+"""Sections of the file that only a start of the process takes up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A whole new offer, ready to be served."""
+
+    loaded: LoadedConfig
+    catalog: Catalog
+
+
+class Offer:
+    """The files, and what is served from them."""
+
+    def __init__(self, path: Path, *, loaded: LoadedConfig, services: Services, grace: timedelta) -> None:
+        """Do nothing yet.
+
+        Args:
+            path: the file, or the directory of files.
+            loaded: what the files said at the start; `build` compiles it the first time.
+            services: what executors borrow.
+            grace: how long calls that began before a reload may use the plugin code that it replaced.
+        """
+        self._path: Final = path
+        self._services: Final = services
+        self._grace: Final = grace.total_seconds()
+        self._plugins: Final = Plugins()
+        # Loading has a thread of its own: calls may not delay it, nor a plugin that hangs at import hold the exit.
+        self._thread: Final = Threads(1)
+        self._first: Final = loaded
+        self._seen = loaded
+        self._trees: frozenset[Path] = frozenset()
+        self._farewells: Final[set[asyncio.Task[None]]] = set()
+        self.served: Build
+        self.store: CatalogStore
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks the secrets of the files as they were last read, even if they are not served."""
+        return self._seen.redactor
+
+    @property
+    def restart_required(self) -> list[str]:
+        """Sections whose change takes effect with the next start."""
+        first, now = self._first.document, self.served.loaded.document
+        return [name for name in FIXED_SECTIONS if getattr(first, name) != getattr(now, name)]
+
+    async def open(self) -> None:
+        """Build and hold the first catalog.
+
+        Raises:
+            ConfigError: the files cannot be served; it has every problem.
+        """
+        self.served = await self._compile(self._first, generation=1)
+        self.store = CatalogStore(self.served.catalog)
+        self._retire()
+
+    async def close(self) -> None:
+        for farewell in self._farewells:
+            farewell.cancel()
+        await asyncio.gather(*self._farewells, return_exceptions=True)
+        await self._plugins.stop(self._services.threads)
+        await self._thread.stop()
+
+    async def build(self) -> Build:
+        """Read and compile what is on disk now.
+
+        Raises:
+            ConfigError: it cannot be served; it has every problem.
+        """
+        loaded = await self._thread.run(load, self._path, deadline=math.inf)
+        self._seen = loaded
+        return await self._compile(loaded, generation=self.store.current.generation + 1)
+
+    async def serve(self, build: Build) -> None:
+        """Let every call from now on see this build."""
+        self.served = build
+        self.store.swap(build.catalog)
+        self._retire()
+        log.info("reloaded", generation=self.store.current.generation, tools=len(build.catalog.tools))
+        if self.restart_required:
+            log.warning("restart required", sections=self.restart_required)
+
+    def plan(self) -> WatchPlan:
+        """What to watch: what is served, and what was read last, should that not be served."""
+        return WatchPlan(
+            files=frozenset({*self._seen.files, *self.served.loaded.files}),
+            directories=self._seen.directories | self.served.loaded.directories,
+            trees=self._trees | self.served.catalog.file_roots,
+        )
+
+    async def _compile(self, loaded: LoadedConfig, *, generation: int) -> Build:
+        self._trees = _plugin_directories(loaded)
+        catalog = await self._thread.run(self._compiled, loaded, generation, deadline=math.inf)
+        await self._plugins.start(self._services.threads)
+        for problem in catalog.warnings:
+            log.warning("doubtful configuration", problem=str(problem))
+        return Build(loaded=loaded, catalog=catalog)
+
+    def _compiled(self, loaded: LoadedConfig, generation: int) -> Catalog:
+        return compile_catalog(loaded, services=self._services, plugins=self._plugins, generation=generation)
+
+    def _retire(self) -> None:
+        """Part with modules that the new offer does not use, once calls that may still be in them had their time."""
+        unused = self._plugins.retire()
+        if unused:
+            farewell = asyncio.get_running_loop().create_task(self._say_farewell(unused), name="plugin shutdown")
+            self._farewells.add(farewell)
+            farewell.add_done_callback(self._farewells.discard)
+
+    async def _say_farewell(self, modules: list[ModuleType]) -> None:
+        try:
+            await asyncio.sleep(self._grace)
+        finally:
+            await self._plugins.shut_down(modules, self._services.threads)
+
+
+def _plugin_directories(loaded: LoadedConfig) -> frozenset[Path]:
+    places = Problems(loaded.sources).at("plugins")
+    return frozenset(
+        Path(places.at(index).directory, directory).absolute()
+        for index, directory in enumerate(loaded.document.plugins)
+    )

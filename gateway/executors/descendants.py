@@ -1,8 +1,8 @@
 """Tell whose the daemon's children are: those that began in a call's session, or carry its marker, belong to its tree.
 
-Statuses of children that are not ours are never taken from who waits for them. A dead child is reaped if it began in a
-tree's session, or was seen alive with one of our markers. One that did neither, and leads a session of its own, may be
-the short-lived grandchild of a call or the child of a plugin: it is reaped when nobody else has done so for a minute.
+Statuses of children that are not ours are never taken from who waits for them. A dead child is reaped if it belonged to
+the session of a tree, or to one in which a process with our marker was seen alive. One that did neither may be the
+short-lived grandchild of a call, or the child of a plugin: it is reaped when nobody else has done so for a minute.
 """
 
 import os
@@ -30,8 +30,8 @@ class Descendants:
         self._patience = patience_seconds
         self._leaders: dict[int, str] = {}
         """Process id, which is the session's too → marker."""
-        self._seen_alive: set[int] = set()
-        """Children that carried one of our markers."""
+        self._sessions: set[int] = set()
+        """Those of children with our marker, since there was last a child of them."""
         self._unclaimed: dict[int, float] = {}
         """Zombies that may be a plugin's → when they were first seen."""
         self._prefix = secrets.token_hex(8)
@@ -52,26 +52,27 @@ class Descendants:
         families: defaultdict[int, set[int]] = defaultdict(set)
         children = [found for pid in child_pids() if pid not in self._leaders and (found := child(pid))]
         for each in children:
-            if each.is_zombie:
-                self._bury(each)
-            elif (leader := self._leader_of(each)) is not None:
+            if not each.is_zombie and (leader := self._leader_of(each)) is not None:
                 families[leader].add(each.pid)
-        pids = {each.pid for each in children}
-        self._seen_alive &= pids
-        self._unclaimed = {pid: since for pid, since in self._unclaimed.items() if pid in pids}
+        for each in children:
+            if each.is_zombie and self._is_to_be_reaped(each):
+                with suppress(ChildProcessError):
+                    os.waitpid(each.pid, os.WNOHANG)
+        self._sessions &= {each.session for each in children}
+        self._unclaimed = {each.pid: self._unclaimed[each.pid] for each in children if each.pid in self._unclaimed}
         return families
 
     def _leader_of(self, living: Child) -> int | None:
         marker = marker_of(living.pid)
         if marker is not None and marker.startswith(self._prefix):
-            self._seen_alive.add(living.pid)
+            self._sessions.add(living.session)
             return next((leader for leader, own in self._leaders.items() if own == marker), STRAY)
         return living.session if living.session in self._leaders else None
 
-    def _bury(self, zombie: Child) -> None:
+    def _is_to_be_reaped(self, zombie: Child) -> bool:
         if zombie.session == os.getsid(0):
-            return  # a child of the daemon itself or of a plugin, who will wait for it
-        is_ours = zombie.session in self._leaders or zombie.pid in self._seen_alive
-        if is_ours or time.monotonic() - self._unclaimed.setdefault(zombie.pid, time.monotonic()) >= self._patience:
-            with suppress(ChildProcessError):
-                os.waitpid(zombie.pid, os.WNOHANG)
+            return False  # a plugin's, who will wait for it
+        if zombie.session in self._leaders or zombie.session in self._sessions:
+            return True
+        since = self._unclaimed.setdefault(zombie.pid, time.monotonic())
+        return time.monotonic() - since >= self._patience

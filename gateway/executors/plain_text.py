@@ -10,7 +10,6 @@ _ESCAPE: Final = re.compile(
     "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
     "|\x1b[ -/]*[0-~]?"
 )
-_LINE_ENDS: Final = re.compile("\r+\n")
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """C0 and C1 controls but tab and newline."""
 
@@ -19,4 +18,4 @@ def clean(text: str) -> str:
     """Return `text` without terminal escapes and control characters, but for tab and newline. Takes linear time."""
     if text.isascii() and text.isprintable():
         return text
-    return _CONTROL.sub("", _LINE_ENDS.sub("\n", _ESCAPE.sub("", text)))
+    return _CONTROL.sub("", _ESCAPE.sub("", text))

@@ -180,7 +180,7 @@ def _why_not_started(command: Command, error: OSError | ValueError) -> str:
     program, directory = command.argv[0], command.directory
     if not isinstance(error, OSError):
         return f"{program!r} cannot be started: {error}"
-    if error.filename == _encoded(directory):
+    if error.filename == _encoded(directory) and program != directory:
         return f"the working directory {directory!r} cannot be entered: {error.strerror}"
     if error.errno == errno.E2BIG:
         return f"the arguments of {program!r} are too long together; `stdin` has no such limit"

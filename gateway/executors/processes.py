@@ -92,6 +92,8 @@ class Processes:
         """
         began = asyncio.get_running_loop().time()
         try:
+            if began >= deadline:
+                raise DeadlineError(f"{command.argv[0]!r} was not started: the time was over already")
             tree = self._start(command, sinks=sinks, afterwards=afterwards)
         except BaseException:
             afterwards()
@@ -100,7 +102,7 @@ class Processes:
             tree.start()
             await asyncio.wait([tree.exited], timeout=max(0.0, deadline - began))
             if not tree.exited.done():
-                raise DeadlineError(f"{command.argv[0]!r} was ended: it took longer than {deadline - began:.3g} s")
+                raise DeadlineError(f"{command.argv[0]!r} was ended: it took longer than {deadline - began:.1f} s")
             await asyncio.wait([tree.drained], timeout=LINGER_SECONDS)
             return tree.exited.result()
         finally:

@@ -1,0 +1,93 @@
+"""Lines become progress: each by itself at a human pace, joined in a flood, and never in the way of the pipes."""
+
+import asyncio
+import time
+
+from gateway.config.secrets import Redactor
+from gateway.executors.progress_lines import LONGEST_MESSAGE, PER_SECOND, ProgressLines
+from tests.executors.recording import RecordingContext
+
+
+def lines_to(context: RecordingContext, *secrets: str) -> ProgressLines:
+    return ProgressLines(context, redactor=Redactor(secrets))
+
+
+async def test_each_line_is_a_message_with_its_number(context: RecordingContext) -> None:
+    async with lines_to(context) as lines:
+        lines.feed(b"one\ntw")
+        lines.feed(b"o\r\n\n  \nthr\xffee \x1b[1mbold\x1b[0m\rfour")
+    assert context.progressed == [
+        (1, None, "one"),
+        (2, None, "two"),
+        (3, None, "thr\ufffdee bold"),
+        (4, None, "four"),
+    ]
+
+
+async def test_lines_arrive_while_the_child_runs(context: RecordingContext) -> None:
+    async with lines_to(context) as lines:
+        lines.feed(b"now\n")
+        async with asyncio.timeout(5):
+            while not context.progressed:
+                await asyncio.sleep(0.001)
+
+
+async def test_a_flood_is_joined_and_its_numbers_still_grow(context: RecordingContext) -> None:
+    began = time.monotonic()
+    async with lines_to(context) as lines:
+        for number in range(1, 10_001):
+            lines.feed(b"%d\n" % number)
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+    values = [value for value, _, _ in context.progressed]
+    assert values == sorted(set(values))
+    assert values[-1] == 10_000
+    assert len(values) <= PER_SECOND * (1 + int(time.monotonic() - began)) + 1
+    last = context.progressed[-1][2]
+    assert last is not None
+    assert last.endswith("10000")
+    assert all(message is not None and len(message) <= LONGEST_MESSAGE for _, _, message in context.progressed)
+
+
+async def test_at_twenty_lines_at_once_none_is_joined(context: RecordingContext) -> None:
+    async with lines_to(context) as lines:
+        lines.feed(b"".join(b"%d\n" % number for number in range(PER_SECOND)))
+    assert [message for _, _, message in context.progressed] == [str(number) for number in range(PER_SECOND)]
+
+
+async def test_a_line_without_end_is_cut_and_not_kept(context: RecordingContext) -> None:
+    async with lines_to(context) as lines:
+        for _ in range(100):
+            lines.feed(b"x" * 64 * 1024)
+        lines.feed(b"\nnext\n")
+    assert context.progressed == [(1, None, "x" * LONGEST_MESSAGE), (2, None, "next")]
+
+
+async def test_secrets_are_masked_even_where_a_chunk_ends_within_one(context: RecordingContext) -> None:
+    async with lines_to(context, "correct-horse") as lines:
+        lines.feed(b"token correct-")
+        lines.feed(b"horse!\n")
+    assert context.progressed == [(1, None, "token ***!")]
+
+
+class StuckContext(RecordingContext):
+    async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_peer_that_takes_nothing_delays_the_end_a_second_at_the_most() -> None:
+    began = time.monotonic()
+    async with lines_to(StuckContext()) as lines:
+        for _ in range(1000):
+            lines.feed(b"x" * 1000 + b"\n")
+    assert time.monotonic() - began < 3
+
+
+async def test_a_call_that_fails_does_not_wait_for_its_peer() -> None:
+    began = time.monotonic()
+    lines = lines_to(StuckContext())
+    await lines.__aenter__()
+    lines.feed(b"x\n")
+    await lines.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert time.monotonic() - began < 0.9
+    assert asyncio.all_tasks() == {asyncio.current_task()}

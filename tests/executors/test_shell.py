@@ -1,0 +1,355 @@
+"""What a `shell:` backend hands to its child, and what it makes of what comes back."""
+
+import asyncio
+import json
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway.config.backends import Shell
+from gateway.config.secrets import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
+from gateway.executors.process_table import child_pids
+from gateway.executors.services import Services, running_services
+from gateway.executors.shell import compile_shell
+from gateway.json_types import Json, JsonObject
+from tests.executors.recording import RecordingContext, RecordingSlot, make_invocation, make_scope, messages_of
+
+SCHEMAS: dict[str, JsonObject] = {
+    "a": {"type": "string"},
+    "n": {"type": "integer"},
+    "items": {"type": "array"},
+    "user-id": {"type": "string"},
+}
+
+
+@pytest.fixture
+async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
+    """Services whose temporary directories stand under this test's own."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    async with running_services() as services:
+        yield services
+    assert list(temporary.iterdir()) == []
+
+
+class Tool:
+    """A shell backend in a directory of its own."""
+
+    def __init__(self, services: Services, folder: Path) -> None:
+        self._services = services
+        self._folder = folder
+
+    def compiled(self, config: JsonObject, *, secrets: Sequence[str] = (), max_output: int = 8 * 2**20) -> Executor:
+        scope = make_scope(SCHEMAS, optional=list(SCHEMAS), is_open=True, folder=self._folder)
+        executor = compile_shell(
+            Shell.model_validate(config),
+            scope=scope.at("shell"),
+            services=self._services,
+            redactor=Redactor(secrets),
+            max_output=max_output,
+        )
+        assert messages_of(scope) == []
+        return executor
+
+    async def __call__(self, config: JsonObject, /, **arguments: Json) -> Outcome:
+        return await self.compiled(config).execute(make_invocation(arguments))
+
+
+@pytest.fixture
+def tool(services: Services, tmp_path: Path) -> Tool:
+    return Tool(services, tmp_path)
+
+
+def text_of(outcome: Outcome) -> str:
+    assert isinstance(outcome, RawOutput), outcome
+    return outcome.data.decode()
+
+
+def problems_in(config: JsonObject, services: Services, **schemas: JsonObject) -> list[str]:
+    scope = make_scope(schemas or SCHEMAS)
+    compile_shell(Shell.model_validate(config), scope=scope.at("shell"), services=services, redactor=Redactor())
+    return messages_of(scope)
+
+
+async def test_a_command_runs_in_the_directory_of_its_file(tool: Tool, tmp_path: Path) -> None:
+    outcome = await tool({"command": ["sh", "-c", 'pwd; echo "$1"; echo no >&2', "sh", "{{ a }}"]}, a="x y")
+    assert isinstance(outcome, RawOutput)
+    assert outcome.data.decode() == f"{tmp_path}\nx y\n"
+    assert outcome.variables == {"exit_code": 0, "stderr": "no\n"}
+    assert (outcome.media_type, outcome.omitted) == (None, 0)
+
+
+async def test_a_working_directory_is_relative_to_the_file(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    assert text_of(await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="sub")) == f"{tmp_path}/sub\n"
+    assert text_of(await tool({"command": ["pwd"], "cwd": "/"})) == "/\n"
+    assert text_of(await tool({"command": ["pwd"], "cwd": "{{ a }}"})) == f"{tmp_path}\n"
+    with pytest.raises(
+        ExecutionError, match=f"the working directory '{tmp_path}/gone' cannot be entered: No such file"
+    ):
+        await tool({"command": ["pwd"], "cwd": "gone"})
+
+
+async def test_a_child_gets_little_of_the_daemons_environment(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_DAEMON", "x")
+    monkeypatch.setenv("WANTED", "w")
+    monkeypatch.setenv("LC_TIME", "C")
+    config = {"command": ["env"], "env": {"A": "={{ a }}", "N": "{{ n }}"}, "inherit_env": ["WANTED", "NOT_SET"]}
+    lines = dict(
+        line.split("=", 1) for line in text_of(await tool(config, a="é\n\nb=c", n=3.0)).split("\n") if "=" in line
+    )
+    assert set(lines) - {"HOME", "LANG", "TZ", "TMPDIR"} == {
+        "PATH",
+        "LC_TIME",
+        "WANTED",
+        "A",
+        "b",
+        "N",
+        "MCP_GATEWAY_CALL",
+    }
+    assert (lines["A"], lines["N"]) == ("=é", "3")
+    assert "A=" not in text_of(await tool(config)).replace("MCP_GATEWAY_CALL", "")
+
+
+async def test_standard_input_is_a_template(tool: Tool) -> None:
+    assert text_of(await tool({"command": ["cat"], "stdin": "[{{ a }}]\n"}, a="\0é")) == "[\0é]\n"
+    assert text_of(await tool({"command": ["cat"], "stdin": "[{{ a }}]\n"})) == "[]\n"
+    assert text_of(await tool({"command": ["cat"]})) == ""
+    large = "x" * 200 * 1024
+    assert text_of(await tool({"command": ["cat"], "stdin": "{{ a }}"}, a=large)) == large
+
+
+SHOW = {"script": 'printf "%s|" "$INPUT_A" "$INPUT_N" "$INPUT_ITEMS" "$INPUT_USER_ID" "${INPUT_NONE-unset}"'}
+
+
+async def test_a_script_gets_its_inputs_as_environment(tool: Tool) -> None:
+    given = {"a": "$(id) `id`\n'\"", "n": 3.0, "items": [1, {"b": True}], "user-id": "u", "none": None}
+    assert text_of(await tool(SHOW, **given)) == '$(id) `id`\n\'"|3|[1,{"b":true}]|u|unset|'
+    assert text_of(await tool(SHOW)) == "||||unset|"
+
+
+async def test_a_script_gets_its_inputs_as_json(tool: Tool) -> None:
+    given = {"a": "é\0", "items": [None, 1.5], "user-id": None, "more": True}
+    assert json.loads(text_of(await tool({"script": 'cat "$INPUTS_FILE"'}, **given))) == given
+    assert json.loads(text_of(await tool({"script": 'printf %s "$INPUTS_JSON"'}, **given))) == given
+    modes = {"script": 'stat -c %a "$INPUTS_FILE" "$(dirname "$INPUTS_FILE")" "$0"'}
+    assert text_of(await tool(modes)) == "600\n700\n600\n"
+
+
+async def test_inputs_over_96_kib_are_in_the_file_alone(tool: Tool) -> None:
+    show = {"script": 'echo "${INPUTS_JSON-unset}" | head -c 5; wc -c < "$INPUTS_FILE"'}
+    large = ["x" * 1000] * 100
+    assert text_of(await tool(show, items=large)) == f"unset{len(json.dumps(large, separators=(',', ':'))) + 10}\n"
+
+
+@pytest.mark.parametrize("value", ["x" * 200 * 1024, "a\0b"])
+async def test_an_input_that_no_variable_can_hold_is_an_error_where_the_script_asks_for_it(
+    tool: Tool, value: str
+) -> None:
+    with pytest.raises(
+        ExecutionError, match="INPUT_A would hold a NUL character, or over 128 KiB; `stdin` and INPUTS_FILE"
+    ):
+        await tool({"script": 'rm -f "./$INPUT_A"'}, a=value)
+    others = {"script": 'wc -c; wc -c < "$INPUTS_FILE"', "stdin": "{{ a }}"}
+    assert (
+        text_of(await tool(others, a=value))
+        == f"{len(value)}\n{len(json.dumps({'a': value}, separators=(',', ':')))}\n"
+    )
+    with pytest.raises(ExecutionError, match="the environment variable X would hold a NUL character, or over 128 KiB"):
+        await tool({"command": ["true"], "env": {"X": "{{ a }}"}}, a=value)
+
+
+async def test_a_name_that_the_file_does_not_list_stands_in_for_none_that_it_does(tool: Tool) -> None:
+    given = {"A": "smuggled", "other": "o"}
+    assert text_of(await tool({"script": 'echo "${INPUT_A-unset} $INPUT_OTHER"'}, **given)) == "unset o\n"
+
+
+async def test_any_interpreter_runs_a_script(tool: Tool) -> None:
+    script = "import os, sys\nprint(os.environ['INPUT_A'], sys.stdin.read())"
+    config = {"script": script, "interpreter": ["python3", "-I"], "stdin": "in"}
+    assert text_of(await tool(config, a="é")) == "é in\n"
+    failed = await tool({"script": "false\necho reached"})
+    assert failed == Failure(text="The command failed with exit code 1.")
+
+
+async def test_the_trace_of_the_request_goes_on(tool: Tool) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    executor = tool.compiled({"command": ["sh", "-c", "echo $TRACEPARENT"]})
+    for given, seen in ((trace, trace), (f"{trace}\n", ""), ("x" * 55, ""), (7, "")):
+        context = RecordingContext(request_meta={"traceparent": given})
+        assert text_of(await executor.execute(make_invocation(context=context))) == f"{seen}\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("echo out; echo err >&2; exit 3", "The command failed with exit code 3.\n\nstderr:\nerr\n\nstdout:\nout"),
+        ("exit 255", "The command failed with exit code 255."),
+        ("kill -TERM $$", "The command was ended by SIGTERM."),
+        ("kill -40 $$", "The command was ended by signal 40."),
+        ("printf '\\033[31mred\\033[0m\\a\\n' >&2; exit 1", "The command failed with exit code 1.\n\nstderr:\nred"),
+        ("echo 'key correct-horse' >&2; exit 1", "The command failed with exit code 1.\n\nstderr:\nkey ***"),
+        (
+            "yes x | head -c 300000 >&2; echo end >&2; exit 1",
+            "The command failed with exit code 1.\n\nstderr:\n… " + "x\n" * 1998 + "end",
+        ),
+    ],
+)
+async def test_a_failing_exit_is_a_failure_with_the_end_of_what_was_said(tool: Tool, script: str, text: str) -> None:
+    outcome = await tool.compiled({"script": script}, secrets=["correct-horse"]).execute(make_invocation())
+    assert isinstance(outcome, Failure)
+    assert outcome.text.replace("… \n", "… ") == text
+
+
+async def test_success_codes_are_the_files(tool: Tool) -> None:
+    config = {"script": "echo out; exit $INPUT_N", "success_codes": [0, 1]}
+    outcome = await tool(config, n=1)
+    assert isinstance(outcome, RawOutput)
+    assert outcome.variables["exit_code"] == 1
+    assert isinstance(await tool(config, n=2), Failure)
+
+
+async def test_head_and_tail_of_a_flood_are_kept(tool: Tool) -> None:
+    executor = tool.compiled({"script": "echo head; yes | head -c 1000000; echo tail"}, max_output=1000)
+    outcome = await executor.execute(make_invocation())
+    assert isinstance(outcome, RawOutput)
+    assert (len(outcome.data), outcome.omitted) == (1000, 999_010)
+    assert outcome.data.startswith(b"head\ny\n")
+    assert outcome.data.endswith(b"y\ntail\n")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_lines_of_a_stream_are_progress(tool: Tool, context: RecordingContext, stream: str) -> None:
+    to_stream = {"stdout": "", "stderr": ">&2"}[stream]
+    config = {"script": f"for i in 1 2 3; do echo $i {to_stream}; done", "progress": stream}
+    outcome = await tool.compiled(config).execute(make_invocation(context=context))
+    assert context.progressed == [(1, None, "1"), (2, None, "2"), (3, None, "3")]
+    assert isinstance(outcome, RawOutput)
+    assert "1\n2\n3\n" in {outcome.data.decode(), outcome.variables["stderr"]}
+
+
+async def test_without_a_token_there_is_no_progress(tool: Tool) -> None:
+    context = RecordingContext(progress_token=None)
+    await tool.compiled({"script": "echo x", "progress": "stdout"}).execute(make_invocation(context=context))
+    assert context.progressed == []
+
+
+async def test_at_the_deadline_the_caller_learns_how_far_it_came(tool: Tool) -> None:
+    for config, timeout in (({"timeout": 0.3}, 20.0), ({}, 0.3)):
+        executor = tool.compiled({"script": "echo so far; exec sleep 600", **config})
+        slot = RecordingSlot()
+        with pytest.raises(ExecutionError, match=r"(?s)'sh' was ended: it took longer than 0.3 s.*stdout:\nso far"):
+            await executor.execute(make_invocation(timeout=timeout, slot=slot))
+        await slot.freed()
+
+
+async def test_nothing_is_started_for_arguments_that_cannot_be_passed(tool: Tool) -> None:
+    for argument in ("-rf", "a\0", "x" * 200 * 1024):
+        with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}"):
+            await tool({"command": ["ls", "{{ a }}"]}, a=argument)
+    with pytest.raises(ExecutionError, match=r"the argument \{\{ items \}\} may not begin with `-`"):
+        await tool({"command": ["ls", "{{ items }}"]}, items=["x", "-la"])
+
+
+async def test_a_full_disk_is_an_error_for_the_caller(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")
+    with pytest.raises(ExecutionError, match="the script's inputs cannot be written: "):
+        await tool({"script": "true"})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"script": "echo {{ a }}"}, "shell.script: a script is not a template: `{{` stays as it is"),
+        ({"command": ["cat"], "env": {"A=B": "x"}}, "shell.env.A=B: the name of an environment variable is not empty"),
+        ({"command": ["cat"], "env": {"A": "{{ aa }}"}}, "shell.env.A: `aa` is not an input; did you mean `a`?"),
+        ({"command": ["cat"], "cwd": "{{ aa }}"}, "shell.cwd: `aa` is not an input; did you mean `a`?"),
+        ({"command": ["cat"], "stdin": "{{ aa }}"}, "shell.stdin: `aa` is not an input; did you mean `a`?"),
+        ({"command": ["sh", "-c", "{{ a }}"]}, "shell.command.2: an expression here would be read as code by `sh -c`"),
+        ({"command": ["sh"], "stdin": "{{ a }}"}, "shell.stdin: an expression here would be read as code by `sh`"),
+        (
+            {"command": ["sudo", "bash", "-s"], "stdin": "{{ a }}"},
+            "shell.stdin: an expression here would be read as code",
+        ),
+        ({"command": ["python3", "-"], "stdin": "{{ a }}"}, "shell.stdin: an expression here would be read as code"),
+    ],
+)
+async def test_mistakes_are_found_when_the_file_is_read(services: Services, config: JsonObject, message: str) -> None:
+    found = problems_in(config, services)
+    assert len(found) == 1
+    assert found[0].startswith(message)
+
+
+@pytest.mark.parametrize(
+    "command", [["sh", "-c", "cat"], ["python3", "x.py"], ["python3", "-m", "x"], ["wc"], ["sudo", "wc"]]
+)
+async def test_standard_input_of_other_programs_is_data(services: Services, command: list[str]) -> None:
+    assert problems_in({"command": command, "stdin": "{{ a }}"}, services) == []
+
+
+async def test_inputs_whose_variables_clash_are_a_load_error(services: Services) -> None:
+    assert problems_in({"script": "true"}, services, **{"user-id": {}, "user_id": {}}) == [
+        "shell.script: the inputs `user-id` and `user_id` would both be INPUT_USER_ID; rename one"
+    ]
+
+
+def test_a_script_uses_every_input() -> None:
+    scope = make_scope(SCHEMAS)
+    services: Services = object.__new__(Services)
+    object.__setattr__(services, "processes", None)
+    compile_shell(Shell.model_validate({"script": "true"}), scope=scope, services=services, redactor=Redactor())
+    assert scope.used == set(SCHEMAS)
+
+
+async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -> None:
+    executors = [
+        tool.compiled(config)
+        for config in (
+            {"script": 'cat "$INPUTS_FILE"; echo x >&2', "progress": "stderr", "stdin": "x"},
+            {"script": "sleep 600 & (setsid sleep 600 &); exit 3"},
+            {"command": ["no-such-program", "{{ a }}"]},
+            {"command": ["echo", "{{ a }}"]},
+        )
+    ]
+    slot = RecordingSlot()
+
+    async def calls() -> None:
+        await asyncio.gather(
+            *(executor.execute(make_invocation({"a": "x"}, slot=slot)) for executor in executors),
+            return_exceptions=True,
+        )
+        with pytest.raises(ExecutionError):
+            await executors[0].execute(make_invocation({"a": "-"}, slot=slot, timeout=0.0))
+        await slot.freed()
+
+    await calls()
+    before = resources()
+    for _ in range(40):
+        await calls()
+    assert resources() == before
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
+    assert (services.processes.running, services.processes.ending) == (0, 0)
+
+
+def resources() -> tuple[int, int, int, int]:
+    """How many descriptors, threads, tasks and children there are."""
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    return descriptors, threading.active_count(), len(asyncio.all_tasks()), len(child_pids())
+
+
+async def test_a_thousand_templates_compile_while_nobody_waits(services: Services) -> None:
+    schemas = {f"input_{number}": {"type": "string"} for number in range(1000)}
+    scope = make_scope(schemas)
+    began = time.process_time()
+    for name in schemas:
+        config = {"command": ["tool", f"--{name}={{{{ {name} }}}}", f"{{{{ {name} | default('x') }}}}"], "cwd": "/srv"}
+        compile_shell(Shell.model_validate(config), scope=scope, services=services, redactor=Redactor())
+    assert messages_of(scope) == []
+    assert time.process_time() - began < 2

@@ -36,6 +36,17 @@ class WatchPlan:
         """Directories to be watched without what is below them."""
         return self.directories | {path.parent for path in self.files}
 
+    def matters(self, path: str) -> bool:
+        """Whether an event on `path` makes a look worth it. A log that grows beside the files must not."""
+        place = Path(path)
+        is_below_a_tree = any(place.is_relative_to(tree) for tree in self.trees)
+        return (
+            path.endswith(self.suffixes)
+            or place in self.files | self.flat
+            or place.is_symlink()  # a link that was swapped may lead to one of the files
+            or (is_below_a_tree and _NOISE.isdisjoint(place.parts))
+        )
+
     def snapshot(self) -> dict[str, State]:
         """The state of everything that matters. Blocking; what cannot be read counts as missing."""
         found: dict[str, State] = {}

@@ -58,7 +58,7 @@ class Watcher:
         try:
             async for _ in watchfiles.awatch(
                 *paths,
-                watch_filter=None,
+                watch_filter=lambda _, path: self._plan.matters(path),
                 debounce=_LONGEST_BURST_MS,
                 step=_SETTLE_MS,
                 recursive=recursive,

@@ -29,6 +29,8 @@ LONGEST_QUEUE: Final = 10_000
 """Lines waiting for a reader of standard error."""
 FAREWELL_SECONDS: Final = 1.0
 """How long the end of the process waits for such a reader."""
+_QUIET: Final = ("watchfiles",)
+"""Libraries that log at level info what is for their authors."""
 _FIRST: Final = ("timestamp", "level", "event")
 """Keys with which every line begins, so that a person can read JSON too."""
 
@@ -78,6 +80,8 @@ class Logs:
         root = logging.getLogger()
         root.addHandler(self._handler)
         root.setLevel(max(self._level, logging.INFO))  # a library's debug lines are for its authors
+        for name in _QUIET:
+            logging.getLogger(name).setLevel(logging.WARNING)
         logging.captureWarnings(capture=True)
         return self
 

@@ -175,9 +175,9 @@ def test_a_late_reader_is_told_how_much_was_dropped() -> None:
     read = b""
     while b"log lines dropped" not in read:
         read += os.read(reader, 1 << 20)
+    os.close(reader)  # what it has not taken by now nobody will
     flooding.join(10)
     assert not [thread for thread in threading.enumerate() if thread.name == "log writer"]
-    os.close(reader)
     os.close(writer)
 
 

@@ -1,0 +1,41 @@
+"""The official conformance suite finds nothing wanting in `config/everything.yaml` but what the baseline names."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from tests.conformance.suite import HERE, the_suite
+from tests.e2e.daemon import serving
+
+EVERYTHING: Final = HERE.parents[1] / "config" / "everything.yaml"
+BASELINE: Final[dict[str, dict[str, list[str]]]] = yaml.safe_load((HERE / "baseline.yaml").read_text())
+SCENARIOS: Final = {
+    "--requirements 2025-11-25": 33,
+    "--suite all --spec-version 2025-06-18": 27,
+    "--suite all --spec-version 2026-07-28": 40,
+}
+"""How many each run has: one that runs fewer proves less than it seems to."""
+CLEAN: Final = {"SUCCESS", "INFO"}
+
+
+@pytest.mark.parametrize("run", SCENARIOS)
+async def test_the_suite_finds_wanting_what_the_baseline_names_and_nothing_else(run: str, tmp_path: Path) -> None:
+    suite = the_suite()
+    async with serving(EVERYTHING, "--http", "127.0.0.1:0") as daemon:
+        checks = await asyncio.to_thread(suite.run, await daemon.url(), run.split(), output=tmp_path)
+    wanting = {
+        f"{check.scenario}:{check.name}": f"{check.status}: {check.reason}"
+        for check in checks
+        if check.status not in CLEAN
+    }
+    expected = {f"{scenario}:{name}" for scenario, names in BASELINE[run].items() for name in names}
+    assert {name: wanting[name] for name in wanting.keys() - expected} == {}
+    assert expected - wanting.keys() == set(), "these pass now, and must leave the baseline"
+    assert len({check.scenario for check in checks}) == SCENARIOS[run]
+
+
+def test_the_baseline_names_no_other_run() -> None:
+    assert BASELINE.keys() <= SCENARIOS.keys()

@@ -28,6 +28,8 @@ class Argument:
     source: str
     """As it is written in the file, for messages."""
     begins_with_value: bool = False
+    ends_options: bool = False
+    """Whether it is a `--` that stands in the file."""
 
 
 class Item(Protocol):
@@ -44,7 +46,8 @@ class _Text:
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
         if self.template.literal is not None:
-            return [Argument(text=self.template.literal, source=self.source)]
+            text = self.template.literal
+            return [Argument(text=text, source=self.source, ends_options=text == "--")]
         if self.template.single is not None:
             value = self.template.value(variables)
             if isinstance(value, list):
@@ -106,7 +109,7 @@ class Argv:
                         f"the argument {argument.source} may not begin with `-`: {built[0]} would read it as an option"
                     )
                 built.append(_passable(argument).text)
-                options_end = options_end or (argument.source == "--")
+                options_end = options_end or argument.ends_options
         return built
 
 
@@ -182,4 +185,4 @@ class _Command:
 def _shown(source: str) -> str:
     """The source on one line, not too long, as a message shows it; literals from outside are left out."""
     text = "".join(part if isinstance(part, str) else "…" for part in parts_of(source))
-    return " ".join(text.split())[:80] if len(text) > 1 else text
+    return " ".join(text.split())[:80]

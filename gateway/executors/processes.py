@@ -92,9 +92,7 @@ class Processes:
         """
         began = asyncio.get_running_loop().time()
         try:
-            if began >= deadline:
-                raise DeadlineError(f"{command.argv[0]!r} was not started: the time was over already")
-            tree = self._start(command, sinks=sinks, afterwards=afterwards)
+            tree = self._start(command, deadline=deadline, sinks=sinks, afterwards=afterwards)
         except BaseException:
             afterwards()
             raise
@@ -108,9 +106,11 @@ class Processes:
         finally:
             self._finish(tree, slot)
 
-    def _start(self, command: Command, *, sinks: Sinks, afterwards: Callable[[], None]) -> Tree:
+    def _start(self, command: Command, *, deadline: float, sinks: Sinks, afterwards: Callable[[], None]) -> Tree:
         if self._is_closed:
             raise ExecutionError("the server is stopping")
+        if asyncio.get_running_loop().time() >= deadline:
+            raise DeadlineError(f"{command.argv[0]!r} was not started: the time was over already")
         marker = self._descendants.new_marker()
         tree = start(command, marker=marker, sinks=sinks, afterwards=afterwards)
         self._descendants.add(tree.pid, marker)
@@ -122,7 +122,7 @@ class Processes:
         if tree not in self._trees:
             return  # ended on exit, while the call still waited
         tree.stop_pipes()
-        if tree not in self._endings and self._is_gone(tree):
+        if tree not in self._endings and tree.exited.done() and not self._members(tree):
             self._release(tree)
         else:
             slot.hold_until(self._end_later(tree))
@@ -147,20 +147,18 @@ class Processes:
         tree.signal(signal.SIGCONT)  # a stopped process hears no TERM
         told: set[int] = set()
         for pause in chain(_PAUSES, repeat(0.1)):
-            if self._is_gone(tree):
+            members = self._members(tree)
+            if tree.exited.done() and not members:
                 return True
             if loop.time() >= give_up:
                 return False
-            for pid in self._members(tree) - told:
+            for pid in members - told:
                 _send(pid, number)
-                told.add(pid)
+            told |= members
             if number is signal.SIGKILL:
                 tree.signal(number)  # whoever was forked in between
             await asyncio.sleep(pause)
         raise AssertionError("repeat never ends")
-
-    def _is_gone(self, tree: Tree) -> bool:
-        return tree.exited.done() and not self._members(tree)
 
     def _members(self, tree: Tree) -> set[int]:
         """The children that belong to the tree, its leader apart. Not reaped yet, so their ids are still theirs."""

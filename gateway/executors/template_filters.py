@@ -30,7 +30,7 @@ class Filter:
         if value is MISSING and self.function is not default:
             return MISSING
         taken = self.takes(value)
-        frame.spend(16 + _size(taken))
+        frame.spend(_ITEM + _size(taken))
         result = self.function(frame, taken, *args, **kwargs)
         frame.spend(_size(result))
         return result
@@ -44,8 +44,14 @@ class Filter:
         return None
 
 
+_ITEM: Final = 16
+"""What handling one item of a list costs, where a character costs 1."""
+
+
 def _size(value: Json) -> int:
-    return len(value) if isinstance(value, str | list | Mapping) else 1
+    if isinstance(value, str):
+        return len(value)
+    return _ITEM * len(value) if isinstance(value, list | Mapping) else _ITEM
 
 
 def _as_list(value: Json) -> list[Json]:

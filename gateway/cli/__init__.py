@@ -7,6 +7,7 @@ import traceback
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
+from io import TextIOWrapper
 from typing import Final, NamedTuple
 
 from gateway.cli import arguments
@@ -51,6 +52,7 @@ COMMANDS: Final = {
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = sys.argv[1:] if words is None else words
+    _prepare_streams()
     hints = Screen(sys.stderr)
     try:
         return _run(words, Screen(sys.stdout), hints)
@@ -61,6 +63,20 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line, not our insides
         return _report(error, hints, with_traceback="debug" in (*words, os.environ.get(variable_of("log_level"))))
+
+
+def _prepare_streams() -> None:
+    """Let nothing else become descriptor 0, 1 or 2, should one be closed; and let any text be written."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _report(error: Exception, hints: Screen, *, with_traceback: bool) -> int:
@@ -86,6 +102,9 @@ def _run(words: Sequence[str], out: Screen, hints: Screen) -> int:
         overview.print_help()
         return 2
     name, *rest = words
+    if name == "help":
+        overview.print_help()
+        return 0
     if name.startswith("-"):
         overview.parse_args([name])  # --help and --version end here, all else is an error
     if name not in COMMANDS:

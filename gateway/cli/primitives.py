@@ -10,7 +10,7 @@ from gateway.cli.arguments import KINDS
 from gateway.cli.contents import Piece, pieces_of, save, show_pieces, show_raw, show_tool_result
 from gateway.cli.peer import Peer, every_page
 from gateway.cli.remote import remote_peer
-from gateway.cli.screen import Screen
+from gateway.cli.screen import Screen, say
 from gateway.cli.settings import one_shot_settings
 from gateway.cli.words import arguments_of, refusal, split_config
 from gateway.errors import ErrorCode, RpcError
@@ -118,10 +118,10 @@ def _show(result: JsonObject, pieces: list[Piece], options: Namespace, out: Scre
 def _show_notification(message: JsonObject, hints: Screen) -> None:
     match message:
         case {"method": "notifications/progress", "params": {"progress": progress, **rest}}:
-            total = f"/{rest['total']:g}" if "total" in rest else ""
-            hints.foreign(f"[{progress:g}{total}] {rest.get('message', '')}".rstrip())
+            total = f"/{rest['total']:.15g}" if "total" in rest else ""
+            hints.foreign(f"[{progress:.15g}{total}] {rest.get('message', '')}".rstrip())
         case {"method": "notifications/message", "params": {"level": level, "data": data}}:
-            hints.foreign(f"{level}: {data}")
+            hints.foreign(f"{level}: {say(data)}")
 
 
 _LISTS: Final = {

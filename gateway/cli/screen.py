@@ -35,10 +35,6 @@ class Screen:
         """Write what a server sent; on a terminal without anything that could move its cursor or name its window."""
         self.line(_CONTROLS.sub("", text) if self.is_terminal else text)
 
-    def bytes(self, data: bytes) -> None:
-        self._stream.buffer.write(data)
-        self._stream.flush()
-
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colour else text
 

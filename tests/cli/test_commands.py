@@ -128,6 +128,14 @@ def test_the_help_of_serve_names_each_variable_and_default(run: Run) -> None:
     assert "default: 30s; MCP_GATEWAY_POLL" in text
 
 
+def test_help_is_a_word_too(run: Run) -> None:
+    assert run("help") == run("--help")
+
+
+def test_the_schema_is_the_one_that_editors_are_given(run: Run) -> None:
+    assert run("schema").out == (Path(__file__).parents[2] / "config" / "schema.json").read_text()
+
+
 def test_the_version_is_told(run: Run) -> None:
     assert run("--version").out.startswith("mcp-gateway 0.")
 
@@ -270,10 +278,6 @@ def test_init_overwrites_nothing(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "config.yaml").read_text() == CONFIG
 
 
-def test_the_schema_is_printed(run: Run) -> None:
-    assert "tools" in json.loads(run("schema").out)["properties"]
-
-
 def test_a_variable_names_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.yaml").rename(tmp_path / "other.yaml")
     assert run("list").code == 2
@@ -301,6 +305,37 @@ def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> 
         child.send_signal(signal.SIGINT)
         out, hints = child.communicate(timeout=20)
     assert (child.returncode, out, hints) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection"), [("list", ">&-"), ("validate", "<&- >&- 2>&-"), ("call nothing", "2>&-")]
+)
+def test_closed_standard_streams_are_no_trouble(tmp_path: Path, words: str, redirection: str) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    finished = subprocess.run(
+        ["sh", "-c", f'"$0" -m gateway {words} {redirection}', sys.executable],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert finished.returncode == (1 if words == "call nothing" else 0)
+    assert finished.stderr == ""
+
+
+def test_text_that_the_terminal_cannot_show_is_shown_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text('tools: {say: {description: Say it., content: "“ü”"}}')
+    finished = subprocess.run(
+        [sys.executable, "-m", "gateway", "call", "say"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout) == (0, "\\u201c\\xfc\\u201d\n")
 
 
 def wait_for(path: Path, child: subprocess.Popen[str]) -> None:

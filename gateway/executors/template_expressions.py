@@ -312,11 +312,12 @@ def _contains(frame: Frame, item: Json, container: Json) -> bool:
 
 
 def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Frame, Json, Json], bool]:
-    def compare(_frame: Frame, left: Json, right: Json) -> bool:
+    def compare(frame: Frame, left: Json, right: Json) -> bool:
         if left is MISSING or right is MISSING:
             return False
         if kind_of(left) != kind_of(right) or not isinstance(left, str | int | float):
             raise ExecutionError(f"{kind_of(left)} cannot be compared with {kind_of(right)}")
+        frame.spend(weight(left))
         return holds(left, right)
 
     return compare

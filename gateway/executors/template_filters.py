@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gateway.errors import ExecutionError
-from gateway.executors.template_frame import MISSING, Frame, json_of, kind_of, text_of, weight
+from gateway.executors.template_frame import ITEM, MISSING, Frame, json_of, kind_of, text_of, weight
 from gateway.json_types import Json
 
 Function = Callable[..., Json]
@@ -30,7 +30,7 @@ class Filter:
         if value is MISSING and self.function is not default:
             return MISSING
         taken = self.takes(value)
-        frame.spend(_ITEM + _size(taken))
+        frame.spend(ITEM + _size(taken))
         result = self.function(frame, taken, *args, **kwargs)
         frame.spend(_size(result))
         return result
@@ -44,14 +44,10 @@ class Filter:
         return None
 
 
-_ITEM: Final = 16
-"""What handling one item of a list costs, where a character costs 1."""
-
-
 def _size(value: Json) -> int:
     if isinstance(value, str):
         return len(value)
-    return _ITEM * len(value) if isinstance(value, list | Mapping) else _ITEM
+    return ITEM * len(value) if isinstance(value, list | Mapping) else ITEM
 
 
 def _as_list(value: Json) -> list[Json]:

@@ -14,9 +14,11 @@ from gateway.json_types import Json
 
 MAX_TEXT_BYTES: Final = 2**20
 """How long the text that one template makes may get."""
-WORK: Final = 2**25
-"""Units that one rendering may spend: characters and list items handled."""
-LOOP_TURN: Final = 256
+WORK: Final = 2**24
+"""Units that one rendering may spend; a character that is copied costs one. Used up after about a second."""
+ITEM: Final = 16
+"""What handling one item of a list costs of that."""
+LOOP_TURN: Final = 128
 """What one turn of a loop costs of that."""
 
 
@@ -127,12 +129,12 @@ def as_integers(value: Json) -> Json:
 def weight(value: Json) -> int:
     """Return about how many units comparing this value takes."""
     if isinstance(value, str):
-        return 1 + len(value) // 64
+        return ITEM + len(value) // 64
     if isinstance(value, list):
-        return 1 + sum(map(weight, value))
+        return ITEM + sum(map(weight, value))
     if isinstance(value, Mapping):
-        return 1 + sum(map(weight, value.values()))
-    return 1
+        return ITEM + sum(map(weight, value.values()))
+    return ITEM
 
 
 def kind_of(value: Json) -> str:

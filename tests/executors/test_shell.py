@@ -300,10 +300,8 @@ async def test_inputs_whose_variables_clash_are_a_load_error(services: Services)
     ]
 
 
-def test_a_script_uses_every_input() -> None:
+async def test_a_script_uses_every_input(services: Services) -> None:
     scope = make_scope(SCHEMAS)
-    services: Services = object.__new__(Services)
-    object.__setattr__(services, "processes", None)
     compile_shell(Shell.model_validate({"script": "true"}), scope=scope, services=services, redactor=Redactor())
     assert scope.used == set(SCHEMAS)
 

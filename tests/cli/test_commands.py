@@ -338,6 +338,28 @@ def test_text_that_the_terminal_cannot_show_is_shown_all_the_same(tmp_path: Path
     assert (finished.returncode, finished.stdout) == (0, "\\u201c\\xfc\\u201d\n")
 
 
+def test_a_running_server_is_asked_by_its_url(run: Run, tmp_path: Path) -> None:
+    with started("serve", "--http", "127.0.0.1:0", cwd=tmp_path) as server:
+        assert server.stderr is not None
+        events = (json.loads(line) for line in server.stderr)
+        url = next(event["url"] for event in events if event["event"] == "listening")
+        assert run("call", "--url", url, "greet", "name=Ada") == Finished(0, "Hello, Ada\n", "")
+        assert [line.split("] ")[1] for line in run("call", "steps", "--url", url).hints.splitlines()] == ["one", "two"]
+        assert run("read", "--url", url, "item://7").out == "Item 7\n"
+        assert run("prompt", "--url", url, "ask", "what=this").out.startswith("user:\nWhat is this?")
+        assert "greet" in run("list", "--url", url, "tools").out
+        assert run("call", "--url", url, "nothing").code == 1
+        base = url.removesuffix("/mcp")
+        assert run("status", "--url", base).code == 0
+        assert json.loads(run("status", "--url", base, "--json").out)["state"] == "ready"
+        (tmp_path / "config.yaml").write_text("tools: [")
+        while (status := run("status", "--url", base)).code == 0:
+            signal.sigtimedwait([], 0.05)
+        assert "config.yaml:" in status.out
+        server.terminate()
+        assert server.wait(20) == 0
+
+
 def wait_for(path: Path, child: subprocess.Popen[str]) -> None:
     while child.poll() is None and not path.exists():
         signal.sigtimedwait([], 0.02)

@@ -57,7 +57,7 @@ class BlockingContext:
 
     @property
     def cancelled(self) -> bool:
-        return self._has_ended or self._context.cancelled
+        return self._has_ended  # a cancelled call ends at once; what the loop knows is not to be asked from here
 
     def notify_changed(self, kind: ListKind) -> None:
         self._call(self._context.notify_changed, kind)

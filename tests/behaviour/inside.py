@@ -1,0 +1,67 @@
+"""The whole product in this process: files in, what a client of the newest revision hears out."""
+
+import textwrap
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from gateway.app import Gateway
+from gateway.config.settings import read_settings
+from gateway.errors import RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.transports.memory import Listener, MemoryClient
+
+NO_FILES: Mapping[str, str | bytes] = MappingProxyType({})
+
+
+class Client:
+    """Asks as a person at a command line would."""
+
+    def __init__(self, client: MemoryClient) -> None:
+        self._client = client
+
+    async def request(self, method: str, params: JsonObject | None = None, **given: Listener) -> JsonObject:
+        return await self._client.request(method, params, **given)
+
+    async def call(self, tool: str, /, **arguments: Json) -> JsonObject:
+        return await self.request("tools/call", {"name": tool, "arguments": arguments})
+
+    async def text(self, tool: str, /, **arguments: Json) -> str:
+        """What the tool says in its one block of text."""
+        [block] = (await self.call(tool, **arguments))["content"]
+        assert isinstance(block["text"], str)
+        return block["text"]
+
+    async def read(self, uri: str) -> JsonObject:
+        """The one item of the resource's contents."""
+        [contents] = (await self.request("resources/read", {"uri": uri}))["contents"]
+        found: JsonObject = contents
+        return found
+
+    async def prompt(self, name: str, /, **arguments: str) -> list[JsonObject]:
+        messages: list[JsonObject] = (await self.request("prompts/get", {"name": name, "arguments": arguments}))[
+            "messages"
+        ]
+        return messages
+
+    async def error(self, method: str, params: JsonObject) -> RpcError:
+        """The error that the request is answered with."""
+        try:
+            answer = await self.request(method, params)
+        except RpcError as error:
+            return error
+        raise AssertionError(f"{method} was answered: {answer}")
+
+
+@asynccontextmanager
+async def product(folder: Path, text: str, files: Mapping[str, str | bytes] = NO_FILES) -> AsyncIterator[Client]:
+    """Write `files` and a configuration below `folder`, and serve it."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else textwrap.dedent(content).encode())
+    config = folder / "config.yaml"
+    config.write_text(textwrap.dedent(text), encoding="utf-8")
+    async with Gateway(read_settings({"config": config, "log_level": "error", "no_watch": True})) as gateway:
+        yield Client(gateway.memory_client())

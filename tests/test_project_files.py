@@ -93,6 +93,7 @@ def test_every_command_in_an_example_s_comment_works(command: str) -> None:
     finished = gateway(*words)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.strip()
+    assert "\x1b" not in finished.stdout + finished.stderr
 
 
 def test_the_changelog_is_kept_and_the_licence_named() -> None:

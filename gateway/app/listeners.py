@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -19,6 +20,7 @@ from gateway.transports.event_stream import Pace
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener, ListenError
+from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
 from gateway.transports.sessions import Sessions
 from gateway.transports.standard_streams import StandardStreams
@@ -53,15 +55,17 @@ class Listeners:
         limits, listen = document.limits, document.listen
         self.sessions: Final = Sessions(limit=limits.sessions, ttl=listen.session_ttl)
         self.streams: Final = Streams(limit=limits.streams)
+        bounds = Bounds(
+            max_body=listen.max_body,
+            max_depth=limits.request_depth,
+            pace=Pace(keepalive=listen.keepalive.total_seconds()),
+        )
         self._mcp: Final = StreamableHttp(
-            dispatcher=dispatcher,
-            sessions=self.sessions,
-            streams=self.streams,
-            bounds=Bounds(
-                max_body=listen.max_body,
-                max_depth=limits.request_depth,
-                pace=Pace(keepalive=listen.keepalive.total_seconds()),
-            ),
+            dispatcher=dispatcher, sessions=self.sessions, streams=self.streams, bounds=bounds
+        )
+        prefix = urlsplit(listen.public_url or "").path.rstrip("/")
+        self._sse: Final = (
+            HttpSse(dispatcher=dispatcher, streams=self.streams, bounds=bounds, prefix=prefix) if listen.sse else None
         )
         self._http: HttpListener | None = None
         self._stdio: Stdio | None = None
@@ -96,6 +100,8 @@ class Listeners:
             await self._http.stop_accepting()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mcp.drain(seconds))
+            if self._sse is not None:
+                group.create_task(self._sse.drain(seconds))
             if self._stdio is not None:
                 group.create_task(self._stdio.drain(seconds))
 
@@ -109,7 +115,9 @@ class Listeners:
             allowed_hosts=listen.allowed_hosts,
             allowed_origins=listen.allowed_origins,
         )
-        app = HttpApp(guard=guard, mcp=self._mcp, path=listen.path, health=self._health, reload=self._reload)
+        app = HttpApp(
+            guard=guard, mcp=self._mcp, sse=self._sse, path=listen.path, health=self._health, reload=self._reload
+        )
         listener = HttpListener(app.application(), address=address)
         try:
             await listener.start()

@@ -21,6 +21,9 @@ log: Final = structlog.get_logger()
 PATIENCE_SECONDS: Final = 30.0
 """How long a write may wait for the reader to make room."""
 
+MESSAGE: Final = "message"
+"""The type of events that are JSON-RPC messages; the only other one is HTTP+SSE's `endpoint`."""
+
 _COMMENT: Final = b":\n\n"
 _HEADERS: Final = {
     "Content-Type": EVENT_STREAM,
@@ -65,13 +68,13 @@ class EventStream:
         """Open it now, so that the client hears that it is connected."""
         await self._write(_COMMENT)
 
-    async def send(self, data: bytes) -> None:
-        """Write one event; `data` is JSON on one line.
+    async def send(self, data: bytes, *, event: str = MESSAGE) -> None:
+        """Write one event of a type; `data` is one line.
 
         Raises:
             ConnectionError: the reader is gone, or was dropped because it does not read.
         """
-        await self._write(_event(data))
+        await self._write(_event(data, event))
 
     async def close(self, data: bytes | None = None) -> web.StreamResponse:
         """End the stream, with a last event if there is one to send.
@@ -138,6 +141,6 @@ async def write_within(seconds: float, request: web.Request, writing: Awaitable[
         raise ConnectionResetError("the reader does not read") from None
 
 
-def _event(data: bytes) -> bytes:
+def _event(data: bytes, event: str = MESSAGE) -> bytes:
     # JSON holds no line break, so one `data` field is enough.
-    return b"event: message\ndata: %b\n\n" % data
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), data)

@@ -15,6 +15,7 @@ from gateway.json_types import JsonObject
 from gateway.protocol import jsonrpc
 from gateway.transports.accept import JSON
 from gateway.transports.guard import ALLOWED_METHODS, Guard, is_loopback_address, is_loopback_host
+from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
 from gateway.transports.incoming import refuse
 from gateway.transports.streamable_http import StreamableHttp
 
@@ -41,6 +42,7 @@ class HttpApp:
 
     guard: Guard
     mcp: StreamableHttp
+    sse: HttpSse | None
     path: str
     health: Health
     reload: Callable[[], Awaitable[JsonObject]]
@@ -50,6 +52,11 @@ class HttpApp:
         application = web.Application()
         for path in _with_and_without_slash(self.path):
             application.router.add_route("*", path, self._guarded(self.mcp.handle))
+        if self.sse is not None:
+            for path in _with_and_without_slash(SSE_PATH):
+                application.router.add_route("*", path, self._guarded(self.sse.connect))
+            for path in _with_and_without_slash(MESSAGES_PATH):
+                application.router.add_route("*", path, self._guarded(self.sse.post))
         # Probes come with whatever Host their orchestrator likes, and learn nothing that needs guarding.
         application.router.add_route("*", "/-/healthy", self._open(self._healthy))
         application.router.add_route("*", "/-/ready", self._open(self._ready))

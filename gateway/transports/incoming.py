@@ -41,8 +41,10 @@ class Incoming:
     """Fields that every response to it carries."""
 
     @classmethod
-    def read(cls, request: web.Request, headers: Mapping[str, str]) -> Self:
-        caller = Caller(binding=Binding.STREAMABLE_HTTP, address=request.remote or "", headers=_fields(request))
+    def read(
+        cls, request: web.Request, headers: Mapping[str, str], *, binding: Binding = Binding.STREAMABLE_HTTP
+    ) -> Self:
+        caller = Caller(binding=binding, address=request.remote or "", headers=_fields(request))
         return cls(
             request=request, caller=caller, accepted=parse_accept(request.headers.get("Accept")), headers=headers
         )

@@ -24,6 +24,7 @@ from gateway.transports.event_stream import Pace
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener
+from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
 from gateway.transports.sessions import Sessions
 from gateway.transports.streamable_http import StreamableHttp
@@ -171,6 +172,7 @@ class House:
     sessions: Sessions
     streams: Streams
     mcp: StreamableHttp
+    sse: HttpSse
     health: Health
     address: Address
     client: aiohttp.ClientSession
@@ -253,7 +255,9 @@ async def house(
         mcp = StreamableHttp(dispatcher=dispatcher, sessions=sessions, streams=streams, bounds=bounds)
         health = Health({"sessions": lambda: len(sessions), "problems": list})
         address = Address("127.0.0.1", 0)
-        app = HttpApp(guard=guard or Guard(address=address), mcp=mcp, path="/mcp", health=health, reload=course.reload)
+        sse = HttpSse(dispatcher=dispatcher, streams=streams, bounds=bounds, prefix="/ops")
+        guard = guard or Guard(address=address)
+        app = HttpApp(guard=guard, mcp=mcp, sse=sse, path="/mcp", health=health, reload=course.reload)
         listener = HttpListener(app.application(), address=address)
         await listener.start()
         stack.push_async_callback(listener.close)
@@ -267,6 +271,7 @@ async def house(
             sessions=sessions,
             streams=streams,
             mcp=mcp,
+            sse=sse,
             health=health,
             address=listener.address,
             client=client,

@@ -203,7 +203,7 @@ async def test_the_path_answers_with_and_without_a_slash(served: House, path: st
     assert (await served.send(initialize_request(), path=path)).status == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/mcp/more", "/sse", "/-/", "/-/unknown", "//mcp"])
+@pytest.mark.parametrize("path", ["/", "/mcp/more", "/-/", "/-/unknown", "//mcp"])
 async def test_any_other_path_is_not_found_in_json(served: House, path: str) -> None:
     answer = await served.send(None, method="GET", path=path)
     assert answer.status == 404

@@ -1,0 +1,152 @@
+"""HTTP+SSE, the transport of 2024-11-05: a stream that says where to POST to, and messages POSTed there.
+
+Deprecated since 2025-03-26 and still spoken by older clients, at whatever legacy revision they ask for. The stream is
+the session: once it closes, what runs for it is cancelled and its address is gone (2024-11-05 basic/transports).
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from gateway.errors import RpcError
+from gateway.protocol import jsonrpc
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.jsonrpc import Batch, Request
+from gateway.transports.body import read_body
+from gateway.transports.conversation import Conversation
+from gateway.transports.event_stream import EventStream
+from gateway.transports.guard import RETRY, Refusal
+from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
+from gateway.transports.late_response import whole_response
+from gateway.transports.streams import Streams
+
+SSE_PATH: Final = "/sse"
+MESSAGES_PATH: Final = "/messages"
+MOST_IN_FLIGHT: Final = 256
+"""Requests of one client. It may POST more once some are answered."""
+
+_ID_BYTES: Final = 24
+"""192 bits: whoever knows the address may speak for the session."""
+_UNKNOWN: Final = Refusal(status=404, message=f"There is no such session (any more); open {SSE_PATH} for a new one")
+_BUSY: Final = Refusal(status=503, message=f"{MOST_IN_FLIGHT} requests of this session are running", headers=RETRY)
+_DRAINING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Client:
+    """One open stream, and what is said on it."""
+
+    stream: EventStream
+    conversation: Conversation
+    principal: str | None
+    ended: asyncio.Event
+
+
+class HttpSse:
+    """The two paths."""
+
+    def __init__(self, *, dispatcher: Dispatcher, streams: Streams, bounds: Bounds, prefix: str) -> None:
+        """Do nothing yet; `prefix` is the path under which a reverse proxy mounts the daemon, without its slash."""
+        self._dispatcher: Final = dispatcher
+        self._streams: Final = streams
+        self._bounds: Final = bounds
+        self._endpoint: Final = f"{prefix}{MESSAGES_PATH}?session_id="
+        self._clients: Final[dict[str, _Client]] = {}
+        self._is_draining = False
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    async def connect(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Open a stream, say where its messages go, and carry what is said until the client leaves.
+
+        1. it is a GET: 405
+        2. event streams are accepted: 406
+        3. the daemon is not about to stop, and there is room for another stream: 503
+        """
+        incoming = Incoming.read(request, headers, binding=Binding.HTTP_SSE)
+        refusal = self._refusal_of_stream(incoming)
+        if refusal is not None:
+            return incoming.refuse(refusal)
+        session_id = secrets.token_urlsafe(_ID_BYTES)
+        client = self._client(incoming)
+        self._clients[session_id] = client
+        try:
+            with self._streams.one():
+                await client.stream.send(f"{self._endpoint}{session_id}".encode(), event="endpoint")
+                await client.ended.wait()
+                return await client.stream.close()
+        finally:
+            del self._clients[session_id]
+            client.stream.abandon()
+            await client.conversation.close()
+
+    async def post(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Take a message; what there is to answer goes on the stream.
+
+        1. it is a POST: 405
+        2. the session is there, and the caller's: 404
+        3. the body can be read, see `read_body`, and is JSON-RPC: 400
+        4. there is room for another request, and the daemon is not about to stop: 503
+        """
+        incoming = Incoming.read(request, headers, binding=Binding.HTTP_SSE)
+        if request.method != "POST":
+            return incoming.refuse(_only("POST"))
+        client = self._clients.get(request.query.get("session_id", ""))
+        if client is None or client.principal != incoming.caller.principal:
+            return incoming.refuse(_UNKNOWN)
+        body = await read_body(request, limit=self._bounds.max_body)
+        if isinstance(body, Refusal):
+            return incoming.refuse(body)
+        try:
+            message = jsonrpc.decode(body, max_depth=self._bounds.max_depth)
+        except RpcError as error:
+            return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
+        if isinstance(message, Request | Batch) and (refusal := self._refusal_of_request(client)) is not None:
+            return incoming.refuse(refusal, message)
+        await client.conversation.take(message)
+        return web.Response(status=202, text="Accepted", headers=incoming.headers)
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing new, give the calls in flight this long to end by themselves, then end the streams."""
+        self._is_draining = True
+        clients = list(self._clients.values())
+        await asyncio.gather(*(client.conversation.finish(seconds) for client in clients))
+        for client in clients:
+            client.ended.set()
+
+    def _client(self, incoming: Incoming) -> _Client:
+        stream = EventStream(incoming.request, pace=self._bounds.pace, headers=incoming.headers)
+        ended = asyncio.Event()
+
+        async def write(message: bytes) -> None:
+            try:
+                await stream.send(message)
+            except ConnectionError:
+                ended.set()  # whoever does not read is gone
+
+        conversation = Conversation(dispatcher=self._dispatcher, caller=incoming.caller, write=write)
+        return _Client(stream=stream, conversation=conversation, principal=incoming.caller.principal, ended=ended)
+
+    def _refusal_of_stream(self, incoming: Incoming) -> Refusal | None:
+        if incoming.request.method != "GET":
+            return _only("GET")
+        if not incoming.accepted.event_stream:
+            return NOT_ACCEPTABLE
+        if self._is_draining:
+            return _DRAINING
+        return self._streams.refusal if self._streams.is_full else None
+
+    def _refusal_of_request(self, client: _Client) -> Refusal | None:
+        if self._is_draining:
+            return _DRAINING
+        return _BUSY if client.conversation.in_flight >= MOST_IN_FLIGHT else None
+
+
+def _only(method: str) -> Refusal:
+    return Refusal(status=405, message=f"This path takes {method} alone", headers={"Allow": method})

@@ -1,0 +1,187 @@
+"""HTTP+SSE: the stream names its address, messages POSTed there are answered on it, and its end is the end of all."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import orjson
+import pytest
+
+from gateway.json_types import Json
+from tests.transports.house import Answer, House, call, house, initialize_request, legacy_request
+
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+PATIENCE = 15
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[House]:
+    async with house() as it:
+        yield it
+
+
+@dataclass
+class Client:
+    """One open stream. The reverse proxy's prefix is taken off the address, as the proxy would."""
+
+    served: House
+    stream: aiohttp.ClientResponse
+    endpoint: str = ""
+
+    async def event(self) -> tuple[str, str]:
+        """The next event's type and data; comments are skipped."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(PATIENCE):
+            async for line in self.stream.content:
+                text = line.decode().rstrip("\n")
+                if text.startswith(":"):
+                    continue
+                if not text and fields:
+                    return fields["event"], fields["data"]
+                if text:
+                    name, _, value = text.partition(": ")
+                    fields[name] = value
+        raise EOFError
+
+    async def message(self) -> Json:
+        kind, data = await self.event()
+        assert kind == "message"
+        return orjson.loads(data)
+
+    async def post(self, message: Json | bytes, path: str | None = None) -> Answer:
+        return await self.served.send(message, path=path or self.endpoint.removeprefix("/ops"))
+
+    async def initialize(self, revision: str = "2024-11-05") -> Json:
+        assert (await self.post(initialize_request(revision))).status == 202
+        answer = await self.message()
+        await self.post(INITIALIZED)
+        return answer["result"]
+
+
+@asynccontextmanager
+async def connected(served: House) -> AsyncIterator[Client]:
+    headers = {"Accept": "text/event-stream"}
+    async with served.client.get(f"http://{served.address}/sse", headers=headers) as stream:
+        assert (stream.status, stream.content_type) == (200, "text/event-stream")
+        assert stream.headers["X-Accel-Buffering"] == "no"
+        client = Client(served, stream)
+        kind, client.endpoint = await client.event()
+        assert kind == "endpoint"
+        yield client
+
+
+async def test_the_endpoint_is_a_path_under_the_public_prefix_with_an_unguessable_session(served: House) -> None:
+    async with connected(served) as one, connected(served) as other:
+        assert one.endpoint.startswith("/ops/messages?session_id=")
+        assert one.endpoint != other.endpoint
+        assert len(one.endpoint.partition("=")[2]) >= 32
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_session_is_opened_at_the_revision_asked_for_and_calls_are_answered(
+    served: House, revision: str
+) -> None:
+    async with connected(served) as client:
+        assert (await client.initialize(revision))["protocolVersion"] == revision
+        await client.post(call("echo", request_id="a", text="hello"))
+        answer = await client.message()
+        assert (answer["id"], answer["result"]["content"][0]["text"]) == ("a", "hello")
+
+
+async def test_progress_comes_on_the_stream_before_the_answer(served: House) -> None:
+    async with connected(served) as client:
+        await client.initialize()
+        await client.post(call("report", token="t"))
+        messages = [await client.message() for _ in range(4)]
+        assert [message.get("method") for message in messages] == ["notifications/progress"] * 3 + [None]
+
+
+async def test_requests_run_beside_each_other_and_one_can_be_cancelled(served: House) -> None:
+    async with connected(served) as client:
+        await client.initialize()
+        await client.post(call("wait", request_id=1))
+        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await client.post(call("echo", request_id=2, text="meanwhile"))
+        assert (await client.message())["id"] == 2
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        await client.post(cancel)
+        await asyncio.wait_for(served.course.cancelled.wait(), PATIENCE)
+        await client.post(legacy_request("ping", request_id=3))
+        assert (await client.message())["id"] == 3
+
+
+async def test_closing_the_stream_cancels_what_runs_and_ends_the_session(served: House) -> None:
+    async with connected(served) as client:
+        await client.initialize()
+        await client.post(call("wait"))
+        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        client.stream.close()
+        await asyncio.wait_for(served.course.cancelled.wait(), PATIENCE)
+        assert (await client.post(legacy_request("ping"))).status == 404
+    assert len(served.streams) == 0
+
+
+async def test_announcements_come_on_the_stream(served: House) -> None:
+    async with connected(served) as client:
+        await client.initialize()
+        served.dispatcher.announcements.list_changed("tools")
+        assert (await client.message())["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"{", 400), (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', 400), (b" " * 1_000_001, 413)]
+)
+async def test_what_cannot_be_read_is_refused_where_it_was_posted(served: House, body: bytes, status: int) -> None:
+    async with connected(served) as client:
+        assert (await client.post(body)).status == status
+        await client.initialize()  # and the session is none the worse
+
+
+async def test_requests_before_initialize_are_refused_on_the_stream_but_for_ping(served: House) -> None:
+    async with connected(served) as client:
+        await client.post(legacy_request("tools/list", request_id=1))
+        assert (await client.message())["error"]["code"] == -32600
+        await client.post(legacy_request("ping", request_id=2))
+        assert (await client.message())["result"] == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/messages", 404),
+        ("POST", "/messages?session_id=unknown", 404),
+        ("GET", "/messages", 405),
+        ("POST", "/sse", 405),
+    ],
+)
+async def test_other_ways_in_are_closed(served: House, method: str, path: str, status: int) -> None:
+    assert (await served.send(legacy_request("ping"), method=method, path=path)).status == status
+
+
+async def test_a_stopping_daemon_lets_calls_finish_and_ends_the_streams(served: House) -> None:
+    async with connected(served) as client:
+        await client.initialize()
+        await client.post(call("wait"))
+        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        draining = asyncio.create_task(served.sse.drain(10))
+        await asyncio.sleep(0)
+        assert (await client.post(call("echo"))).status == 503
+        served.course.release.set()
+        assert (await client.message())["result"]["content"][0]["text"] == "released"
+        await asyncio.wait_for(draining, PATIENCE)
+        with pytest.raises(EOFError):
+            await client.event()
+
+
+async def test_streams_are_counted_against_the_limit() -> None:
+    async with house(stream_limit=1) as served, connected(served):
+        refused = await served.send(None, {"Accept": "text/event-stream"}, method="GET", path="/sse")
+        assert (refused.status, "Retry-After" in refused.headers) == (503, True)
+
+
+async def test_an_open_stream_is_never_silent_for_long() -> None:
+    async with house(keepalive=0.05) as served, connected(served) as client:
+        async with asyncio.timeout(PATIENCE):
+            assert (await client.stream.content.readuntil(b":\n\n")).endswith(b":\n\n")

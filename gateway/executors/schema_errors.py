@@ -28,11 +28,19 @@ class SchemaError:
 
     @property
     def pointer(self) -> str:
-        """The JSON Pointer (RFC 6901) of the place; empty for the value itself."""
-        return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in self.path)
+        """The JSON Pointer (RFC 6901) of the place, fit to be read; empty for the value itself."""
+        return "".join(f"/{_readable(str(step))}" for step in self.path)
 
     def __str__(self) -> str:
         return f"{self.pointer} {self.message}".lstrip()
+
+
+def _readable(step: str) -> str:
+    """A member's name as it stands in a pointer: any length and any character may have been sent."""
+    step = step.replace("~", "~0").replace("/", "~1")
+    if not step.isprintable():
+        step = orjson.dumps(step).decode()[1:-1]
+    return step if len(step) <= _MAX_SHOWN else f"{step[:_MAX_SHOWN]}…"
 
 
 def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterator[SchemaError]:
@@ -47,11 +55,11 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
         case Kind.AdditionalProperties(unexpected) | Kind.UnevaluatedProperties(unexpected):
             known = _known_members(error, schema)
             for name in unexpected[:_MAX_CHOICES]:
-                yield _error(path, f"unknown {member} {shown(name)}{_meant(name, known)}")
+                yield _error((*path, name), f"is not a known {member}{_meant(name, known)}")
         case Kind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
-            yield _error(path, f"takes no {member}s")
+            yield _error(path, f"takes no {member}s")  # the engine does not say which it got
         case Kind.Required(name):
-            yield _error(path, f"missing required {member} {shown(name)}")
+            yield _error((*path, name), "is required, and missing")
         case kind:
             words = _WORDS.get(type(kind))
             yield _error(path, words(kind, error.instance) if words else error.message)

@@ -76,7 +76,7 @@ class Signature:
         errors: list[SchemaError] = []
         for name, parameter in self.parameters.items():
             if parameter.required and name not in arguments:
-                errors.append(SchemaError(path=(), message=f"missing required argument {shown(name)}"))
+                errors.append(SchemaError(path=(name,), message="is required, and missing"))
                 continue
             try:
                 bound.update(parameter.bound(name, arguments))

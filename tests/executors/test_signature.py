@@ -182,7 +182,7 @@ def test_what_a_model_refuses_is_named_by_its_pointer() -> None:
             "/order/parts/0/count does not fit: Input should be a valid integer, unable to parse string as an integer, "
             'was "x"'
         ),
-        'missing required argument "other"',
+        "/other is required, and missing",
     ]
 
 

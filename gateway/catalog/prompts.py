@@ -19,6 +19,7 @@ from gateway.executors.invocation import Invocation
 from gateway.executors.plugin_results import block_of, plain_json, valid_text
 from gateway.executors.python import PythonExecutor, compile_python
 from gateway.executors.scope import Inputs, Scope
+from gateway.executors.scrubber import Scrubber
 from gateway.executors.signature import Signature
 from gateway.json_types import JsonObject
 from gateway.plugin import Audio, EmbeddedResource, Image, ResourceLink, Text
@@ -49,7 +50,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, benc
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
         arguments=tuple(_argument(key, argument) for key, argument in arguments.items()),
-        messages=messages,
+        messages=_MaskedMessages(messages, Scrubber(redactor=bench.redactor, keeps_controls=True)),
         completers=completers,
     )
 
@@ -115,6 +116,20 @@ def _compile_messages(
         place = scope.at("messages", index, message.role)
         messages.append((message.role, compile_blocks(message.blocks, scope=place, reader=reader)))
     return _WrittenMessages(tuple(messages))
+
+
+@dataclass(frozen=True, slots=True)
+class _MaskedMessages:
+    """Messages without secrets: files that they embed, and functions, may hold some."""
+
+    messages: PromptMessages
+    scrubber: Scrubber
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        return [
+            {**message, "content": self.scrubber.block(message["content"])}
+            for message in await self.messages.render(invocation)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

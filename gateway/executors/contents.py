@@ -62,7 +62,7 @@ class ContentsShaper:
                 return [{"uri": uri, "mimeType": self.mime_type or kind, "blob": data}]
             case {"type": "resource", "resource": {"text": str(text)} as resource}:
                 self._check_size(len(text.encode(errors="replace")))
-                return [{**resource, "text": self.redactor.text(text)}]
+                return [self.redactor.json(resource)]
             case {"type": "resource", "resource": {"blob": str(blob)} as resource}:
                 self._check_size(len(blob) * 3 // 4)
                 return [resource]

@@ -73,13 +73,11 @@ class ResultShaper:
 
     def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
         match block:
-            case {"type": "text", "text": str(text)}:
+            case {"type": "text", "text": str(text), **others}:
                 first, *more = self._text(self.scrubber.text(text), invocation) or [text_block("")]
-                return [{**block, **first}, *more]
-            case {"type": "resource", "resource": {"text": str(text)} as resource}:
-                return [{**block, "resource": {**resource, "text": self.scrubber.text(text)}}]
+                return [{**first, **self.scrubber.block(others)}, *more]
             case _:
-                return [block]
+                return [self.scrubber.block(block)]
 
     def _value(self, value: Json, invocation: Invocation) -> ToolResult:
         """What a function returned: only lists and objects are structured, unless a schema asks for more."""

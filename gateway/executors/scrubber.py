@@ -1,11 +1,16 @@
 """Takes out of a backend's answer what must not be passed on: secrets, and what only a terminal understands."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.plain_text import clean
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
+
+_BASE64: Final = frozenset({"data", "blob"})
+"""Members of content blocks and of resource contents that are bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +21,17 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         return self.redactor.text(text if self.keeps_controls else clean(text))
+
+    def block(self, block: JsonObject) -> dict[str, Json]:
+        """Return a content block in which every text is scrubbed; what is base64 stays."""
+        return {
+            name: member
+            if name in _BASE64
+            else self.block(member)
+            if name == "resource" and isinstance(member, Mapping)
+            else self.json(member)
+            for name, member in block.items()
+        }
 
     def json(self, value: Json) -> Json:
         """Return a copy in which every text is scrubbed, the names of members too.

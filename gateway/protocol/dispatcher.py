@@ -13,6 +13,7 @@ import structlog
 from gateway.access.slots import Slots
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
+from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import handshake, headers, jsonrpc, results
@@ -25,6 +26,7 @@ from gateway.protocol.list_pages import ListPages
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.table import METHODS
 from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.sealed_state import StateSeal
 from gateway.protocol.session import Session
 from gateway.protocol.versions import V2025_03_26, V2026_07_28, Era
 
@@ -50,6 +52,7 @@ class Dispatcher:
             announcements=self.announcements,
             store=store,
             read=resources.read,
+            seal=StateSeal(secret_key),
         )
 
     async def answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
@@ -105,7 +108,8 @@ class Dispatcher:
                 _take_notification(message, session)
                 return _NOTHING
             case Response():
-                return _NOTHING  # nothing was asked: questions to the client are not part of this version
+                session.take_answer(message)
+                return _NOTHING
             case Batch():
                 return await self._answer_batch(message.entries, session, exchange)
 
@@ -145,7 +149,10 @@ class Dispatcher:
     async def _answer(self, context: RequestContext, method: str) -> Reply:
         """Run a method that exists, and turn whatever comes out of it into a reply."""
         try:
-            result = await METHODS[method].handler(context, self._runtime)
+            try:
+                result = await METHODS[method].handler(context, self._runtime)
+            except AwaitingInput as waiting:
+                result = waiting.result
             return Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
         except RpcError as error:
             return results.error_reply(
@@ -210,4 +217,5 @@ def _encoded(result: JsonObject | bytes, context: RequestContext) -> bytes:
 def _masked(error: RpcError, context: RequestContext) -> RpcError:
     """A plugin's protocol error may quote what it was given by the environment."""
     error.message = context.catalog.redactor.text(error.message)
+    error.data = context.catalog.redactor.json(error.data)
     return error

@@ -25,7 +25,8 @@ async def complete(request: RequestContext, runtime: Runtime) -> JsonObject:
         return _completion([])
     try:
         async with invocation("completion", primitive, others, request, runtime) as call:
-            return _completion(list(await completer.complete(value, others, call)))
+            found = await completer.complete(value, others, call)
+            return _completion([request.catalog.redactor.text(candidate) for candidate in found])
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error
 

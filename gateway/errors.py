@@ -80,11 +80,36 @@ class RpcError(Exception):
         self.data = data
 
 
-class ResourceNotFoundError(RpcError):
+class ResourceError(RpcError):
+    """A resource was not read; `explanation` says so where something else than a request for it needed it."""
+
+    def __init__(self, uri: str, *, code: int, message: str, explanation: str) -> None:
+        super().__init__(code, message, {"uri": uri})
+        self.explanation = explanation
+
+
+class ResourceNotFoundError(ResourceError):
     """No resource has this URI. Its code depends on the revision (PROTOCOL: -32002 before 2026-07-28)."""
 
     def __init__(self, uri: str) -> None:
-        super().__init__(ErrorCode.INVALID_PARAMS, "Resource not found", {"uri": uri})
+        super().__init__(
+            uri,
+            code=ErrorCode.INVALID_PARAMS,
+            message="Resource not found",
+            explanation=f"No resource has the URI {uri}",
+        )
+
+
+class ResourceUnreadableError(ResourceError):
+    """There is such a resource, and its backend failed, or not in time."""
+
+    def __init__(self, uri: str, reason: str) -> None:
+        super().__init__(
+            uri,
+            code=ErrorCode.INTERNAL_ERROR,
+            message=reason,
+            explanation=f"The resource {uri} could not be read: {reason}",
+        )
 
 
 class MissingCapabilityError(RpcError):
@@ -97,6 +122,13 @@ class MissingCapabilityError(RpcError):
             {"requiredCapabilities": dict(capabilities)},
         )
         self.capabilities = capabilities
+
+
+class MalformedAnswerError(RpcError):
+    """The client's answer is not one to the question: -32602 where it came with a request."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_PARAMS, f"The answer to {key!r} {reason}", {"key": key})
 
 
 class ExecutionError(Exception):

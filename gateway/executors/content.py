@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from gateway.config.content import Block, Embedded, Link, Media
 from gateway.config.definitions import ContentAnnotations
-from gateway.errors import ExecutionError, ResourceNotFoundError
+from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.files import FileReader
 from gateway.executors.invocation import Blocks, Invocation, Outcome
 from gateway.executors.media_types import media_type_of
@@ -43,7 +43,7 @@ class BlocksTemplate:
 
         Raises:
             ExecutionError: a file is gone, too large, or cannot be read.
-            ResourceNotFoundError: a resource that is to be embedded is none of this server's, or of this caller's.
+            ResourceError: a resource that is to be embedded could not be read, or is none that this caller has.
         """
         return tuple([block for part in self.parts for block in await part.render(invocation)])
 
@@ -58,8 +58,8 @@ class ContentExecutor:
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
             return Blocks(content=await self.blocks.render(invocation), is_error=self.is_error)
-        except ResourceNotFoundError as error:
-            raise ExecutionError(f"No resource has the URI {error.data['uri']}") from error
+        except ResourceError as error:
+            raise ExecutionError(error.explanation) from error
 
 
 def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader) -> BlocksTemplate:

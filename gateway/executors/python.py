@@ -6,6 +6,8 @@ slot; so does a thread that is stuck.
 """
 
 import asyncio
+import math
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from secrets import token_hex
@@ -14,17 +16,21 @@ from typing import Final, Generic, NoReturn, TypeVar
 import structlog
 
 from gateway.config.backends import PythonCall
-from gateway.errors import ExecutionError, RpcError
+from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError, ResourceError
 from gateway.executors.blocking_context import BlockingContext
-from gateway.executors.invocation import Invocation, Outcome
-from gateway.executors.plugin_results import outcome_of
+from gateway.executors.invocation import AwaitingInput, Invocation, Outcome
+from gateway.executors.plugin_results import outcome_of, plain_json, valid_text
 from gateway.executors.scope import Scope
 from gateway.executors.signature import Signature
-from gateway.executors.threads import NoThreadFreeError, Threads
+from gateway.executors.threads import Threads
+from gateway.plugin import ProtocolError, ToolError
 
 T = TypeVar("T")
 
 log: Final = structlog.get_logger()
+
+_CODES: Final = 2**31
+"""What a code's distance from zero is below; a plugin may write any number."""
 
 
 def compile_python(
@@ -63,17 +69,14 @@ class PythonExecutor:
             ExecutionError: the function failed, or had not returned at the deadline, or `convert` raised it.
             RpcError: the function raised it.
         """
-        deadline = invocation.deadline
-        if self.timeout is not None:
-            deadline = min(deadline, asyncio.get_running_loop().time() + self.timeout)
         call = self._on_loop if self.signature.is_async else self._in_thread
-        attempt = await call(invocation, convert, deadline)
+        attempt = await call(invocation, convert)
         if isinstance(attempt, _Raised):
             self._fail(attempt.error)
         return attempt.value
 
     async def _on_loop(
-        self, invocation: Invocation, convert: Callable[[object], T], deadline: float
+        self, invocation: Invocation, convert: Callable[[object], T]
     ) -> "_Returned[T] | _Raised":
         async def attempted() -> _Returned[T] | _Raised:
             try:
@@ -85,21 +88,24 @@ class PythonExecutor:
 
         task = asyncio.create_task(attempted(), name=f"plugin {self.signature.name}")
         try:
-            await asyncio.wait({task}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
-            if task.done():
-                return task.result()
-            raise ExecutionError(self._timed_out())
+            async with invocation.clock.limit(self.timeout):
+                await asyncio.wait({task})
+            return task.result()
+        except TimeoutError:
+            raise ExecutionError(self._timed_out()) from None
         finally:
             if not task.done():
                 task.cancel()
                 invocation.slot.hold_until(self.threads.adopt(task))
 
     async def _in_thread(
-        self, invocation: Invocation, convert: Callable[[object], T], deadline: float
+        self, invocation: Invocation, convert: Callable[[object], T]
     ) -> "_Returned[T] | _Raised":
         context = BlockingContext(invocation.context, asyncio.get_running_loop())
+        has_begun = threading.Event()
 
         def attempted() -> _Returned[T] | _Raised:
+            has_begun.set()
             try:
                 bound = self.signature.bind(invocation.arguments, context)
                 return _Returned(convert(self.signature.function(**bound)))
@@ -107,13 +113,14 @@ class PythonExecutor:
                 return _Raised(error)
 
         try:
-            return await self.threads.run(attempted, deadline=deadline, on_stuck=invocation.slot.hold_until)
-        except NoThreadFreeError:
+            async with invocation.clock.limit(self.timeout):
+                return await self.threads.run(attempted, deadline=math.inf, on_stuck=invocation.slot.hold_until)
+        except TimeoutError:
+            if has_begun.is_set():
+                raise ExecutionError(self._timed_out()) from None
             raise ExecutionError(
                 f"{self.signature.name} was not run: all threads were busy until its deadline (limits.threads)"
             ) from None
-        except TimeoutError:
-            raise ExecutionError(self._timed_out()) from None
         finally:
             context.end()
 
@@ -121,8 +128,15 @@ class PythonExecutor:
         return f"{self.signature.name} timed out: it had not returned at its deadline"
 
     def _fail(self, error: BaseException) -> NoReturn:
-        if isinstance(error, ExecutionError | RpcError):
-            raise error
+        match error:
+            case ResourceError(explanation=explanation):
+                raise ExecutionError(explanation)  # which resource the function needed is not what its caller asked for
+            case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < _CODES:
+                raise ProtocolError(code, valid_text(message), plain_json(data)) from error
+            case ToolError():
+                raise ToolError(valid_text(str(error))) from error
+            case ExecutionError() | MissingCapabilityError() | MalformedAnswerError() | AwaitingInput():
+                raise error
         correlation_id = token_hex(8)
         log.error("plugin raised", plugin=self.signature.name, correlation_id=correlation_id, exc_info=error)
         raise ExecutionError(f"{self.signature.name} failed; correlation id {correlation_id}") from None

@@ -41,3 +41,84 @@ async def test_every_fact_is_known_on_the_loop_and_in_a_thread(tmp_path: Path, t
         "protocol_version": "2026-07-28",
         "cancelled": False,
     }
+
+
+READING = '''
+from gateway.plugin import Context, ProtocolError, SyncContext, ToolError
+
+async def on_the_loop(context: Context, uri: str) -> str:
+    """Read."""
+    return (await context.read_resource(uri))[0]["text"]
+
+def in_a_thread(context: SyncContext, uri: str) -> str:
+    """Read."""
+    return context.read_resource(uri)[0]["text"]
+'''
+
+RESOURCES = """
+plugins: [plugins]
+tools:
+  on_the_loop: {python: "reading:on_the_loop"}
+  in_a_thread: {python: "reading:in_a_thread"}
+  fixed: {input: {uri: string}, content: [{resource: "{+uri}"}]}
+resources:
+  there: {uri: "x://there", text: found}
+  failing: {uri: "x://failing", shell: {script: "echo broken >&2; exit 1"}}
+  through: {uri: "x://through/{uri}", python: "reading:on_the_loop"}
+"""
+
+
+@pytest.mark.parametrize("tool", ["on_the_loop", "in_a_thread", "fixed"])
+async def test_a_resource_that_a_tool_could_not_read_is_an_error_for_the_model(tmp_path: Path, tool: str) -> None:
+    async with product(tmp_path, RESOURCES, {"plugins/reading.py": READING}) as client:
+        assert "found" in str(await client.call(tool, uri="x://there"))
+        absent = await client.call(tool, uri="x://absent")
+        failing = await client.call(tool, uri="x://failing")
+    assert absent == {**absent, "isError": True}
+    assert absent["content"][0]["text"] == "No resource has the URI x://absent"
+    assert failing["isError"]
+    assert failing["content"][0]["text"].startswith("The resource x://failing could not be read: The command failed")
+
+
+async def test_not_found_names_the_resource_that_was_asked_for(tmp_path: Path) -> None:
+    files = {"plugins/reading.py": READING, "docs/a.md": "a"}
+    text = RESOURCES + '  docs: {files: "docs/*.md"}\n  old: {uri: "x://new", file: docs/gone.md, aliases: ["x://old"]}'
+    async with product(tmp_path, text, files) as client:
+        for uri in ("docs:///my+file.md", "docs:///%61%2Emdx", "x://old", "x://nowhere"):
+            error = await client.error("resources/read", {"uri": uri})
+            assert (error.code, error.data) == (-32602, {"uri": uri})
+        through = await client.error("resources/read", {"uri": "x://through/x%3A%2F%2Fabsent"})
+    assert (through.code, through.data) == (-32603, {"uri": "x://through/x%3A%2F%2Fabsent"})
+    assert through.message == "No resource has the URI x://absent"
+
+
+RAISING = """
+from gateway.plugin import ProtocolError, ToolError
+
+def wrong_data():
+    raise ProtocolError(7, "no", {"x": object()})
+
+def wrong_code():
+    raise ProtocolError("seven", "no")
+
+def huge_code():
+    raise ProtocolError(10**30, "no")
+
+def half_a_character():
+    raise ProtocolError(7, "\\ud800", [1])
+
+def half_a_text():
+    raise ToolError("\\ud800")
+"""
+
+
+async def test_errors_that_cannot_be_sent_as_they_are_raised_cost_nobody_else_anything(tmp_path: Path) -> None:
+    names = ("wrong_data", "wrong_code", "huge_code", "half_a_text")
+    tools = "".join(
+        f'  {name}: {{description: x, python: "raising:{name}"}}\n' for name in (*names, "half_a_character")
+    )
+    async with product(tmp_path, f"plugins: [plugins]\ntools:\n{tools}", {"plugins/raising.py": RAISING}) as client:
+        for name in names:
+            assert (await client.call(name))["isError"]
+        error = await client.error("tools/call", {"name": "half_a_character"})
+    assert (error.code, error.message, error.data) == (7, "?", [1])

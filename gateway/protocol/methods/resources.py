@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from gateway.catalog.primitives import Resource, ResourceTemplate
-from gateway.errors import ErrorCode, ExecutionError, ResourceNotFoundError, RpcError
+from gateway.errors import ExecutionError, ResourceNotFoundError, ResourceUnreadableError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results, revisions
 from gateway.protocol.methods import params
@@ -36,7 +36,7 @@ async def read(uri: str, request: RequestContext, runtime: Runtime) -> Sequence[
 
     Raises:
         ResourceNotFoundError: nothing serves this URI.
-        RpcError: -32603, it could not be read.
+        ResourceUnreadableError: it could not be read.
     """
     parked = runtime.services.parked.read(uri, caller=request.exchange.caller.key)
     if parked is not None:
@@ -58,9 +58,10 @@ async def _contents(
     try:
         async with invocation("resources", resource, variables, request, runtime) as call:
             return resource.contents.contents(await resource.executor.execute(call), uri=uri)
+    except ResourceNotFoundError as error:
+        raise ResourceNotFoundError(uri) from error  # as it was asked for, not as the backend would write it
     except ExecutionError as error:
-        text = request.catalog.redactor.text(str(error))
-        raise RpcError(ErrorCode.INTERNAL_ERROR, text, {"uri": uri}) from error
+        raise ResourceUnreadableError(uri, request.catalog.redactor.text(str(error))) from error
 
 
 def _time_to_live(uri: str, request: RequestContext) -> timedelta:

@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
@@ -19,6 +20,7 @@ from gateway import __version__
 from gateway.app import status
 from gateway.app.listeners import Listeners
 from gateway.app.offer import Build, Offer
+from gateway.app.pauses import favour_the_loop
 from gateway.app.shutdown import LastResort, StopSignals
 from gateway.config.address import Address
 from gateway.config.loader import load
@@ -90,6 +92,7 @@ class Gateway:
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
         self._last_resort = last_resort = LastResort(on_leave=self._services.processes.kill_all)
         last_resort.start()
+        favour_the_loop()
         with StopSignals(on_stop=self._stop_wanted.set, last_resort=last_resort, seconds=seconds):
             await self.start()
             await self._stop_wanted.wait()
@@ -104,7 +107,7 @@ class Gateway:
         """
         listeners = Listeners(
             settings=self._settings,
-            document=self._offered.served.loaded.document,
+            document=self._offered.served.document,
             dispatcher=self._dispatcher,
             health=self._health,
             reload=self._reload,
@@ -135,15 +138,22 @@ class Gateway:
     async def _prepare(self, stack: AsyncExitStack) -> None:
         stack.enter_context(Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask))
         key = self._settings.signing_key() or secrets.token_bytes(_KEY_BYTES)
+        loaded_at = time.time_ns()
         loaded = load(self._settings.config)
         self._services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
         self._offer = offer = Offer(
-            self._settings.config, loaded=loaded, services=self._services, grace=self._settings.drain_timeout
+            self._settings.config,
+            redactor=loaded.redactor,
+            services=self._services,
+            grace=self._settings.drain_timeout,
         )
         stack.push_async_callback(offer.close)
-        await offer.open()
+        await offer.open(loaded)
         self._dispatcher = Dispatcher(store=offer.store, services=self._services, secret_key=key)
-        self._reloader = Reloader(build=offer.build, apply=offer.serve, plan=offer.plan, poll=self._settings.poll)
+        self._reloader = Reloader(
+            build=offer.build, apply=offer.serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
+        )
+        stack.push_async_callback(self._reloader.close)
         catalog = offer.store.current
         log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
 
@@ -191,7 +201,7 @@ class Gateway:
         return {
             "config": lambda: str(self._settings.config),
             "generation": lambda: self._offered.store.current.generation,
-            "files": lambda: {str(path): digest for path, digest in self._offered.served.loaded.files.items()},
+            "files": lambda: {str(path): digest for path, digest in self._offered.served.files.items()},
             "last_reload": lambda: self._reloader.status.at.isoformat(timespec="seconds"),
             "problems": lambda: [str(problem) for problem in self._reloader.status.problems],
             "warnings": lambda: [str(problem) for problem in self._offered.store.current.warnings],
@@ -212,4 +222,4 @@ class Gateway:
         }
 
     def _backends(self, kind: str) -> Json:
-        return status.backends(self._offered.served.loaded.document, self._offered.store.current, kind)
+        return status.backends(self._offered.served.document, self._offered.store.current, kind)

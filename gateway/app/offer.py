@@ -6,6 +6,7 @@ other, never two at once: the reloader sees to that.
 
 import asyncio
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,13 +15,16 @@ from typing import Final
 
 import structlog
 
+from gateway.app.pauses import collections_put_off
 from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.footprint import Footprint
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
+from gateway.config.document import Document
 from gateway.config.loader import LoadedConfig, load
-from gateway.config.problems import Problems
 from gateway.config.secrets import Redactor
+from gateway.errors import Problem
 from gateway.executors.services import Services
 from gateway.executors.threads import Threads
 from gateway.reloader.watch_plan import WatchPlan
@@ -33,21 +37,24 @@ FIXED_SECTIONS: Final = ("listen", "limits")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """A whole new offer, ready to be served."""
+    """A whole new offer, ready to be served. Does not keep all that was loaded: where each word stood is large."""
 
-    loaded: LoadedConfig
+    document: Document
+    files: Mapping[Path, str]
+    """Every file that was read → SHA-256."""
     catalog: Catalog
+    plan: WatchPlan
 
 
 class Offer:
     """The files, and what is served from them."""
 
-    def __init__(self, path: Path, *, loaded: LoadedConfig, services: Services, grace: timedelta) -> None:
+    def __init__(self, path: Path, *, redactor: Redactor, services: Services, grace: timedelta) -> None:
         """Do nothing yet.
 
         Args:
             path: the file, or the directory of files.
-            loaded: what the files said at the start; `build` compiles it the first time.
+            redactor: masks the secrets of the files until they are read again.
             services: what executors borrow.
             grace: how long calls that began before a reload may use the plugin code that it replaced.
         """
@@ -57,33 +64,32 @@ class Offer:
         self._plugins: Final = Plugins()
         # Loading has a thread of its own: calls may not delay it, nor a plugin that hangs at import hold the exit.
         self._thread: Final = Threads(1)
-        self._first: Final = loaded
-        self._seen = loaded
-        self._trees: frozenset[Path] = frozenset()
+        self._attempted = WatchPlan()
+        """What to watch for the sake of what was read last, should that not be served."""
         self._farewells: Final[set[asyncio.Task[None]]] = set()
+        self.redactor = redactor
+        """Masks the secrets of the files as they were last read, even if they are not served."""
         self.served: Build
         self.store: CatalogStore
-
-    @property
-    def redactor(self) -> Redactor:
-        """Masks the secrets of the files as they were last read, even if they are not served."""
-        return self._seen.redactor
+        self._first: Document
 
     @property
     def restart_required(self) -> list[str]:
         """Sections whose change takes effect with the next start."""
-        first, now = self._first.document, self.served.loaded.document
+        first, now = self._first, self.served.document
         return [name for name in FIXED_SECTIONS if getattr(first, name) != getattr(now, name)]
 
-    async def open(self) -> None:
-        """Build and hold the first catalog.
+    async def open(self, loaded: LoadedConfig) -> None:
+        """Compile and hold the first catalog.
 
         Raises:
             ConfigError: the files cannot be served; it has every problem.
         """
-        self.served = await self._compile(self._first, generation=1)
+        self.served = await self._compile(loaded, generation=1)
+        self._first = self.served.document
         self.store = CatalogStore(self.served.catalog)
         self._retire()
+        _report(self.served.catalog.warnings)
 
     async def close(self) -> None:
         for farewell in self._farewells:
@@ -98,37 +104,39 @@ class Offer:
         Raises:
             ConfigError: it cannot be served; it has every problem.
         """
-        loaded = await self._thread.run(load, self._path, deadline=math.inf)
-        self._seen = loaded
-        return await self._compile(loaded, generation=self.store.current.generation + 1)
+        with collections_put_off():
+            loaded = await self._thread.run(load, self._path, deadline=math.inf)
+            self.redactor = loaded.redactor
+            return await self._compile(loaded, generation=self.store.current.generation + 1)
 
     async def serve(self, build: Build) -> None:
         """Let every call from now on see this build."""
+        known = self.served.catalog.warnings
         self.served = build
         self.store.swap(build.catalog)
         self._retire()
         log.info("reloaded", generation=self.store.current.generation, tools=len(build.catalog.tools))
+        _report(problem for problem in build.catalog.warnings if problem not in known)
         if self.restart_required:
             log.warning("restart required", sections=self.restart_required)
 
     def plan(self) -> WatchPlan:
         """What to watch: what is served, and what was read last, should that not be served."""
-        return WatchPlan(
-            files=frozenset({*self._seen.files, *self.served.loaded.files}),
-            directories=self._seen.directories | self.served.loaded.directories,
-            trees=self._trees | self.served.catalog.file_roots,
-        )
+        return self.served.plan | self._attempted
 
     async def _compile(self, loaded: LoadedConfig, *, generation: int) -> Build:
-        self._trees = _plugin_directories(loaded)
-        catalog = await self._thread.run(self._compiled, loaded, generation, deadline=math.inf)
-        await self._plugins.start(self._services.threads)
-        for problem in catalog.warnings:
-            log.warning("doubtful configuration", problem=str(problem))
-        return Build(loaded=loaded, catalog=catalog)
+        footprint = Footprint()
+        try:
+            catalog = await self._thread.run(self._compiled, loaded, generation, footprint, deadline=math.inf)
+            await self._plugins.start(self._services.threads)
+        finally:
+            self._attempted = plan = _plan(loaded, footprint)
+        return Build(document=loaded.document, files=loaded.files, catalog=catalog, plan=plan)
 
-    def _compiled(self, loaded: LoadedConfig, generation: int) -> Catalog:
-        return compile_catalog(loaded, services=self._services, plugins=self._plugins, generation=generation)
+    def _compiled(self, loaded: LoadedConfig, generation: int, footprint: Footprint) -> Catalog:
+        return compile_catalog(
+            loaded, services=self._services, plugins=self._plugins, generation=generation, footprint=footprint
+        )
 
     def _retire(self) -> None:
         """Part with modules that the new offer does not use, once calls that may still be in them had their time."""
@@ -145,9 +153,14 @@ class Offer:
             await self._plugins.shut_down(modules, self._services.threads)
 
 
-def _plugin_directories(loaded: LoadedConfig) -> frozenset[Path]:
-    places = Problems(loaded.sources).at("plugins")
-    return frozenset(
-        Path(places.at(index).directory, directory).absolute()
-        for index, directory in enumerate(loaded.document.plugins)
+def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
+    return WatchPlan(
+        files=frozenset({*loaded.files, *footprint.files}),
+        directories=loaded.directories,
+        trees=frozenset({*loaded.trees, *footprint.trees}),
     )
+
+
+def _report(warnings: Iterable[Problem]) -> None:
+    for problem in warnings:
+        log.warning("doubtful configuration", problem=str(problem))

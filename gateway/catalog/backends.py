@@ -101,6 +101,11 @@ def _python(given: _Definition) -> Executor | None:
     )
 
 
+def file_of(config: Resource, *, problems: Problems) -> str:
+    """Where the one file of a resource lies."""
+    return os.path.normpath(problems.at("file").directory / (config.file or ""))
+
+
 def _content(given: _Definition) -> Executor:
     assert isinstance(given.config, Tool)  # noqa: S101
     blocks = compile_blocks(given.config.content or [], scope=given.scope.at("content"), reader=given.reader)
@@ -120,7 +125,8 @@ def _blob(given: _Definition) -> Executor:
 def _file(given: _Definition) -> Executor:
     assert isinstance(given.config, Resource)  # noqa: S101
     problems = given.scope.problems.at("file")
-    path = os.path.normpath(problems.directory / (given.config.file or ""))
+    path = file_of(given.config, problems=given.scope.problems)
+    given.bench.footprint.files.add(Path(path))
     if not Path(path).is_file():
         problems.warning(f"there is no file `{given.config.file}` now")
     return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from gateway.catalog import definitions
 from gateway.catalog.aliases import compile_aliases
 from gateway.catalog.fingerprints import fingerprints
+from gateway.catalog.footprint import Footprint
 from gateway.catalog.overlap import overlap
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog, LeftOut, Resource, ResourceTemplate
@@ -37,21 +38,26 @@ _LEFT_OUT: Final = Connection(base_url="https://left-out.invalid")
 """Stands for a connection with a mistake in it, which has been reported and is not one of who names it."""
 
 
-def compile_catalog(
+def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     loaded: LoadedConfig,
     *,
     services: Services,
     plugins: Plugins,
     generation: int,
     environ: Mapping[str, str] = os.environ,
+    footprint: Footprint | None = None,
 ) -> Catalog:
     """Compile every definition; blocking. Doubts that are no reason to refuse are in the catalog's `warnings`.
+
+    `footprint` is filled in, even if there are mistakes.
 
     Raises:
         ConfigError: there are mistakes; it carries all of them, the loader's too, in the order of the files.
     """
     problems = loaded.start_problems()
-    bench = _workbench(loaded, services=services, plugins=plugins, problems=problems)
+    bench = _workbench(
+        loaded, services=services, plugins=plugins, footprint=footprint or Footprint(), problems=problems
+    )
     parts = _Parts(bench, environ=environ, problems=problems)
     document = loaded.document
     tools = parts.compile("tools", document.tools, compile_tool)
@@ -82,15 +88,16 @@ def compile_catalog(
         prompts=prompts,
         aliases=aliases,
         left_out=tuple(parts.left_out),
-        file_roots=frozenset(each.root for each in compiled.values() if each.root is not None),
         warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
         fingerprints=fingerprints(tools=tools, resources=resources, templates=templates, prompts=prompts),
     )
 
 
-def _workbench(loaded: LoadedConfig, *, services: Services, plugins: Plugins, problems: Problems) -> Workbench:
-    plugins.open(loaded.document.plugins, problems.at("plugins"))
+def _workbench(
+    loaded: LoadedConfig, *, services: Services, plugins: Plugins, footprint: Footprint, problems: Problems
+) -> Workbench:
+    footprint.trees.update(plugins.open(loaded.document.plugins, problems.at("plugins")))
     has_all_plugins = is_sound(problems.at("plugins")) and not loaded.may_hold("plugins")
     return Workbench(
         services=services,
@@ -99,6 +106,7 @@ def _workbench(loaded: LoadedConfig, *, services: Services, plugins: Plugins, pr
         redactor=loaded.redactor,
         connections=_connections(loaded),
         defaults=loaded.document.defaults,
+        footprint=footprint,
     )
 
 

@@ -38,17 +38,17 @@ class Plugins:
         self._opened = self._previous = _Generation()
         self._started: list[ModuleType] = []
 
-    def open(self, directories: Sequence[str], problems: Problems) -> None:
-        """Read the directories of a new generation, which `signature` then looks into. Blocking.
+    def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
+        """Read the directories of a new generation, which `signature` then looks into, and return them. Blocking.
 
         `problems` is the view of `plugins:`.
         """
         if self._finder not in sys.meta_path:
             sys.meta_path.insert(0, self._finder)
+        places = [problems.at(index) for index in range(len(directories))]
+        paths = [Path(place.directory, each).absolute() for place, each in zip(places, directories, strict=True)]
         packages = []
-        for index, directory in enumerate(directories):
-            place = problems.at(index)
-            path = Path(place.directory, directory).absolute()
+        for place, path in zip(places, paths, strict=True):
             try:
                 packages.append(read_package(path))
             except FileNotFoundError:
@@ -60,6 +60,7 @@ class Plugins:
         self._opened = _Generation(
             packages=tuple(packages), entry_points=_entry_points(), import_seconds=self._import_seconds
         )
+        return paths
 
     def signature(self, reference: str, problems: Problems) -> Signature | None:
         """Find the function `module:callable` and read its signature; None where it cannot be had. Blocking.

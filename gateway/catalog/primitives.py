@@ -6,7 +6,6 @@ Every `definition` is the wire form of 2026-07-28; `gateway.protocol.results` ta
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Protocol
 
 from gateway.config.secrets import Redactor
@@ -91,6 +90,8 @@ class Resource(Primitive):
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
+    version: str = ""
+    """Changes with what the files say about the contents, or with the one file that they are."""
 
 
 class UriMatcher(Protocol):
@@ -107,6 +108,8 @@ class ResourceTemplate(Primitive):
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
+    version: str = ""
+    """As a resource's."""
     completers: Mapping[str, Completer] = field(default_factory=empty)
 
 
@@ -158,8 +161,6 @@ class Catalog:
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=empty)
     """For "tools", "resources" (URIs) and "prompts": old name → name."""
     left_out: tuple[LeftOut, ...] = ()
-    file_roots: frozenset[Path] = frozenset()
-    """Directories of `files:`. What appears or goes below them changes what is listed."""
     warnings: tuple[Problem, ...] = ()
     """What may be a mistake in the files, and is no reason not to serve them."""
     redactor: Redactor

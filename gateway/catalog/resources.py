@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Final, TypedDict
 
 from gateway.catalog import definitions
@@ -12,6 +11,7 @@ from gateway.catalog.backends import compile_backend, described, signature_of
 from gateway.catalog.completion import FixedValues, compile_completer
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.catalog.requirements import required_capabilities
+from gateway.catalog.versions import file_version, resource_version
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.problems import Problems
@@ -47,8 +47,6 @@ class CompiledResources:
 
     resources: tuple[Resource, ...] = ()
     templates: tuple[ResourceTemplate, ...] = ()
-    root: Path | None = None
-    """The directory of `files`."""
 
 
 def compile_resource(
@@ -72,17 +70,20 @@ def compile_resource(
     if executor is None:
         return None
     common = _common(name, config, bench=bench)
+    version = resource_version(config, signature, problems=problems)
     description = described(config, signature)
     uri = _written(source)
     if not variables:
         _check_aliases(config, problems=problems)
         definition = definitions.resource_definition(name, config, uri=uri, description=description)
-        return CompiledResources(resources=(Resource(uri=uri, executor=executor, definition=definition, **common),))
+        resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
+        return CompiledResources(resources=(resource,))
     _refuse_aliases(config, problems=problems)
     template = ResourceTemplate(
         uri_template=uri,
         matcher=matcher,
         executor=executor,
+        version=version,
         completers=completers,
         definition=definitions.template_definition(name, config, uri_template=uri, description=description),
         **common,
@@ -153,7 +154,9 @@ def _compile_files(
     name: str, config: models.Resource, *, problems: Problems, bench: Workbench
 ) -> CompiledResources | None:
     prefix = _default_prefix(name, problems=problems) if config.uri is None else _own_prefix(config.uri, problems)
-    globs = compile_file_globs(config.files or [], root=config.root, problems=problems)
+    globs = compile_file_globs(
+        config.files or [], root=config.root, problems=problems, look_at=bench.footprint.trees.add
+    )
     _refuse_aliases(config, problems=problems)
     if prefix is None or globs is None:
         return None
@@ -178,12 +181,13 @@ def _compile_files(
         Resource(
             uri=(uri := files.uri_of(found.path)),
             executor=ListedFile(files, found.path),
+            version=file_version(config, found.facts),
             definition=definitions.file_definition(config, uri=uri, file=found),
             **common,
         )
         for found in listing.files
     )
-    return CompiledResources(resources=resources, templates=(template,), root=Path(globs.root))
+    return CompiledResources(resources=resources, templates=(template,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from gateway.catalog.footprint import Footprint
 from gateway.catalog.plugins import Plugins
 from gateway.config.backends import Connection
 from gateway.config.definitions import Defaults
@@ -32,6 +33,7 @@ class Workbench:
     redactor: Redactor
     connections: Mapping[str, Connection]
     defaults: Defaults
+    footprint: Footprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,11 @@ class LoadedConfig:
         """Where changes matter: the directories of all files, and those from which globs start."""
         return frozenset({self.root, *(path.parent for path in self.files), *map(_fixed_part, self.globs)})
 
+    @property
+    def trees(self) -> frozenset[Path]:
+        """Directories below which changes matter at any depth: globs may mean files of directories yet to be made."""
+        return frozenset(_fixed_part(pattern) for pattern in self.globs if _fixed_part(pattern) != Path(pattern).parent)
+
     def may_hold(self, *path: str) -> bool:
         """Whether `path` may be missing from the document only because of a mistake that is reported already."""
         return not self.is_whole or path in self.left_out or path[:1] in self.left_out

@@ -151,14 +151,18 @@ def _is_plain(path: str) -> bool:
     return not ("\0" in path or "\\" in path) and all(name not in {"", ".", ".."} for name in path.split("/"))
 
 
-def compile_file_globs(globs: Sequence[str], *, root: str | None, problems: Problems) -> Globs | None:
+def compile_file_globs(
+    globs: Sequence[str], *, root: str | None, problems: Problems, look_at: Callable[[Path], None] = lambda _: None
+) -> Globs | None:
     """Settle the root and the patterns below it; None where they were written wrongly, which is then reported.
 
     `problems` is where `files` and `root` stand. Without `root` there is one glob, and its first part is the root.
+    `look_at` is told the root, even if it is not there.
     """
     base, below = (root, tuple(globs)) if root is not None else _split(globs[0])
     patterns = [_pattern(glob, root=base, problems=problems.at("files", index)) for index, glob in enumerate(below)]
     directory = os.path.normpath(problems.directory / base)
+    look_at(Path(directory))
     if not Path(directory).is_dir():
         problems.at("files" if root is None else "root").error(f"there is no directory `{base}`")
         return None

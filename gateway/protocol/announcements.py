@@ -64,8 +64,7 @@ class Announcements:
             if old.fingerprints.get(kind) != new.fingerprints.get(kind):
                 self.list_changed(kind)
         for uri in self._watched():
-            before, after = old.resources.get(uri), new.resources.get(uri)
-            if before is not None and after is not None and before.definition != after.definition:
+            if _version(uri, old) != _version(uri, new):
                 self.resource_updated(uri)
 
     def list_changed(self, kind: ListKind) -> None:
@@ -90,6 +89,12 @@ class Announcements:
         self._is_closed = True
         for subscription in self._subscriptions:
             subscription.outbox.close()
+
+
+def _version(uri: str, catalog: Catalog) -> str | None:
+    """What `uri` was, or that nothing served it: whoever reads it again finds out."""
+    found = catalog.resource(uri)
+    return None if found is None else found[0].version
 
 
 def _put(outboxes: list[Outbox], key: str, message: JsonObject) -> None:

@@ -2,10 +2,13 @@
 
 Everything that can fail is in `build`, which touches nothing that is served. `apply` cannot fail. So a broken file
 changes nothing for anybody, and stays visible in `status` until it is right.
+
+Why a look comes before each build: what changes while the files are read looks different at the next look, and what
+was there before does not, so that each change is loaded once and none is missed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
@@ -13,12 +16,14 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from gateway.errors import ConfigError, Problem
-from gateway.reloader.watch_plan import State, WatchPlan
+from gateway.reloader.watch_plan import Snapshot, WatchPlan
 from gateway.reloader.watcher import Watcher
 
 log: Final = structlog.get_logger(__name__)
 
 Built = TypeVar("Built")
+
+_OUR_BUG: Final = Problem(message="the files could not be loaded because of an error in the gateway; see its log")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,7 @@ class Reloader(Generic[Built]):
         apply: Callable[[Built], Awaitable[None]],
         plan: Callable[[], WatchPlan],
         poll: timedelta,
+        loaded_at: int,
     ) -> None:
         """Do nothing yet.
 
@@ -52,14 +58,19 @@ class Reloader(Generic[Built]):
             apply: serve what was built.
             plan: what to watch now; asked again after each reload.
             poll: how often to look where no event comes; zero is never.
+            loaded_at: when what is served now began to be read, in ns since the epoch.
         """
         self._build: Final = build
         self._apply: Final = apply
         self._plan: Final = plan
         self._poll: Final = poll
         self._one_at_a_time: Final = asyncio.Lock()
-        self._seen: Mapping[str, State] = {}
-        self._seen_by: WatchPlan | None = None
+        self._requested: Final[set[asyncio.Task[ReloadStatus]]] = set()
+        self._loaded = Snapshot(taken_at=loaded_at)
+        """How things looked just before they were last read."""
+        self._watcher: Watcher | None = None
+        self._is_armed = False
+        """Whether the watches stand where the newest plan wants them."""
         self.status = ReloadStatus(at=datetime.now(UTC))
         self.watch_error: str | None = None
         self.is_watching = False
@@ -68,39 +79,60 @@ class Reloader(Generic[Built]):
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            plan = self._plan()
-            async with Watcher(plan, poll=self._poll) as watcher:
+            self._is_armed = True
+            async with Watcher(self._plan(), poll=self._poll) as self._watcher:
                 self.is_watching = True
-                while await self._is_unchanged(plan):
-                    await watcher.hint()
-                    self.watch_error = watcher.error
+                await self._look()
+                while self._is_armed:
+                    await self._watcher.hint()
+                    self.watch_error = self._watcher.error
+                    await self._look()
 
     async def reload(self) -> ReloadStatus:
-        """Load what is on disk now, and serve it if it is right."""
+        """Load what is on disk now, and serve it if it is right. What has begun is finished, whoever goes away."""
+        task = asyncio.create_task(self._reload_now(), name="reload on request")
+        self._requested.add(task)
+        task.add_done_callback(self._requested.discard)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End the reloads that were requested."""
+        for task in self._requested:
+            task.cancel()
+        await asyncio.gather(*self._requested, return_exceptions=True)
+
+    async def _reload_now(self) -> ReloadStatus:
         async with self._one_at_a_time:
-            try:
-                built = await self._build()
-            except ConfigError as error:
-                self._report(error)
-            else:
-                await self._apply(built)
-                self.status = ReloadStatus(at=datetime.now(UTC))
+            await self._reload(await asyncio.to_thread(self._plan().snapshot))
             return self.status
 
-    async def _is_unchanged(self, plan: WatchPlan) -> bool:
-        """Look, and reload if something is not as it was. False means that the watches are to be armed anew."""
-        snapshot = await asyncio.to_thread(plan.snapshot)
-        expected = self._seen
-        if plan != self._seen_by:  # what only the new plan looks at has been read by the load that made this plan
-            expected = {path: self._seen.get(path, state) for path, state in snapshot.items()}
-        self._seen, self._seen_by = snapshot, plan
-        if snapshot == expected:
-            return True
-        await self.reload()
-        return False
+    async def _look(self) -> None:
+        """Reload if something is not as it was."""
+        async with self._one_at_a_time:
+            seen = await asyncio.to_thread(self._plan().snapshot)
+            if await asyncio.to_thread(seen.differs_from, self._loaded):
+                await self._reload(seen)
+            else:
+                self._loaded = seen
 
-    def _report(self, error: ConfigError) -> None:
-        if error.problems != self.status.problems:  # the same mistakes need no second line
-            for problem in error.problems:
+    async def _reload(self, seen: Snapshot) -> None:
+        self._loaded = seen
+        try:
+            built = await self._build()
+        except ConfigError as error:
+            self._refuse(error.problems)
+        except Exception:  # Boundary: a file that brings out a bug of ours must not end the watch; the old stays.
+            log.exception("reload failed")
+            self._refuse([_OUR_BUG])
+        else:
+            await self._apply(built)
+            self.status = ReloadStatus(at=datetime.now(UTC))
+        self._is_armed = False
+        if self._watcher is not None:
+            self._watcher.wake()
+
+    def _refuse(self, problems: Sequence[Problem]) -> None:
+        if tuple(problems) != self.status.problems:  # the same mistakes need no second line
+            for problem in problems:
                 log.error("reload refused", problem=str(problem))
-        self.status = ReloadStatus(at=datetime.now(UTC), problems=error.problems)
+        self.status = ReloadStatus(at=datetime.now(UTC), problems=tuple(problems))

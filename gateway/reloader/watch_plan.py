@@ -6,20 +6,25 @@ by a rename of `..data` beside the links to it, which only their directory sees.
 
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 State = tuple[int, int, int, str]
-"""Inode, modification time in ns, size in bytes, and where the path leads once links are resolved."""
+"""Inode, time of the last change in ns, size in bytes, and where the path leads once links are resolved.
+
+The inode's own time, not that of its contents: it moves with a rename and with permissions too, and nobody sets it.
+"""
 
 _MISSING: Final[State] = (0, 0, 0, "")
 _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
 """Written beside what matters, by interpreters and version control."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WatchPlan:
     """Single files, directories where new files of some kinds matter, and directories with everything below."""
 
@@ -31,10 +36,20 @@ class WatchPlan:
     most_entries: int = 100_000
     """A tree larger than this is watched by events alone."""
 
+    def __or__(self, other: "WatchPlan") -> "WatchPlan":
+        return replace(
+            self,
+            files=self.files | other.files,
+            directories=self.directories | other.directories,
+            trees=self.trees | other.trees,
+        )
+
     @property
     def flat(self) -> frozenset[Path]:
-        """Directories to be watched without what is below them."""
-        return self.directories | {path.parent for path in self.files}
+        """Directories to be watched without what is below them: for one that is not there, the one where it will be."""
+        wanted = self.directories | {path.parent for path in self.files | self._led_to}
+        missing = {path for path in wanted | self.trees if not is_directory(path)}
+        return (wanted - missing) | {next(filter(is_directory, path.parents)) for path in missing}
 
     def matters(self, path: str) -> bool:
         """Whether an event on `path` makes a look worth it. A log that grows beside the files must not."""
@@ -42,19 +57,31 @@ class WatchPlan:
         is_below_a_tree = any(place.is_relative_to(tree) for tree in self.trees)
         return (
             path.endswith(self.suffixes)
-            or place in self.files | self.flat
+            or place in self._named
             or place.is_symlink()  # a link that was swapped may lead to one of the files
             or (is_below_a_tree and _NOISE.isdisjoint(place.parts))
         )
 
-    def snapshot(self) -> dict[str, State]:
+    @cached_property
+    def _named(self) -> frozenset[Path]:
+        """The files, the directories, and all that lie above: one of these may be removed, or come into being."""
+        named = self.files | self._led_to | self.directories | self.trees
+        return named.union(*(path.parents for path in named))
+
+    @cached_property
+    def _led_to(self) -> frozenset[Path]:
+        """The files behind links: one is written where it lies."""
+        return frozenset(Path(os.path.realpath(path)) for path in self.files)
+
+    def snapshot(self) -> "Snapshot":
         """The state of everything that matters. Blocking; what cannot be read counts as missing."""
+        taken_at = time.time_ns()
         found: dict[str, State] = {}
         for path in self._paths():
             if len(found) >= self.most_entries:
                 break
             found[path] = _state(path)
-        return found
+        return Snapshot(plan=self, taken_at=taken_at, states=found)
 
     def _paths(self) -> Iterator[str]:
         yield from map(str, self.files)
@@ -63,6 +90,40 @@ class WatchPlan:
             yield from (entry.path for entry in _scan(str(directory)) if entry.name.endswith(self.suffixes))
         for tree in self.trees:
             yield from _walk(str(tree))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What a plan's places looked like."""
+
+    plan: WatchPlan = field(default_factory=WatchPlan)
+    taken_at: int
+    """When the first of them was looked at, in ns since the epoch."""
+    states: Mapping[str, State] = field(default_factory=dict)
+
+    def differs_from(self, earlier: "Snapshot") -> bool:
+        """Whether something was changed between the earlier look and this one. Blocking.
+
+        What the plans do not share was not looked at both times: of that, what is new to this plan counts if it was
+        changed since the earlier look, and what this plan has left out counts if it is gone.
+        """
+        if self.plan == earlier.plan:
+            return self.states != earlier.states
+        shared = self.states.keys() & earlier.states.keys()
+        return (
+            any(self.states[path] != earlier.states[path] for path in shared)
+            or any(_changed_at(self.states[path]) >= earlier.taken_at for path in self.states.keys() - shared)
+            or any(_state(path) == _MISSING != earlier.states[path] for path in earlier.states.keys() - shared)
+        )
+
+
+def is_directory(path: Path) -> bool:
+    """Whether there is a directory, and it may be known; pathlib's raises where it may not."""
+    return os.path.isdir(path)  # noqa: PTH112 - see above
+
+
+def _changed_at(state: State) -> int:
+    return state[1]
 
 
 def _walk(directory: str) -> Iterator[str]:
@@ -86,10 +147,10 @@ def _scan(directory: str) -> list[os.DirEntry[str]]:
 
 def _state(path: str) -> State:
     try:
-        status = Path(path).stat()
+        status = os.stat(path)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
         leads_to = os.path.realpath(path)
-    except OSError:
+    except (OSError, ValueError):  # no path has a NUL
         return _MISSING
     if stat.S_ISDIR(status.st_mode):  # its entries are looked at one by one; its own times move with any of them
         return (status.st_ino, 0, 0, leads_to)
-    return (status.st_ino, status.st_mtime_ns, status.st_size, leads_to)
+    return (status.st_ino, status.st_ctime_ns, status.st_size, leads_to)

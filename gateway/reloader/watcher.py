@@ -9,7 +9,7 @@ from typing import Final, Self
 import structlog
 import watchfiles
 
-from gateway.reloader.watch_plan import WatchPlan
+from gateway.reloader.watch_plan import WatchPlan, is_directory
 
 log: Final = structlog.get_logger(__name__)
 
@@ -24,14 +24,14 @@ class Watcher:
     def __init__(self, plan: WatchPlan, *, poll: timedelta) -> None:
         self._plan: Final = plan
         self._poll: Final = poll.total_seconds() or None
-        self._changed: Final = asyncio.Event()
+        self._hinted: Final = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.error: str | None = None
         """Why events are not to be had, if they are not; the poll goes on."""
 
     async def __aenter__(self) -> Self:
         for paths, recursive in ((self._plan.flat, False), (self._plan.trees, True)):
-            existing = sorted(path for path in paths if path.is_dir())
+            existing = sorted(filter(is_directory, paths))
             if existing:
                 watching = self._watch(existing, recursive=recursive)
                 self._tasks.append(asyncio.create_task(watching, name="watch files"))
@@ -45,14 +45,18 @@ class Watcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def wake(self) -> None:
+        """Give a hint, as an event does."""
+        self._hinted.set()
+
     async def hint(self) -> None:
         """Return after the next burst of events, or when the poll's time has come."""
         try:
             async with asyncio.timeout(self._poll):
-                await self._changed.wait()
+                await self._hinted.wait()
         except TimeoutError:
             return
-        self._changed.clear()
+        self._hinted.clear()
 
     async def _watch(self, paths: list[Path], *, recursive: bool) -> None:
         try:
@@ -64,7 +68,8 @@ class Watcher:
                 recursive=recursive,
                 ignore_permission_denied=True,
             ):
-                self._changed.set()
-        except (OSError, RuntimeError) as error:
+                self.wake()
+        except Exception as error:  # noqa: BLE001 - Boundary: whatever keeps events from coming, the poll goes on.
             self.error = f"no file events: {error}"
             log.warning("file events failed", error=str(error))
+            self.wake()  # what is kept of the error is read after each hint

@@ -142,7 +142,6 @@ def test_files_may_have_a_prefix_of_their_own_and_several_globs(compiled: Compil
     write(tmp_path / "docs", {"a.md": b"", "b.txt": b"", "c.py": b"", ".hidden.md": b""})
     catalog = compiled('resources: {My docs: {root: docs, files: ["*.md", "*.txt"], uri: "wiki://main/{+page}"}}')
     assert list(catalog.resources) == ["wiki://main/a.md", "wiki://main/b.txt"]
-    assert catalog.file_roots == {tmp_path / "docs"}
     assert catalog.resource("wiki://main/b.txt") is not None
 
 

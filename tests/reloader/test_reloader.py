@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
@@ -39,7 +40,9 @@ class Loads:
             return await self.served.get()
 
     def reloader(self, poll: timedelta = NEVER) -> Reloader[str]:
-        return Reloader(build=self.build, apply=self.apply, plan=lambda: self.plan, poll=poll)
+        return Reloader(
+            build=self.build, apply=self.apply, plan=lambda: self.plan, poll=poll, loaded_at=time.time_ns()
+        )
 
 
 @pytest.fixture
@@ -141,7 +144,8 @@ async def test_a_directory_that_is_removed_and_made_again_is_watched_again(confi
 
 async def test_without_events_the_poll_finds_the_change(config: Path) -> None:
     loads = Loads(config, WatchPlan(files=frozenset({config})))
-    reloader = Reloader(build=loads.build, apply=loads.apply, plan=lambda: _without_events(loads.plan), poll=SOON)
+    loads.plan = _without_events(loads.plan)
+    reloader = loads.reloader(poll=SOON)
     async for _ in watching(reloader):
         save_by_rename(config, "polled")
         assert await loads.next() == "polled"

@@ -139,6 +139,8 @@ def find(root: Node, path: DocumentPath, *, entry: Entry | None = None) -> tuple
         elif isinstance(node, Sequence) and isinstance(key, int) and 0 <= key < len(node.items):
             node = node.items[key]
             entry = None
+        elif key == 0 and not isinstance(node, Sequence):  # a list of one, written without its brackets
+            continue
         else:
             return entry, node, taken
     return entry, node, len(path)

@@ -40,8 +40,9 @@ class WrittenSources:
         entry, node, taken = find(self._root, path)
         if taken == 0 and node is self._root:
             return None, ""
-        place = entry.place if taken < len(path) and entry is not None else place_of(entry, node)
-        return self.pointed(place)
+        is_inside_short_form = isinstance(node, Scalar)  # `python: "m:f"` stands for `python: {call: "m:f"}`
+        points_at_key = taken < len(path) and entry is not None and not is_inside_short_form
+        return self.pointed(entry.place if points_at_key and entry is not None else place_of(entry, node))
 
     def directory(self, path: DocumentPath) -> Path:
         _, node, taken = find(self._root, path)

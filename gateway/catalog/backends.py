@@ -157,4 +157,4 @@ class _WrittenBytes:
     data: bytes
 
     async def execute(self, _invocation: Invocation) -> Outcome:
-        return RawOutput(data=self.data)
+        return RawOutput(data=self.data, is_blob=True)

@@ -1,4 +1,4 @@
-"""What a backend answered becomes a resource's contents: text if it is, and a blob otherwise."""
+"""What a backend answered becomes a resource's contents: text if it is UTF-8, and a blob otherwise."""
 
 import base64
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Value
-from gateway.executors.media_kinds import JSON, OCTETS, PLAIN_TEXT, is_textual
+from gateway.executors.media_kinds import JSON, OCTETS, PLAIN_TEXT
 from gateway.executors.media_types import media_type_of
 from gateway.executors.template_frame import json_of
 from gateway.json_types import Json, JsonObject
@@ -40,7 +40,7 @@ class ContentsShaper:
     def _of_bytes(self, output: RawOutput, uri: str) -> JsonObject:
         self._check_size(len(output.data) + output.omitted)
         named = self.mime_type or output.media_type or media_type_of(uri.partition("?")[0])
-        if named is None or is_textual(named):
+        if not output.is_blob:
             try:
                 return self._text(output.data.decode(), named or PLAIN_TEXT, uri)
             except UnicodeDecodeError:

@@ -38,6 +38,8 @@ class RawOutput:
     data: bytes
     media_type: str | None = None
     """As the backend said it, parameters included; None from a child."""
+    is_blob: bool = False
+    """Whether these are bytes by declaration, and no text even where they could be read as one."""
     omitted: int = 0
     """Bytes that were dropped between the first and the second half of `data`, because there were too many."""
     variables: JsonObject = field(default_factory=empty)

@@ -34,7 +34,7 @@ def outcome_of(returned: object) -> Outcome:
         case str():
             return Value(value=valid_text(returned))
         case bytes() | bytearray() | memoryview():
-            return RawOutput(data=bytes(returned), media_type=BINARY)
+            return RawOutput(data=bytes(returned), media_type=BINARY, is_blob=True)
         case Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
             return Blocks(content=(block_of(returned),))
         case list() | tuple() if any(isinstance(item, _CONTENT) for item in returned):

@@ -40,7 +40,9 @@ def blob(data: bytes) -> str:
         ),
         (b"\xff", None, "a://x", {"mimeType": "application/octet-stream", "blob": blob(b"\xff")}),
         (b"\xff", None, "a://x.wav?q=1", {"mimeType": "audio/wav", "blob": blob(b"\xff")}),
-        (b"%PDF", "application/pdf", "a://x", {"mimeType": "application/pdf", "blob": blob(b"%PDF")}),
+        (b"%PDF", "application/pdf", "a://x", {"mimeType": "application/pdf", "text": "%PDF"}),
+        (b"\xff\xd8", "image/jpeg", "a://x", {"mimeType": "image/jpeg", "blob": blob(b"\xff\xd8")}),
+        (b"x", "application/octet-stream", "a://x", {"mimeType": "application/octet-stream", "text": "x"}),
         (b"\xff", "text/plain", "a://x", {"mimeType": "text/plain", "blob": blob(b"\xff")}),
         (b"<svg/>", "image/svg+xml", "a://x", {"mimeType": "image/svg+xml", "text": "<svg/>"}),
         (SECRET.encode(), "text/plain", "a://x", {"mimeType": "text/plain", "text": "***"}),
@@ -48,8 +50,16 @@ def blob(data: bytes) -> str:
         (b"", None, "a://x", {"mimeType": "text/plain", "text": ""}),
     ],
 )
-def test_contents_are_text_where_they_can_be(data: bytes, media_type: str | None, uri: str, contents: Json) -> None:
+def test_contents_are_text_if_they_are_utf8_and_a_blob_otherwise(
+    data: bytes, media_type: str | None, uri: str, contents: Json
+) -> None:
     assert only(RawOutput(data=data, media_type=media_type), uri=uri) == contents
+
+
+def test_bytes_by_declaration_are_a_blob_whatever_they_hold() -> None:
+    declared = RawOutput(data=b"text", is_blob=True)
+    assert only(declared) == {"mimeType": "application/octet-stream", "blob": blob(b"text")}
+    assert only(declared, mime_type="text/plain") == {"mimeType": "text/plain", "blob": blob(b"text")}
 
 
 def test_the_media_type_of_the_file_goes_before_the_backends() -> None:

@@ -96,7 +96,7 @@ class Nested:
         ),
         ([Model(when=datetime(2025, 1, 31, tzinfo=UTC))], Value(value=[{"when": "2025-01-31T00:00:00Z"}])),
         (float("nan"), Value(value=None)),
-        (b"\x00\xff", RawOutput(data=b"\x00\xff", media_type="application/octet-stream")),
+        (b"\x00\xff", RawOutput(data=b"\x00\xff", media_type="application/octet-stream", is_blob=True)),
         (
             Image(b"png", "image/png", annotations={"priority": 1}),
             Blocks(

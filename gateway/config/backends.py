@@ -24,6 +24,7 @@ from gateway.config.base import (
     misplaced,
     typed_interpolation,
 )
+from gateway.config.text import Interpolated
 from gateway.json_types import Json
 
 
@@ -59,7 +60,8 @@ def _not_a_line(value: Json) -> Json:
         words = shlex.split(value)
     except ValueError:
         words = []
-    plain = words if words and "{{" not in value and "$" not in value and len(value) <= 60 else ["df", "-h"]
+    is_literal = "{{" not in value and "$" not in value and not isinstance(value, Interpolated)
+    plain = words if words and is_literal and len(value) <= 60 else ["df", "-h"]
     example = ", ".join(word if re.fullmatch(r"[\w./=+-]+", word) else f'"{word}"' for word in plain)
     raise PydanticCustomError("argv_line", "expected a list such as [{example}]", {"example": example})
 

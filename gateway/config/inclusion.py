@@ -16,6 +16,7 @@ from gateway.config.composer import compose
 from gateway.config.interpolation import Interpolation
 from gateway.config.nodes import Broken, Entry, Finding, Mapping, Place, Written, place_at
 from gateway.config.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
+from gateway.config.text import shown
 from gateway.config.wording import findings_of
 from gateway.errors import Severity
 
@@ -39,6 +40,8 @@ class Request:
     """A file or glob that some file asks for."""
 
     text: str
+    shown: str
+    """As a message may quote it."""
     section: str
     place: Place
 
@@ -97,7 +100,7 @@ class Inclusion:
             return []
         nodes = getattr(entry.node, "items", ())
         return [
-            Request(str(item), section, place_at(node.source, node.start))
+            Request(str(item), shown(item), section, place_at(node.source, node.start))
             for item, node in zip(data, nodes, strict=True)
             if not isinstance(item, Broken)
         ]
@@ -113,7 +116,9 @@ class Inclusion:
         self.globs.append(absolute)
         if not glob.has_magic(pattern):
             if not pattern.endswith(suffixes):
-                self._refuse(request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {pattern}")
+                self._refuse(
+                    request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {request.shown}"
+                )
                 return []
             return [Path(absolute)]
         found = glob.glob(absolute, recursive=True)  # noqa: PTH207 - pathlib's globs take hidden files, and no `..`
@@ -127,7 +132,9 @@ class Inclusion:
             self.digests[path] = digest(data)
         except UnreadableError as error:
             if blame is not None:
-                self._refuse(blame, f"{os.path.relpath(path, blame.place.source.directory)}: {error}")
+                is_quotable = blame.shown == blame.text
+                name = os.path.relpath(path, blame.place.source.directory) if is_quotable else blame.shown
+                self._refuse(blame, f"{name}: {error}")
             else:
                 self._report(str(error), Place(SourceFile(path, ""), 1, 1))
             return None

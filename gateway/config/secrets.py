@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gateway.config.text import MASK
 from gateway.json_types import Json
 
-MASK: Final = "***"
 SHORTEST_MASKED: Final = 8
 """Characters. A shorter secret would turn ordinary words into stars."""
 

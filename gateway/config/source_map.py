@@ -8,8 +8,9 @@ from typing import Final
 from gateway.config.interpolation import SECRET_KEY
 from gateway.config.nodes import Finding, Mapping, Place, Scalar, find, place_of
 from gateway.config.problems import DocumentPath
-from gateway.config.secrets import MASK, Redactor
+from gateway.config.secrets import Redactor
 from gateway.config.source_file import SourceFile
+from gateway.config.text import MASK
 from gateway.errors import Location, Problem
 
 _CREDENTIALS: Final = re.compile(

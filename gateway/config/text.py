@@ -6,7 +6,9 @@ compiles it asks for `parts`.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
+
+MASK: Final = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,13 @@ class Interpolated(str):
     def is_whole(self) -> bool:
         """Whether the value is one interpolation and nothing else; it then takes its field's type."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Inserted)
+
+
+def shown(text: str) -> str:
+    """The text as a message may quote it: what came in as a secret is covered, however short it is."""
+    return "".join(
+        (MASK if part.secret else part.text) if isinstance(part, Inserted) else part for part in parts_of(text)
+    )
 
 
 def parts_of(text: str) -> tuple[Part, ...]:

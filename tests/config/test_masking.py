@@ -61,3 +61,14 @@ def test_a_secret_over_several_lines_is_covered_on_each(tmp_path: Path) -> None:
 
 def test_inputs_that_are_called_like_secrets_are_shown(tmp_path: Path) -> None:
     assert "token: strin" in shown(tmp_path, "tools: {t: {input: {token: string}, oops: 1, shell: {command: [a]}}}\n")
+
+
+def test_a_secret_is_never_quoted_however_short_it_is(tmp_path: Path) -> None:
+    (tmp_path / "pin").write_text("t3l\n", encoding="utf-8")
+    text = (
+        'include: ["${file:pin}", "${file:pin}.yaml"]\nprompt_files: ["x${file:pin}"]\n'
+        'tools: {t: {shell: {command: "run ${file:pin}"}}, u: {timeout: "${file:pin}", shell: "${file:pin}"}}\n'
+    )
+    drawn = shown(tmp_path, text)
+    assert drawn.count("config.yaml:") == 6
+    assert "t3l" not in drawn

@@ -37,6 +37,19 @@ class Slots:
     def waiting(self) -> int:
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
+    async def take_again(self, key: str, lane: "_Lane") -> "_Lane":
+        lane = self._lanes.setdefault(key, lane)
+        if lane.running < lane.concurrency:
+            lane.running += 1
+        else:
+            await lane.wait_first()
+        return lane
+
+    def seize(self, key: str, lane: "_Lane") -> "_Lane":
+        lane = self._lanes.setdefault(key, lane)
+        lane.running += 1
+        return lane
+
     def give_back(self, key: str, lane: "_Lane") -> None:
         lane.running -= 1
         lane.wake()
@@ -58,6 +71,18 @@ class HeldSlot:
     def hold_until(self, task: asyncio.Task[None]) -> None:
         self._pending += 1
         task.add_done_callback(lambda _: self.release())
+
+    def lend(self) -> None:
+        """Let others have the place until `take_back` or `seize`."""
+        self._slots.give_back(self._key, self._lane)
+
+    async def take_back(self) -> None:
+        """Wait for a place again, before those that have not begun."""
+        self._lane = await self._slots.take_again(self._key, self._lane)
+
+    def seize(self) -> None:
+        """Have the place again at once, over the limit if need be: the call is about to end."""
+        self._lane = self._slots.seize(self._key, self._lane)
 
     def release(self) -> None:
         self._pending -= 1
@@ -82,15 +107,24 @@ class _Lane:
         self.waiting.append(place)
         try:
             async with asyncio.timeout_at(deadline):
-                await place
-        except BaseException as error:
+                await self._come_free(place)
+        except TimeoutError as error:
+            raise ExecutionError("Timed out while waiting for its turn: other calls are still running.") from error
+
+    async def wait_first(self) -> None:
+        place = asyncio.get_running_loop().create_future()
+        self.waiting.appendleft(place)
+        await self._come_free(place)
+
+    async def _come_free(self, place: asyncio.Future[None]) -> None:
+        try:
+            await place
+        except BaseException:
             if place.done() and not place.cancelled():  # it came free in the very moment that we left
                 self.running -= 1
             elif place in self.waiting:
                 self.waiting.remove(place)
             self.wake()
-            if isinstance(error, TimeoutError):
-                raise ExecutionError("Timed out while waiting for its turn: other calls are still running.") from error
             raise
 
     def wake(self) -> None:

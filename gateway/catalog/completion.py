@@ -15,6 +15,7 @@ from gateway.catalog.workbench import Workbench
 from gateway.config.backends import Shell
 from gateway.config.primitives import CommandCompletion
 from gateway.errors import ExecutionError
+from gateway.executors.clock import Clock
 from gateway.executors.files import compile_file_globs
 from gateway.executors.globs import Globs
 from gateway.executors.invocation import Executor, Failure, Invocation, RawOutput
@@ -88,7 +89,7 @@ class _SourcedValues:
         asked = replace(
             invocation,
             arguments={**arguments, "value": value},
-            deadline=min(invocation.deadline, now + SECONDS),
+            clock=Clock(min(invocation.deadline, now + SECONDS)),
         )
         try:
             return fitting(await self.source.candidates(asked), value)

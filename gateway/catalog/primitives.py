@@ -11,6 +11,7 @@ from typing import Protocol
 from gateway.config.secrets import Redactor
 from gateway.errors import Problem
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
+from gateway.executors.templating import TextTemplate
 from gateway.json_types import JsonObject, empty
 
 
@@ -68,6 +69,8 @@ class Primitive:
     timeout: timedelta
     concurrency: int
     queue: int
+    ask_timeout: timedelta = timedelta(minutes=10)
+    """How long a question to the client may stay open."""
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     required_capabilities: JsonObject = field(default_factory=empty)
@@ -75,8 +78,18 @@ class Primitive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """A tool's `confirm:`."""
+
+    message: TextTemplate
+    is_optional: bool
+    """Whether the tool runs unasked where the client cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Primitive):
     executor: Executor
+    confirm: Confirmation | None = None
     arguments: ArgumentsSchema
     result: ResultShape
     header_parameters: tuple[HeaderParameter, ...] = ()

@@ -46,6 +46,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, benc
         timeout=allowance.timeout,
         concurrency=allowance.concurrency,
         queue=allowance.queue,
+        ask_timeout=allowance.ask_timeout,
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),

@@ -98,6 +98,7 @@ class _Common(TypedDict):
     timeout: timedelta
     concurrency: int
     queue: int
+    ask_timeout: timedelta
     aliases: tuple[str, ...]
     tags: tuple[str, ...]
     required_capabilities: JsonObject
@@ -112,6 +113,7 @@ def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
         timeout=allowance.timeout,
         concurrency=allowance.concurrency,
         queue=allowance.queue,
+        ask_timeout=allowance.ask_timeout,
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),

@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from gateway.catalog import definitions
 from gateway.catalog.backends import compile_backend, described, signature_of
-from gateway.catalog.primitives import Tool
+from gateway.catalog.primitives import Confirmation, Tool
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.schemas import compile_arguments
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
@@ -18,6 +18,7 @@ from gateway.executors.parking import MAX_OUTPUT_BYTES
 from gateway.executors.result_shaper import Backend
 from gateway.executors.scope import Scope
 from gateway.executors.signature import Signature
+from gateway.executors.templating import compile_text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """MCP 2026-07-28 server/tools, "Tool Names"."""
@@ -42,6 +43,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
         redactor=bench.redactor,
         parked=bench.services.parked,
     )
+    confirm = _confirmation(config, scope=scope)
     if executor is None:
         return None
     warn_of_unused(scope, at=_short_form if config.input is not None else _long_form)
@@ -61,10 +63,19 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
         executor=executor,
+        ask_timeout=allowance.ask_timeout,
+        confirm=confirm,
         arguments=arguments,
         result=result,
         header_parameters=arguments.header_parameters,
     )
+
+
+def _confirmation(config: models.Tool, *, scope: Scope) -> Confirmation | None:
+    if config.confirm is None:
+        return None
+    message = compile_text(config.confirm, scope.at("confirm"))
+    return Confirmation(message=message, is_optional=config.confirm_fallback == "allow")
 
 
 def _short_form(name: str) -> tuple[str, ...]:

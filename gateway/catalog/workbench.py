@@ -21,6 +21,7 @@ MAX_SIZE: Final = 10 * 2**20
 
 _TIMEOUT: Final = timedelta(seconds=60)
 _CONCURRENCY: Final = 16
+_ASK_TIMEOUT: Final = timedelta(minutes=10)
 _QUEUE: Final = 64
 
 
@@ -43,6 +44,7 @@ class Allowance:
     timeout: timedelta
     concurrency: int
     queue: int
+    ask_timeout: timedelta
 
 
 def allowance_of(config: Tool | Resource | Prompt, *, bench: Workbench) -> Allowance:
@@ -51,6 +53,7 @@ def allowance_of(config: Tool | Resource | Prompt, *, bench: Workbench) -> Allow
     return Allowance(
         timeout=_timeout_of(config, default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
+        ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or _ASK_TIMEOUT,
         queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
     )
 

@@ -138,7 +138,7 @@ class Defaults(Model):
     """How many more calls of one tool may wait for their turn. Default 64."""
     rate_limit: Annotated[str | None, UNSUPPORTED] = None
     """Such as 10/minute, per caller."""
-    ask_timeout: Annotated[Duration | None, UNSUPPORTED] = None
+    ask_timeout: Duration | None = None
     """How long a question to the user may stay open. Default 10m."""
     coerce: Flag = True
     """Take a string that is exactly the JSON of the wanted type as that."""

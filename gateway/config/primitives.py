@@ -9,7 +9,6 @@ from gateway.config.backends import Argv, Http, Python, Shell
 from gateway.config.base import (
     ONE_OR_MANY,
     TEXT_SCHEMA,
-    UNSUPPORTED,
     Duration,
     Flag,
     Model,
@@ -98,11 +97,11 @@ class Tool(Definition):
     """With `content`: the fixed answer is an error."""
     output: Output | None = None
     """How the result is shaped."""
-    confirm: Annotated[Template | None, UNSUPPORTED] = None
+    confirm: Template | None = None
     """A question put to the user before the tool runs."""
-    confirm_fallback: Annotated[Literal["deny", "allow"], UNSUPPORTED] = "deny"
+    confirm_fallback: Literal["deny", "allow"] = "deny"
     """What happens where the client cannot ask."""
-    ask_timeout: Annotated[Duration | None, UNSUPPORTED] = None
+    ask_timeout: Duration | None = None
     """How long the question may stay open. Default 10m."""
     coerce: Flag | None = None
     """Take a string that is exactly the JSON of the wanted type as that."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from gateway.executors.clock import Clock
 from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Context
 
@@ -22,13 +23,17 @@ class Invocation:
 
     arguments: JsonObject
     context: Context
-    deadline: float
-    """When it must be answered: seconds on the event loop's clock."""
+    clock: Clock
     slot: Slot
     caller: str
     """Whom outputs and caches belong to: the principal, or what stands for it without authentication."""
     headers: Mapping[str, str] = field(default_factory=empty)
     """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
+
+    @property
+    def deadline(self) -> float:
+        """When it must be answered: seconds on the event loop's clock."""
+        return self.clock.deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,17 @@ class ToolResult:
     content: Sequence[JsonObject]
     structured: Json = ABSENT
     is_error: bool = False
+
+
+class AwaitingInput(BaseException):
+    """The call cannot go on before its client has answered; `result` says what is asked.
+
+    Not an `Exception`, so that no `except Exception` of an author takes it for a failure.
+    """
+
+    def __init__(self, result: JsonObject) -> None:
+        super().__init__("the call waits for its client's answers")
+        self.result = result
 
 
 class Executor(Protocol):

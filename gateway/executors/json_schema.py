@@ -22,7 +22,7 @@ from gateway.executors.schema_rules import (
 )
 from gateway.json_types import Json, JsonObject
 
-__all__ = ["SchemaError", "Validator", "compile_schema"]
+__all__ = ["SchemaError", "Validator", "compile_schema", "validation_errors"]
 
 MAX_ERRORS: Final = 10
 
@@ -87,6 +87,14 @@ def compile_schema(
     for flaw in compiled:
         problems.at(*place(flaw.path)).error(f"not a valid {what}: {flaw.message}")
     return Validator({}, jsonschema_rs.Draft202012Validator({}))
+
+
+def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
+    """Why `instance` does not fit a schema that somebody wrote while running; a broken schema fits nothing."""
+    compiled = _compiled(schema)
+    if isinstance(compiled, Validator):
+        return compiled.errors(instance)
+    return [SchemaError(path=(), message=f"the schema is broken: {flaw.message}") for flaw in compiled]
 
 
 def _compiled(schema: JsonObject) -> Validator | list[Flaw]:

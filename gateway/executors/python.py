@@ -75,9 +75,7 @@ class PythonExecutor:
             self._fail(attempt.error)
         return attempt.value
 
-    async def _on_loop(
-        self, invocation: Invocation, convert: Callable[[object], T]
-    ) -> "_Returned[T] | _Raised":
+    async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
         async def attempted() -> _Returned[T] | _Raised:
             try:
                 bound = self.signature.bind(invocation.arguments, invocation.context)
@@ -98,9 +96,7 @@ class PythonExecutor:
                 task.cancel()
                 invocation.slot.hold_until(self.threads.adopt(task))
 
-    async def _in_thread(
-        self, invocation: Invocation, convert: Callable[[object], T]
-    ) -> "_Returned[T] | _Raised":
+    async def _in_thread(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
         context = BlockingContext(invocation.context, asyncio.get_running_loop())
         has_begun = threading.Event()
 

@@ -44,7 +44,7 @@ class Exchange(Protocol):
     def caller(self) -> Caller: ...
 
     async def send(self, notification: JsonObject) -> None:
-        """Send a notification that belongs to this message, before its answer. Does nothing once the sender is gone."""
+        """Send a message that belongs to this one, before its answer. Does nothing once the sender is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

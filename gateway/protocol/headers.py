@@ -35,6 +35,8 @@ def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> N
     if parameter is None:
         return
     given = headers.get(HEADER_NAME)
+    if given is None and not isinstance(params.get(parameter), str):
+        return  # there is nothing to mirror; the method itself says what its parameters lack
     _same("Mcp-Name", None if given is None else _decoded("Mcp-Name", given), params.get(parameter))
 
 

@@ -1,16 +1,17 @@
 """The context of one call: what a tool may say to its caller while it runs. Implements `gateway.plugin.Context`.
 
-Questions to the client (elicitation, sampling, roots) are part of the interface and not of this version; each raises a
-`ToolError` that says so, and nothing has been sent when it does.
+A client that hears nothing for a minute gives up, so a call that it wants progress of is never silent for long.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, ToolError
-from gateway.protocol import jsonrpc, meta, revisions
+from gateway.protocol import jsonrpc, meta, questions, revisions
+from gateway.protocol.asker import Asker, Pause
+from gateway.protocol.questions import CONFIRMATION_KEY, Question
 from gateway.protocol.request import RequestContext, Runtime
 
 T = TypeVar("T")
@@ -24,10 +25,14 @@ class CallContext:
         request: RequestContext,
         runtime: Runtime,
         *,
+        asker: Asker | None,
+        pause: Pause,
         read_resource: Callable[[str], Awaitable[Sequence[JsonObject]]],
     ) -> None:
         self._request: Final = request
         self._runtime: Final = runtime
+        self._asker: Final = asker
+        self._pause: Final = pause
         self._read_resource: Final = read_resource
         self._last_progress: float | None = None
         self._is_closed = False
@@ -107,42 +112,62 @@ class CallContext:
     def disable(self, kind: ListKind, name: str) -> None:
         self._runtime.store.disable(kind, name)
 
-    async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:  # noqa: ARG002 - see _not_yet
-        _not_yet("elicit")
+    async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
+        return questions.read_answer(await self._answer(key, questions.elicitation(message, schema)))
 
-    async def elicit_url(self, key: str, message: str, url: str) -> Answer:  # noqa: ARG002 - see _not_yet
-        _not_yet("elicit_url")
+    async def elicit_url(self, key: str, message: str, url: str) -> Answer:
+        return questions.read_answer(await self._answer(key, questions.url_elicitation(message, url)))
 
     async def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
         self,
-        key: str,  # noqa: ARG002 - see _not_yet
-        messages: str | Sequence[JsonObject],  # noqa: ARG002 - see _not_yet
+        key: str,
+        messages: str | Sequence[JsonObject],
         *,
-        system_prompt: str | None = None,  # noqa: ARG002 - see _not_yet
-        max_tokens: int = 1000,  # noqa: ARG002 - see _not_yet
-        temperature: float | None = None,  # noqa: ARG002 - see _not_yet
-        stop_sequences: Sequence[str] | None = None,  # noqa: ARG002 - see _not_yet
-        model_preferences: JsonObject | None = None,  # noqa: ARG002 - see _not_yet
-        tools: Sequence[JsonObject] | None = None,  # noqa: ARG002 - see _not_yet
+        system_prompt: str | None = None,
+        max_tokens: int = 1000,
+        temperature: float | None = None,
+        stop_sequences: Sequence[str] | None = None,
+        model_preferences: JsonObject | None = None,
+        tools: Sequence[JsonObject] | None = None,
     ) -> Sample:
-        _not_yet("sample")
+        fields = {
+            "maxTokens": max_tokens,
+            "systemPrompt": system_prompt,
+            "temperature": temperature,
+            "stopSequences": stop_sequences,
+            "modelPreferences": model_preferences,
+            "tools": tools,
+        }
+        return questions.read_sample(await self._answer(key, questions.sampling(messages, fields)))
 
-    async def list_roots(self, key: str) -> Sequence[JsonObject]:  # noqa: ARG002 - see _not_yet
-        _not_yet("list_roots")
+    async def list_roots(self, key: str) -> Sequence[JsonObject]:
+        return questions.read_roots(await self._answer(key, questions.roots()))
 
-    async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:  # noqa: ARG002 - see _not_yet
-        _not_yet("ask")
+    async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
+        """Ask several questions at once; each is `{"method": …, "params": …}`, each answer the client's result."""
+        return await self._answers({key: questions.read_question(request) for key, request in requests.items()})
 
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002 - see _not_yet
-        _not_yet("once")
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        return await self._asker_or_refusal.once(key, function)
 
-    async def close_stream(self, retry_ms: int | None = None) -> None:  # noqa: ARG002 - see _not_yet
-        _not_yet("close_stream")
+    async def close_stream(self, retry_ms: int | None = None) -> None:
+        del retry_ms
+        raise ToolError("context.close_stream is not supported by this version of the gateway")
+
+    async def _answer(self, key: str, question: Question) -> JsonObject:
+        return (await self._answers({key: question}))[key]
+
+    async def _answers(self, asked: Mapping[str, Question]) -> Mapping[str, JsonObject]:
+        if CONFIRMATION_KEY in asked:
+            raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
+        return await self._asker_or_refusal.ask(asked, pause=self._pause)
+
+    @property
+    def _asker_or_refusal(self) -> Asker:
+        if self._asker is None:
+            raise ToolError("Nothing can be asked here: only calls of tools, prompts and resources may ask")
+        return self._asker
 
     async def _send(self, method: str, params: JsonObject) -> None:
         if not self._is_closed:
             await self._request.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": params})
-
-
-def _not_yet(name: str) -> NoReturn:
-    raise ToolError(f"context.{name} is not supported by this version of the gateway")

@@ -11,10 +11,12 @@ from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import meta
 from gateway.protocol.announcements import Announcements
+from gateway.protocol.asker import Asker
 from gateway.protocol.cursors import Cursors
 from gateway.protocol.exchange import Binding, Exchange
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.list_pages import ListPages
+from gateway.protocol.sealed_state import StateSeal
 from gateway.protocol.session import Session
 from gateway.protocol.versions import MODERN, Era
 
@@ -70,9 +72,12 @@ class Runtime:
     pages: ListPages
     announcements: Announcements
     store: CatalogStore
+    seal: StateSeal
     read: "Read"
     """Reads a resource as the sender of a request may: for tools and prompts that embed one."""
 
 
 class Read(Protocol):
-    async def __call__(self, uri: str, request: RequestContext, runtime: Runtime) -> Sequence[JsonObject]: ...
+    async def __call__(
+        self, uri: str, request: RequestContext, runtime: Runtime, *, asker: Asker | None
+    ) -> Sequence[JsonObject]: ...

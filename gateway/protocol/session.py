@@ -1,10 +1,13 @@
 """A legacy session: what `initialize` agreed on, and what the client has set since. Opens and closes nothing."""
 
+import asyncio
 import secrets
 from typing import Final
 
-from gateway.json_types import JsonObject
+from gateway.errors import ExecutionError
+from gateway.json_types import Json, JsonObject
 from gateway.protocol.in_flight import InFlight
+from gateway.protocol.jsonrpc import Response
 from gateway.protocol.outbox import Outbox
 
 _ID_BYTES: Final = 24
@@ -23,6 +26,7 @@ class Session:
         "is_initialized",
         "log_level",
         "outbox",
+        "pending_answers",
         "principal",
         "revision",
         "subscriptions",
@@ -43,4 +47,31 @@ class Session:
         self.subscriptions: frozenset[str] = frozenset()
         """URIs of `resources/subscribe`."""
         self.in_flight: Final = InFlight()
+        self.pending_answers: Final[dict[str, asyncio.Future[JsonObject]]] = {}
+        """By request id, what the client was asked and has not answered."""
         self.outbox: Final = Outbox()
+
+    def expect_answer(self) -> tuple[str, asyncio.Future[JsonObject]]:
+        """A new id for a request to the client, and what its answer will come as."""
+        request_id = f"gateway-{secrets.token_hex(8)}"
+        answering: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        self.pending_answers[request_id] = answering
+        return request_id, answering
+
+    def forget_answer(self, request_id: str) -> None:
+        self.pending_answers.pop(request_id, None)
+
+    def take_answer(self, response: Response) -> None:
+        """Hand the client's response to whoever waits for it. One that nobody waits for came too late."""
+        answering = self.pending_answers.get(response.id) if isinstance(response.id, str) else None
+        if answering is None or answering.done():
+            return
+        if response.error is not None:
+            answering.set_exception(ExecutionError(f"The client refused: {_reason(response.error)}"))
+        else:
+            answering.set_result(response.result)
+
+
+def _reason(error: Json) -> str:
+    message = error.get("message") if isinstance(error, dict) else None
+    return message if isinstance(message, str) else "it gave no reason"

@@ -11,6 +11,7 @@ import aiohttp
 
 from gateway.config.problems import DocumentPath, Problems
 from gateway.errors import Location
+from gateway.executors.clock import Clock
 from gateway.executors.invocation import Invocation
 from gateway.executors.scope import Inputs, Scope
 from gateway.json_types import Json, JsonObject
@@ -125,7 +126,7 @@ def make_invocation(
     return Invocation(
         arguments=arguments,
         context=context or RecordingContext(),
-        deadline=asyncio.get_running_loop().time() + timeout,
+        clock=Clock(asyncio.get_running_loop().time() + timeout),
         slot=slot or RecordingSlot(),
         caller=caller,
         headers=headers,

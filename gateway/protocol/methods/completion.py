@@ -24,7 +24,7 @@ async def complete(request: RequestContext, runtime: Runtime) -> JsonObject:
     if completer is None:
         return _completion([])
     try:
-        async with invocation("completion", primitive, others, request, runtime) as call:
+        async with invocation("completion/complete", primitive, others, request, runtime, asker=None) as call:
             found = await completer.complete(value, others, call)
             return _completion([request.catalog.redactor.text(candidate) for candidate in found])
     except ExecutionError as error:

@@ -6,7 +6,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol import revisions
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_client, invocation
+from gateway.protocol.running import asker_for, check_client, invocation
 
 
 async def list_prompts(request: RequestContext, runtime: Runtime) -> bytes:
@@ -23,8 +23,9 @@ async def get_prompt(request: RequestContext, runtime: Runtime) -> JsonObject:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {name}")
     check_client(prompt, request)
     arguments = _complete_arguments(prompt, given)
+    asker = asker_for("prompts/get", prompt, request, runtime)
     try:
-        async with invocation("prompts", prompt, arguments, request, runtime) as call:
+        async with invocation("prompts/get", prompt, arguments, request, runtime, asker=asker) as call:
             messages = await prompt.messages.render(call)
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error

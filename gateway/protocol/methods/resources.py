@@ -7,9 +7,10 @@ from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.errors import ExecutionError, ResourceNotFoundError, ResourceUnreadableError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results, revisions
+from gateway.protocol.asker import Asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_client, invocation
+from gateway.protocol.running import asker_for, check_client, invocation
 
 
 async def list_resources(request: RequestContext, runtime: Runtime) -> bytes:
@@ -26,13 +27,15 @@ async def list_resource_templates(request: RequestContext, runtime: Runtime) -> 
 
 async def read_resource(request: RequestContext, runtime: Runtime) -> JsonObject:
     uri = params.string(request.params, "uri")
-    contents = await read(uri, request, runtime)
+    contents = await read(uri, request, runtime, asker=None)
     wire: dict[str, Json] = {"contents": revisions.resource_contents(contents, request.revision)}
     return {**wire, **results.cache_hints(_time_to_live(uri, request))}
 
 
-async def read(uri: str, request: RequestContext, runtime: Runtime) -> Sequence[JsonObject]:
+async def read(uri: str, request: RequestContext, runtime: Runtime, *, asker: Asker | None) -> Sequence[JsonObject]:
     """A resource's contents as the sender of `request` may read them, in the form of 2026-07-28.
+
+    `asker` is that of the call which needs them, if this is not a request for the resource itself.
 
     Raises:
         ResourceNotFoundError: nothing serves this URI.
@@ -44,19 +47,21 @@ async def read(uri: str, request: RequestContext, runtime: Runtime) -> Sequence[
     found = request.catalog.resource(uri)
     if found is None:
         raise ResourceNotFoundError(uri)
-    return await _contents(uri, *found, request, runtime)
+    return await _contents(uri, *found, request, runtime, asker)
 
 
-async def _contents(
+async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a call is
     uri: str,
     resource: Resource | ResourceTemplate,
     variables: Mapping[str, str],
     request: RequestContext,
     runtime: Runtime,
+    asker: Asker | None,
 ) -> Sequence[JsonObject]:
     check_client(resource, request)
+    asker = asker or asker_for("resources/read", resource, request, runtime)
     try:
-        async with invocation("resources", resource, variables, request, runtime) as call:
+        async with invocation("resources/read", resource, variables, request, runtime, asker=asker) as call:
             return resource.contents.contents(await resource.executor.execute(call), uri=uri)
     except ResourceNotFoundError as error:
         raise ResourceNotFoundError(uri) from error  # as it was asked for, not as the backend would write it

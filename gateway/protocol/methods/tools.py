@@ -5,9 +5,10 @@ from gateway.errors import ErrorCode, ExecutionError, MissingCapabilityError, Rp
 from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import headers, results
+from gateway.protocol.confirmation import confirm
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_client, invocation
+from gateway.protocol.running import asker_for, check_client, invocation
 from gateway.protocol.versions import Era
 
 
@@ -33,7 +34,10 @@ async def _result(tool: Tool, arguments: JsonObject, request: RequestContext, ru
     try:
         check_client(tool, request)
         prepared = tool.arguments.prepare(arguments)
-        async with invocation("tools", tool, prepared, request, runtime) as call:
+        asker = asker_for("tools/call", tool, request, runtime)
+        if tool.confirm is not None and asker is not None:
+            await confirm(tool.confirm, prepared, asker)
+        async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
             return tool.result.shape(await tool.executor.execute(call), call)
     except MissingCapabilityError as error:
         if request.era is Era.MODERN:

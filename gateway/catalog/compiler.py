@@ -29,6 +29,7 @@ from gateway.config.primitives import Resource as ResourceConfig
 from gateway.config.primitives import Tool as ToolConfig
 from gateway.config.problems import Problems
 from gateway.errors import ConfigError, Problem
+from gateway.executors.http import check_connection
 from gateway.executors.services import Services
 
 Config = TypeVar("Config", bound=Definition)
@@ -60,6 +61,8 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     )
     parts = _Parts(bench, environ=environ, problems=problems)
     document = loaded.document
+    for name, connection in document.connections.items():  # nothing need use one yet
+        check_connection(connection, problems.at("connections", name))
     tools = parts.compile("tools", document.tools, compile_tool)
     compiled = parts.compile("resources", document.resources, compile_resource)
     prompts = parts.compile("prompts", document.prompts, compile_prompt)

@@ -68,6 +68,8 @@ def base_url_mistake(base_url: str) -> str | None:
         return "is literal; put expressions into the `url` of what uses the connection"
     if re.search(r"[?#]", base_url):
         return "takes no query and no fragment; the connection's `query` is added to each request"
+    if _WEB_SCHEME.match(base_url) is None:
+        return f"expected {_WEB_URL}"
     try:
         _, rest = _scheme_and_rest((_literal(base_url),))
         _check_authority(_cut(rest, at=_PATH_BEGINS)[0])
@@ -80,6 +82,8 @@ def _literal(base_url: str) -> str:
     return "".join(part for part in parse_uri_template(base_url) if isinstance(part, str))
 
 
+_WEB_SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
+_WEB_URL: Final = "a URL that starts with http:// or https://"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -119,9 +123,9 @@ def _expandable(part: Part) -> str | Expansion:
 
 def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
     first = parts[0] if parts else ""
-    match = re.match(r"https?://", first, re.IGNORECASE) if isinstance(first, str) else None
+    match = _WEB_SCHEME.match(first) if isinstance(first, str) else None
     if match is None or not isinstance(first, str):
-        raise UriTemplateError("expected a URL that starts with http:// or https://, or a `connection` beside it")
+        raise UriTemplateError(f"expected {_WEB_URL}, or a `connection` beside it")
     return match[0].lower(), (*filter(None, [first[match.end() :]]), *parts[1:])
 
 

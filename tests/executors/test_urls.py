@@ -140,7 +140,7 @@ def test_a_mistake_in_a_url_is_found_at_load(url: str, base_url: str | None, mes
         ("https://h/a/b", None),
         ("https://h/{x}", "is literal; put expressions into the `url` of what uses the connection"),
         ("https://h?x=1", "takes no query and no fragment; the connection's `query` is added to each request"),
-        ("h/x", ABSOLUTE),
+        ("h/x", "expected a URL that starts with http:// or https://"),
         ("https://h/a b", "character 12: ` ` cannot stand in a URI; write %20"),
         ("https://u:p@h/", "takes no user and password; give `headers: {Authorization: …}`"),
     ],

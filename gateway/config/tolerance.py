@@ -15,19 +15,8 @@ _HARMLESS: Final = frozenset(
     {
         *((key,) for key in ("title", "description", "icons", "meta", "tags", "aliases", "annotations", "requires")),
         *((key,) for key in ("access", "timeout", "concurrency", "queue", "rate_limit", "cache", "coerce")),
-        *(
-            (key,)
-            for key in (
-                "confirm",
-                "confirm_fallback",
-                "ask_timeout",
-                "max_files",
-                "max_size",
-                "mime_type",
-                "retry",
-                "proxy",
-            )
-        ),
+        *((key,) for key in ("confirm", "confirm_fallback", "ask_timeout", "max_files", "max_size", "mime_type")),
+        *((key,) for key in ("retry", "proxy")),
         *((key,) for key in ("tls", "allow_private")),
         *(("shell", key) for key in ("timeout", "success_codes", "progress", "inherit_env", "limits", "sandbox")),
         *(("http", key) for key in ("timeout", "retry", "cache", "success", "forward_headers", "follow_redirects")),

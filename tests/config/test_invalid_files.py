@@ -66,7 +66,7 @@ tools:
         """\
 tools:
   a: {shell: {command: [df]}}
-  e: {timeout: soon, confirm: Really?, shell: {command: [df]}}
+  e: {timeout: soon, rate_limit: 1/s, shell: {command: [df]}}
 """
     )
 

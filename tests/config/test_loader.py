@@ -326,7 +326,7 @@ server: {nmae: x}
 connections: {api: {base_url: 5}}
 tools:
   typo: {descripton: x, shell: {command: [df]}}
-  late: {timeout: soon, confirm: Really?, colour: red, shell: {command: [df], progress: loud}}
+  late: {timeout: soon, rate_limit: 1/s, colour: red, shell: {command: [df], progress: loud}}
   token: {shell: {command: [df], env: {TOKEN: "${env:MISSING}"}}}
   vague: {inputs: {a: string}, shell: {command: [df]}}
   wrong: {shell: df}
@@ -347,7 +347,7 @@ tools:
         "connections.api.base_url",
         "tools.typo.descripton",
         "tools.late.timeout",
-        "tools.late.confirm",
+        "tools.late.rate_limit",
         "tools.late.colour",
         "tools.late.shell.progress",
         "tools.token.shell.env.TOKEN",

@@ -107,8 +107,8 @@ def test_every_key_says_what_it_is_for() -> None:
 
 def test_keys_that_are_not_carried_out_say_so() -> None:
     properties = document_schema()["$defs"]["Tool"]["properties"]
-    assert properties["confirm"]["description"].endswith("(not supported by this version)")
-    assert properties["confirm"]["deprecated"] is True
+    assert properties["rate_limit"]["description"].endswith("(not supported by this version)")
+    assert properties["rate_limit"]["deprecated"] is True
     assert "deprecated" not in properties["description"]
 
 

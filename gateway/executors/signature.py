@@ -89,20 +89,20 @@ class Signature:
         return bound
 
     def check(self, inputs: Inputs, problems: Problems, *, every_input: bool) -> None:
-        """Report what keeps the function from being called with `inputs`."""
+        """Report what keeps the function from being called with `inputs`: one line for each mistake."""
+        refused = every_input and not self.takes_others
+        strangers = [name for name in inputs.schemas if refused and name not in self.parameters]
         for name, parameter in self.parameters.items():
             if not parameter.required or name in inputs.always_given or (inputs.is_open and name not in inputs.schemas):
                 continue
             if name in inputs.schemas:
                 problems.error(f"the parameter {name} of {self.name} needs a default, since the input may be absent")
-            else:
+            elif not get_close_matches(name, strangers, n=1):  # otherwise one was misspelt, which is said below
                 problems.error(
                     f"the parameter {name} of {self.name} is not among the inputs{_near(name, inputs.schemas)}"
                 )
-        if every_input and not self.takes_others:
-            for name in inputs.schemas:
-                if name not in self.parameters:
-                    problems.error(f"{self.name} has no parameter {name}{_near(name, self.parameters)}")
+        for name in strangers:
+            problems.error(f"{self.name} has no parameter {name}{_near(name, self.parameters)}")
 
 
 def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:

@@ -1,8 +1,11 @@
 """Functions behind `config/everything.yaml`: what a file alone cannot say."""
 
 import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
 
-from gateway.plugin import Context
+from gateway.plugin import Answer, Context, ToolError
 
 
 async def with_progress(context: Context) -> str:
@@ -31,3 +34,143 @@ async def change_prompts(context: Context) -> str:
     """Tells clients that the list of prompts has changed."""
     context.notify_changed("prompts")
     return "Clients were told that the list of prompts has changed."
+
+
+async def sampled(context: Context, prompt: str) -> str:
+    """Asks the client's model."""
+    sample = await context.sample("sample", prompt, max_tokens=100)
+    return f"LLM response: {sample.text}"
+
+
+async def elicited(context: Context, message: str) -> str:
+    """Asks the user for a name and an address."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "username": {"type": "string", "description": "The user's name"},
+            "email": {"type": "string", "description": "The user's e-mail address"},
+        },
+        "required": ["username", "email"],
+    }
+    return _told("User response", await context.elicit("user", message, schema))
+
+
+async def elicited_defaults(context: Context) -> str:
+    """Asks with a form whose fields are filled in."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "default": "John Doe"},
+            "age": {"type": "integer", "default": 30},
+            "score": {"type": "number", "default": 95.5},
+            "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+            "verified": {"type": "boolean", "default": True},
+        },
+    }
+    return _told("Elicitation completed", await context.elicit("form", "Please check the form.", schema))
+
+
+async def elicited_choices(context: Context) -> str:
+    """Asks with every kind of choice that a form can offer."""
+    numbered = [f"option{number}" for number in (1, 2, 3)]
+    titled = [{"const": f"value{number}", "title": f"Value {number}"} for number in (1, 2, 3)]
+    schema = {
+        "type": "object",
+        "properties": {
+            "untitledSingle": {"type": "string", "enum": numbered},
+            "titledSingle": {"type": "string", "oneOf": titled},
+            "legacyEnum": {
+                "type": "string",
+                "enum": ["opt1", "opt2", "opt3"],
+                "enumNames": ["Option 1", "Option 2", "Option 3"],
+            },
+            "untitledMulti": {"type": "array", "items": {"type": "string", "enum": numbered}},
+            "titledMulti": {"type": "array", "items": {"anyOf": titled}},
+        },
+    }
+    return _told("Elicitation completed", await context.elicit("choices", "Please choose.", schema))
+
+
+async def greeted(context: Context) -> str:
+    """Asks for a name and greets."""
+    answer = await context.elicit("user_name", "What is your name?", _one_text("name"))
+    return f"Hello, {_content(answer)['name']}!"
+
+
+async def capital(context: Context) -> str:
+    """Asks the client's model for a capital."""
+    return (await context.sample("capital_question", "What is the capital of France?", max_tokens=100)).text
+
+
+async def rooted(context: Context) -> str:
+    """Asks for the client's roots."""
+    roots = await context.list_roots("client_roots")
+    return "Roots: " + ", ".join(root.get("name") or root["uri"] for root in roots)
+
+
+async def with_state(context: Context) -> str:
+    """Remembers a step across a question."""
+    step = await context.once("step", _step)
+    await context.elicit("confirm", "Please confirm", {"type": "object", "properties": {"ok": {"type": "boolean"}}})
+    return f"state-ok after {step}"
+
+
+async def several(context: Context) -> str:
+    """Asks three things at once."""
+    await context.once("step", _step)
+    answers = await context.ask(
+        {
+            "user_name": {
+                "method": "elicitation/create",
+                "params": {"message": "What is your name?", "requestedSchema": _one_text("name")},
+            },
+            "greeting": {
+                "method": "sampling/createMessage",
+                "params": {
+                    "messages": [{"role": "user", "content": {"type": "text", "text": "Generate a greeting"}}],
+                    "maxTokens": 50,
+                },
+            },
+            "client_roots": {"method": "roots/list", "params": {}},
+        }
+    )
+    return f"All of {', '.join(answers)} were answered."
+
+
+async def rounds(context: Context) -> str:
+    """Asks twice, the second time with the first answer at hand."""
+    await context.once("step", _step)
+    name = _content(await context.elicit("step1", "What is your name?", _one_text("name")))["name"]
+    colour = _content(await context.elicit("step2", f"What is your favourite colour, {name}?", _one_text("color")))
+    return f"{name} likes {colour['color']}."
+
+
+async def by_any_means(context: Context) -> str:
+    """Asks the user, or the client's model where there is no user to be asked."""
+    if "elicitation" in context.client_capabilities:
+        return _told("User response", await context.elicit("user_name", "What is your name?", _one_text("name")))
+    return (await context.sample("greeting", "Invent a name.", max_tokens=50)).text
+
+
+async def prompted(context: Context) -> str:
+    """Makes a prompt from what the user says."""
+    answer = await context.elicit("user_context", "What context should the prompt use?", _one_text("context"))
+    return f"Work in this context: {_content(answer)['context']}"
+
+
+async def _step() -> str:
+    return "the first step"
+
+
+def _one_text(name: str) -> dict[str, object]:
+    return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+
+
+def _content(answer: Answer) -> Mapping[str, Any]:
+    if answer.content is None:
+        raise ToolError(f"The user did not answer: {answer.action}")
+    return answer.content
+
+
+def _told(what: str, answer: Answer) -> str:
+    return f"{what}: action={answer.action}, content={json.dumps(answer.content)}"

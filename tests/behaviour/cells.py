@@ -1,0 +1,48 @@
+"""The cells that behaviour is tested in: each binding with each revision that a client may speak over it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from gateway.protocol.versions import LEGACY, MODERN
+
+STDIO: Final = "stdio"
+HTTP: Final = "http"
+LATEST_LEGACY: Final = LEGACY[-1]
+LATEST: Final = MODERN[-1]
+REVISIONS: Final = (*LEGACY, *MODERN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    binding: str
+    revision: str
+
+    def __str__(self) -> str:
+        return f"{self.binding}-{self.revision}"
+
+    @property
+    def is_modern(self) -> bool:
+        return self.revision in MODERN
+
+    @property
+    def is_http(self) -> bool:
+        return self.binding == HTTP
+
+
+CELLS: Final = [Cell(binding=binding, revision=revision) for binding in (STDIO, HTTP) for revision in REVISIONS]
+
+
+def cells(*, since: str = REVISIONS[0], until: str = REVISIONS[-1], binding: str | None = None) -> pytest.MarkDecorator:
+    """Run a test in each cell, or in those of some revisions or of one binding."""
+    wanted = [
+        cell for cell in CELLS if since <= cell.revision <= until and (binding is None or cell.binding == binding)
+    ]
+    return pytest.mark.parametrize("cell", wanted, ids=str)
+
+
+def since(table: Mapping[str, str], revision: str) -> set[str]:
+    """The names of a table of first revisions that this one has."""
+    return {name for name, first in table.items() if first <= revision}

@@ -1,0 +1,229 @@
+"""A client of any revision over any binding. It speaks as the specification says, and checks all that it is sent."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import meta
+from tests.behaviour.cells import Cell
+from tests.conformance.wire_schemas import WireSchemas
+
+SECONDS: Final = 15.0
+NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
+_IDS: Final = count(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a request was answered with; over HTTP with the status."""
+
+    message: dict[str, Json]
+    status: int | None = None
+
+    @property
+    def result(self) -> Json:
+        assert "result" in self.message, self.message
+        return self.message["result"]
+
+    @property
+    def error(self) -> Json:
+        assert "error" in self.message, self.message
+        return self.message["error"]
+
+    @property
+    def text(self) -> str:
+        """The text of a tool's first block."""
+        return str(self.result["content"][0]["text"])
+
+
+@dataclass(kw_only=True)
+class Call:
+    """A request on its way, and what has come for it."""
+
+    id: Json
+    method: str
+    token: Json
+    notifications: list[dict[str, Json]] = field(default_factory=list)
+    answered: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def answer(self) -> Answer:
+        async with asyncio.timeout(SECONDS):
+            return await self.answered
+
+    async def notification(self, method: str) -> dict[str, Json]:
+        """The parameters of the next notification of this method, taken from those that came."""
+        return await _take(self.notifications, self.arrived, method)
+
+    def seen(self, method: str) -> list[Json]:
+        """The parameters of every notification of this method that has come."""
+        return [message["params"] for message in self.notifications if message["method"] == method]
+
+
+class Wire(Protocol):
+    """How messages of one client travel."""
+
+    async def send(self, message: JsonObject, call: Call | None) -> None: ...
+    async def leave(self, call: Call) -> None:
+        """Close what the answer would come on."""
+
+    async def raw(self, body: bytes) -> "Answer":
+        """Send what need not be a message, and take what comes back."""
+
+
+class Client:
+    """One client. Over HTTP of the legacy era it is one session, over stdio one process's peer."""
+
+    def __init__(self, cell: Cell, schemas: WireSchemas | None) -> None:
+        self.cell: Final = cell
+        self.mistakes: Final[list[str]] = []
+        """What was wrong with messages that came."""
+        self.envelope: Final[dict[str, Json]] = _envelope(cell.revision) if cell.is_modern else {}
+        """What each request carries in `_meta`."""
+        self.headers: Final[dict[str, str | None]] = {}
+        """Header fields to send instead of the right ones; None sends none of that name."""
+        self.initialized: JsonObject = {}
+        """What `initialize` was answered with."""
+        self._schemas: Final = schemas
+        self._calls: Final[list[Call]] = []
+        self._unasked: Final[list[dict[str, Json]]] = []
+        self._arrived: Final = asyncio.Event()
+        self.wire: Wire
+
+    async def start(self, method: str, params: JsonObject = NOTHING, *, request_id: Json = None) -> Call:
+        """Send a request."""
+        fields = {**self.envelope, **params.get(meta.META, {})}
+        message_params = {**params, meta.META: fields} if fields else dict(params)
+        call = Call(
+            id=next(_IDS) if request_id is None else request_id, method=method, token=fields.get("progressToken")
+        )
+        self._calls.append(call)
+        message = {"jsonrpc": "2.0", "id": call.id, "method": method}
+        await self.wire.send({**message, "params": message_params} if message_params else message, call)
+        return call
+
+    async def ask(self, method: str, params: JsonObject = NOTHING, *, request_id: Json = None) -> Answer:
+        return await (await self.start(method, params, request_id=request_id)).answer()
+
+    async def call(self, tool: str, **arguments: Json) -> Answer:
+        return await self.ask("tools/call", {"name": tool, "arguments": arguments})
+
+    async def begin(self, tool: str, *, token: Json = None, **arguments: Json) -> Call:
+        """Call a tool, and ask for progress with that token."""
+        fields = {} if token is None else {meta.META: {"progressToken": token}}
+        return await self.start("tools/call", {"name": tool, "arguments": arguments, **fields})
+
+    async def notify(self, method: str, params: JsonObject = NOTHING) -> None:
+        message = {"jsonrpc": "2.0", "method": method}
+        await self.wire.send({**message, "params": dict(params)} if params else message, None)
+
+    async def cancel(self, call: Call) -> None:
+        """Cancel a request in the way of the revision and the binding."""
+        if self.cell.is_modern and self.cell.is_http:
+            await self.wire.leave(call)
+        else:
+            await self.notify("notifications/cancelled", {"requestId": call.id})
+
+    async def hear(self, method: str) -> dict[str, Json]:
+        """The parameters of the next notification of this method that belongs to no request."""
+        return await _take(self._unasked, self._arrived, method)
+
+    def forget(self) -> None:
+        """Forget what has been heard."""
+        self._unasked.clear()
+
+    def heard(self, method: str) -> list[Json]:
+        return [message.get("params", {}) for message in self._unasked if message["method"] == method]
+
+    def take(self, message: dict[str, Json], call: Call | None, status: int | None = None) -> None:
+        """Take a message that came; `call` where the binding knows whose it is."""
+        call = call or self._call_of(message)
+        if "method" not in message and call is not None:
+            self._check(message, call.method)
+            self._calls.remove(call)
+            if not call.answered.done():
+                call.answered.set_result(Answer(message=message, status=status))
+            return
+        self._check(message, None)
+        assert "method" in message, message
+        (self._unasked if call is None else call.notifications).append(message)
+        (self._arrived if call is None else call.arrived).set()
+
+    async def raw(self, body: bytes) -> Answer:
+        """Send what need not be a message, and take what comes back."""
+        answer = await self.wire.raw(body)
+        self._check(answer.message, None)
+        return answer
+
+    def _check(self, message: dict[str, Json], answers: str | None) -> None:
+        if self._schemas is not None:
+            found = self._schemas.mistakes(self.cell.revision, message, answers=answers)
+            self.mistakes.extend(f"{mistake} in {message}" for mistake in found)
+
+    def _call_of(self, message: dict[str, Json]) -> Call | None:
+        if "method" not in message:
+            return next((call for call in self._calls if _same(call.id, message["id"])), None)
+        params = message.get("params", {})
+        fields = params.get(meta.META, {})
+        for call in self._calls:
+            if message["method"] == "notifications/progress" and _same(call.token, params["progressToken"]):
+                return call
+            if _same(call.id, fields.get(meta.META_SUBSCRIPTION_ID)):
+                return call
+            if message["method"] == "notifications/message" and call.method == "tools/call":
+                return call  # nothing says which call it belongs to
+        return None
+
+
+def _envelope(revision: str) -> dict[str, Json]:
+    return {
+        meta.META_PROTOCOL_VERSION: revision,
+        meta.META_CLIENT_CAPABILITIES: {},
+        meta.META_CLIENT_INFO: {"name": "behaviour", "version": "1"},
+    }
+
+
+def initialize_params(revision: str, capabilities: JsonObject = NOTHING) -> dict[str, Json]:
+    return {
+        "protocolVersion": revision,
+        "capabilities": dict(capabilities),
+        "clientInfo": {"name": "behaviour", "version": "1"},
+    }
+
+
+async def listed(client: Client, method: str, member: str) -> list[Json]:
+    """Every entry of a list, page by page."""
+    entries: list[Json] = []
+    params: dict[str, Json] = {}
+    for _ in range(100):
+        result = (await client.ask(method, params)).result
+        entries += result[member]
+        if "nextCursor" not in result:
+            return entries
+        params = {"cursor": result["nextCursor"]}
+    raise AssertionError("the list has no end")
+
+
+def named(entries: Sequence[Json], name: str) -> Json:
+    return next(entry for entry in entries if entry["name"] == name)
+
+
+def _same(one: Json, other: Json) -> bool:
+    """Whether two ids or tokens are the same, type included."""
+    return one is not None and type(one) is type(other) and one == other
+
+
+async def _take(messages: list[dict[str, Json]], arrived: asyncio.Event, method: str) -> dict[str, Json]:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            for message in messages:
+                if message["method"] == method:
+                    messages.remove(message)
+                    params: dict[str, Json] = message.get("params", {})
+                    return params
+            arrived.clear()
+            await arrived.wait()

@@ -1,0 +1,133 @@
+"""Daemons that serve `testdata/house.yaml`, and a client for each cell.
+
+Processes last as long as the test session: one listens for HTTP, and for each revision one has stdio. A test whose
+traces would stay in a process (a log level cannot be unset) asks for one of its own with `newcomer`.
+"""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from gateway.json_types import JsonObject
+from gateway.protocol import meta
+from tests.behaviour.cells import Cell
+from tests.behaviour.client import NOTHING, SECONDS, Client, initialize_params
+from tests.behaviour.wires import HttpWire, StdioWire
+from tests.conformance.suite import Suite, find_suite
+from tests.conformance.wire_schemas import WireSchemas
+from tests.e2e.daemon import serving
+
+CONFIG: Final = Path(__file__).parent / "testdata" / "house.yaml"
+
+Newcomer = Callable[..., Awaitable[Client]]
+"""`await newcomer(cell, capabilities={…}, shakes_hands=True)`: a client that shares nothing with another."""
+
+
+@pytest.fixture(scope="session")
+def schemas() -> WireSchemas | None:
+    """The official schemas; None where the conformance suite, which carries them, cannot be had."""
+    suite = find_suite()
+    if isinstance(suite, Suite):
+        return WireSchemas(suite.schemas())
+    assert os.environ.get("CI") != "true", suite
+    return None
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def processes() -> AsyncIterator[AsyncExitStack]:
+    """Ends what is entered, when the session ends."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def url(processes: AsyncExitStack) -> str:
+    """The MCP endpoint of the daemon that listens."""
+    daemon = await processes.enter_async_context(serving(CONFIG))
+    return await daemon.url()
+
+
+@pytest.fixture(scope="session")
+def pipes() -> dict[str, StdioWire]:
+    """By revision, the process whose peer speaks it."""
+    return {}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    timeout = aiohttp.ClientTimeout(total=4 * SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        yield session
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(
+    cell: Cell,
+    pipes: dict[str, StdioWire],
+    processes: AsyncExitStack,
+    newcomer: Newcomer,
+    schemas: WireSchemas | None,
+) -> AsyncIterator[Client]:
+    """The cell's client, ready to ask."""
+    if cell.is_http:
+        yield await newcomer(cell)
+        return
+    known = cell.revision in pipes
+    if not known:
+        pipes[cell.revision] = await _process(processes)
+    client = _peer(cell, pipes[cell.revision], schemas)
+    if not known and not cell.is_modern:
+        await _shake_hands(client)
+        pipes[cell.revision].initialized = client.initialized
+    yield client
+    pipes[cell.revision].client = None
+    assert client.mistakes == []
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None) -> AsyncIterator[Newcomer]:
+    made: list[Client] = []
+    async with AsyncExitStack() as stack:
+
+        async def make(cell: Cell, *, capabilities: JsonObject = NOTHING, shakes_hands: bool = True) -> Client:
+            if cell.is_http:
+                client = Client(cell, schemas)
+                client.wire = wire = HttpWire(url, http, client)
+                stack.push_async_callback(wire.close)
+            else:
+                client = _peer(cell, await _process(stack), schemas)
+            if cell.is_modern:
+                client.envelope[meta.META_CLIENT_CAPABILITIES] = dict(capabilities)
+            elif shakes_hands:
+                await _shake_hands(client, capabilities)
+            made.append(client)
+            return client
+
+        yield make
+    assert [mistake for client in made for mistake in client.mistakes] == []
+
+
+async def _process(stack: AsyncExitStack) -> StdioWire:
+    wire = StdioWire(await stack.enter_async_context(serving(CONFIG, "--stdio")))
+    wire.open()
+    stack.push_async_callback(wire.close)
+    return wire
+
+
+def _peer(cell: Cell, wire: StdioWire, schemas: WireSchemas | None) -> Client:
+    client = Client(cell, schemas)
+    client.wire, wire.client = wire, client
+    client.initialized = wire.initialized
+    return client
+
+
+async def _shake_hands(client: Client, capabilities: JsonObject = NOTHING) -> None:
+    answer = await client.ask("initialize", initialize_params(client.cell.revision, capabilities))
+    client.initialized = answer.result
+    await client.notify("notifications/initialized")

@@ -1,0 +1,65 @@
+"""Who can end a call, and how."""
+
+import pytest
+
+from gateway.json_types import Json
+from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, cells
+from tests.behaviour.client import Call, Client
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def running(client: Client, key: str) -> Call:
+    """A call that has begun and goes on until it is released."""
+    call = await client.begin("wait", key=key)
+    assert (await client.call("reach", key=key, state="running")).text == "running"
+    return call
+
+
+@cells()
+@requirement("cancellation/stops", "cancellation/no-answer")
+async def test_a_cancelled_call_stops_and_is_not_answered(client: Client) -> None:
+    key = f"cancelled {client.cell}"
+    call = await running(client, key)
+    await client.cancel(call)
+    assert (await client.call("reach", key=key, state="cancelled")).text == "cancelled"
+    assert not call.answered.done()
+    assert (await client.call("say")).text == "You said nothing."
+
+
+@cells()
+@requirement("cancellation/unknown")
+async def test_cancelling_what_is_not_running_changes_nothing(client: Client) -> None:
+    key = f"kept {client.cell}"
+    call = await running(client, key)
+    other_type = str(call.id) if isinstance(call.id, int) else call.id
+    ids: list[Json] = [987654, other_type, None, [], {}]
+    for request_id in ids:
+        await client.notify("notifications/cancelled", {"requestId": request_id})
+    await client.notify("notifications/cancelled")
+    await client.call("release", key=key)
+    assert (await call.answer()).text == "released"
+    if not (client.cell.is_modern and client.cell.is_http):
+        await client.cancel(call)
+    assert (await client.call("say")).text == "You said nothing."
+
+
+@cells(until=LATEST_LEGACY, binding=HTTP)
+@requirement("http/disconnect-is-not-cancellation")
+async def test_a_session_s_call_outlives_its_connection(client: Client) -> None:
+    key = f"left {client.cell}"
+    call = await running(client, key)
+    await client.wire.leave(call)
+    await client.call("release", key=key)
+    assert (await client.call("reach", key=key, state="finished")).text == "finished"
+
+
+@cells(since=LATEST, binding=HTTP)
+@requirement("http/no-cancelled-notification")
+async def test_over_http_a_modern_call_is_cancelled_by_closing_alone(client: Client) -> None:
+    key = f"posted {client.cell}"
+    call = await running(client, key)
+    await client.notify("notifications/cancelled", {"requestId": call.id})
+    await client.call("release", key=key)
+    assert (await call.answer()).text == "released"

@@ -1,0 +1,33 @@
+"""What needs a client that can do something is refused to others."""
+
+import pytest
+
+from tests.behaviour.cells import Cell, cells
+from tests.behaviour.conftest import Newcomer
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@cells()
+@requirement("capabilities/client-required")
+async def test_a_client_that_cannot_is_refused_in_the_way_of_its_era(cell: Cell, newcomer: Newcomer) -> None:
+    client = await newcomer(cell, capabilities={"elicitation": {}})
+    answer = await client.call("models_only")
+    if cell.is_modern:
+        assert answer.error["code"] == -32021
+        assert answer.error["data"] == {"requiredCapabilities": {"sampling": {}}}
+        assert answer.status in {None, 400}
+    else:
+        assert answer.result["isError"] is True
+        assert "sampling" in answer.text
+    read = await client.ask("resources/read", {"uri": "test://models-only"})
+    assert read.error["code"] == (-32021 if cell.is_modern else -32603)
+
+
+@cells()
+@requirement("capabilities/client-required")
+async def test_a_client_that_can_is_served(cell: Cell, newcomer: Newcomer) -> None:
+    client = await newcomer(cell, capabilities={"sampling": {}})
+    assert (await client.call("models_only")).text == "sampled"
+    assert (await client.ask("resources/read", {"uri": "test://models-only"})).result["contents"]

@@ -1,0 +1,100 @@
+"""What cannot be read is answered, and under the right id."""
+
+from typing import Final
+
+import orjson
+import pytest
+
+from gateway.json_types import Json
+from tests.behaviour.cells import LATEST, LATEST_LEGACY, cells
+from tests.behaviour.client import Client
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ID_IS_OPTIONAL_SINCE: Final = "2025-11-25"
+NO_MESSAGES: Final[list[Json]] = [
+    1,
+    "text",
+    {"jsonrpc": "1.0"},
+    {"jsonrpc": "2.0"},
+    {"jsonrpc": "2.0", "id": None, "method": "tools/list"},
+    {"jsonrpc": "2.0", "id": 1.5, "method": "tools/list"},
+    {"jsonrpc": "2.0", "id": True, "method": "tools/list"},
+    {"jsonrpc": "2.0", "id": [], "method": "tools/list"},
+    {"jsonrpc": "2.0", "id": None, "method": 7},
+]
+IDS: Final[list[Json]] = [0, -1, 2**53, "", "0", "ü\n", "a" * 1000]
+
+
+@cells()
+@requirement("base/parse-error", "base/error-id")
+async def test_what_is_not_json_is_a_parse_error(client: Client) -> None:
+    for body in (b"{", b'{"jsonrpc": "2.0", "id": 1', b"\xff\xfe", b"nonsense"):
+        answer = await client.wire.raw(body)
+        assert answer.error["code"] == -32700, body
+        assert answer.status in {None, 400}
+        _has_no_id(answer.message, client)
+
+
+@cells()
+@requirement("base/invalid-request", "base/error-id")
+async def test_json_that_is_no_message_is_an_invalid_request(client: Client) -> None:
+    for message in NO_MESSAGES:
+        answer = await client.wire.raw(orjson.dumps(message))
+        assert answer.error["code"] == -32600, message
+        assert answer.status in {None, 400}
+        _has_no_id(answer.message, client)
+
+
+@cells()
+@requirement("base/invalid-request", "base/error-id")
+async def test_a_mistake_is_answered_under_the_id_that_can_be_read(client: Client) -> None:
+    answer = await client.raw(orjson.dumps({"jsonrpc": "2.0", "id": "mine", "method": 7}))
+    assert (answer.error["code"], answer.message["id"]) == (-32600, "mine")
+    answer = await client.raw(orjson.dumps({"jsonrpc": "2.0", "id": 0, "method": "tools/list", "params": [1]}))
+    assert (answer.error["code"], answer.message["id"]) == (-32602, 0)
+
+
+@cells()
+@requirement("base/id-echo")
+async def test_an_id_comes_back_with_its_type(client: Client) -> None:
+    for request_id in IDS:
+        for method in ("tools/list", "no/such"):
+            answered = (await client.ask(method, request_id=request_id)).message["id"]
+            assert answered == request_id
+            assert type(answered) is type(request_id)
+
+
+@cells(until=LATEST_LEGACY)
+@requirement("base/batch-gone")
+async def test_batches_belong_to_one_revision(client: Client) -> None:
+    batch = [{"jsonrpc": "2.0", "id": "in a batch", "method": "ping"}]
+    if client.cell.revision == "2025-03-26":
+        replies: Json = (await client.wire.raw(orjson.dumps(batch))).message
+        assert replies == [{"jsonrpc": "2.0", "id": "in a batch", "result": {}}]
+        return
+    answer = await client.wire.raw(orjson.dumps(batch))
+    assert answer.error["code"] == -32600
+    assert answer.status in {None, 400}
+
+
+@cells(since=LATEST)
+@requirement("base/batch-gone", "base/no-responses")
+async def test_neither_batches_nor_responses_are_sent_with_an_envelope(client: Client) -> None:
+    answer = await client.raw(orjson.dumps([{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}]))
+    assert answer.error["code"] == -32600
+
+
+@cells()
+@requirement("base/notifications")
+async def test_a_notification_is_never_answered(client: Client) -> None:
+    for method in ("notifications/roots/list_changed", "notifications/no-such", "tools/list"):
+        await client.notify(method, {"anything": 1})
+    assert (await client.ask("tools/list")).result
+
+
+def _has_no_id(message: dict[str, Json], client: Client) -> None:
+    """Until 2025-06-18 the schema wants an id, and JSON-RPC writes null; later it is left out."""
+    is_needed = client.cell.revision < ID_IS_OPTIONAL_SINCE and not client.cell.is_http
+    assert message.get("id", "none") == (None if is_needed else "none")

@@ -1,0 +1,54 @@
+"""Log messages to the client: only where it asked for them, and no milder than it asked."""
+
+from typing import Final
+
+import pytest
+
+from gateway.json_types import Json
+from tests.behaviour.cells import LATEST, LATEST_LEGACY, Cell, cells
+from tests.behaviour.client import Client
+from tests.behaviour.conftest import Newcomer
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+MESSAGE: Final = "notifications/message"
+LEVELS: Final = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+async def said(client: Client, **fields: str) -> list[str]:
+    """The levels at which a tool that logs at each was heard."""
+    meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in fields.items()}} if fields else {}
+    call = await client.start("tools/call", {"name": "talk", "arguments": {}, **meta})
+    assert (await call.answer()).text == "said"
+    heard = call.seen(MESSAGE)
+    assert all(params["data"] == {"said": params["level"]} for params in heard)
+    assert all(params["logger"] == "talker" for params in heard)
+    return [params["level"] for params in heard]
+
+
+@cells(until=LATEST_LEGACY)
+@requirement("logging/set-level", "base/empty-result")
+async def test_a_session_hears_what_it_asked_for(cell: Cell, newcomer: Newcomer) -> None:
+    client = await newcomer(cell)
+    assert await said(client) == []
+    for level in ("debug", "warning", "emergency"):
+        assert (await client.ask("logging/setLevel", {"level": level})).result == {}
+        assert await said(client) == LEVELS[LEVELS.index(level) :]
+
+
+@cells(until=LATEST_LEGACY)
+@requirement("logging/bad-level")
+async def test_a_level_that_does_not_exist_is_invalid_params(client: Client) -> None:
+    levels: list[Json] = ["loud", "DEBUG", "", 3, None, [], {}]
+    for level in levels:
+        assert (await client.ask("logging/setLevel", {"level": level})).error["code"] == -32602
+    assert (await client.ask("logging/setLevel")).error["code"] == -32602
+
+
+@cells(since=LATEST)
+@requirement("logging/per-request")
+async def test_a_request_hears_what_it_asks_for_and_no_other_does(client: Client) -> None:
+    assert await said(client, logLevel="error") == LEVELS[4:]
+    assert await said(client) == []
+    assert await said(client, logLevel="debug") == LEVELS

@@ -1,0 +1,145 @@
+"""Tools whose course a test decides."""
+
+import asyncio
+from collections import defaultdict
+
+from gateway.plugin import (
+    Audio,
+    Content,
+    Context,
+    EmbeddedResource,
+    Image,
+    ListKind,
+    LogLevel,
+    ProtocolError,
+    ResourceLink,
+    Text,
+    ToolError,
+)
+
+LEVELS: tuple[LogLevel, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class Course:
+    """How far a call has come."""
+
+    def __init__(self) -> None:
+        self.state = "not begun"
+        self.changed = asyncio.Condition()
+        self.release = asyncio.Event()
+
+    async def become(self, state: str) -> None:
+        async with self.changed:
+            self.state = state
+            self.changed.notify_all()
+
+
+COURSES: defaultdict[str, Course] = defaultdict(Course)
+
+
+async def wait(key: str, context: Context) -> str:
+    """Goes on until released."""
+    course = COURSES[key]
+    await course.become("running")
+    await context.progress(1)
+    try:
+        await course.release.wait()
+    except asyncio.CancelledError:
+        await course.become("cancelled")
+        raise
+    await course.become("finished")
+    return "released"
+
+
+async def reach(key: str, state: str) -> str:
+    """Waits until a call of `wait` has come this far, and says how far it has come."""
+    course = COURSES[key]
+    try:
+        async with asyncio.timeout(10), course.changed:
+            await course.changed.wait_for(lambda: course.state == state)
+    except TimeoutError:
+        pass
+    return course.state
+
+
+async def release(key: str) -> str:
+    """Lets a call of `wait` end."""
+    COURSES[key].release.set()
+    return "done"
+
+
+async def count(values: list[float], context: Context) -> str:
+    """Reports these values."""
+    for value in values:
+        await context.progress(value, 100, f"at {value:g}")
+    return "counted"
+
+
+async def talk(context: Context) -> str:
+    """Logs once at each level."""
+    for level in LEVELS:
+        await context.log(level, {"said": level}, "talker")
+    return "said"
+
+
+async def change(kind: ListKind, context: Context) -> str:
+    """Says that a list has changed."""
+    context.notify_changed(kind)
+    return "done"
+
+
+async def switch(kind: ListKind, name: str, on: bool, context: Context) -> str:  # noqa: FBT001 - an input's name
+    """Takes a primitive off its list, or puts it back."""
+    (context.enable if on else context.disable)(kind, name)
+    return "done"
+
+
+async def touch(uri: str, context: Context) -> str:
+    """Says that a resource was written."""
+    context.resource_updated(uri)
+    return "done"
+
+
+def blocks() -> list[Content]:
+    """One block of each kind."""
+    noted = {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-02T03:04:05Z"}
+    return [
+        Text("plain", annotations=noted),
+        Image(b"\x89PNG", "image/png"),
+        Audio(b"RIFF", "audio/wav"),
+        EmbeddedResource("test://embedded", "inside", "text/plain"),
+        EmbeddedResource("test://bytes", b"\x00\x01", "application/octet-stream"),
+        ResourceLink(
+            uri="test://note", name="note", title="A note", description="To read", mime_type="text/plain", size=3
+        ),
+    ]
+
+
+def figures() -> dict[str, int]:
+    """An object."""
+    return {"total": 3}
+
+
+def row() -> list[int]:
+    """Structured, and no object."""
+    return [1, 2, 3]
+
+
+def refuses() -> str:
+    """Fails in its own words."""
+    raise ToolError("mend your call")
+
+
+def breaks() -> str:
+    """Has a bug."""
+    raise ValueError("what nobody should read")
+
+
+def protests() -> str:
+    """Answers with an error of the protocol."""
+    raise ProtocolError(4242, "not like this", {"why": "because"})
+
+
+def crowd() -> list[str]:
+    """More suggestions than one answer may hold."""
+    return [f"guest {number:03}" for number in range(150)]

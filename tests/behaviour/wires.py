@@ -1,0 +1,158 @@
+"""How a client's messages travel: over a process's standard streams, or over Streamable HTTP."""
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+import aiohttp
+import orjson
+
+from gateway.json_types import Json, JsonObject
+from tests.behaviour.client import SECONDS, Answer, Call, Client
+from tests.e2e.daemon import Daemon
+
+ACCEPT: Final = "application/json, text/event-stream"
+_NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+class StdioWire:
+    """One process, and whichever client is its peer at the moment."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon: Final = daemon
+        self.client: Client | None = None
+        self.initialized: JsonObject = {}
+        """What the process answered to `initialize`."""
+        self._raw: asyncio.Future[dict[str, Json]] | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._reading = asyncio.create_task(self._read())
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def send(self, message: JsonObject, call: Call | None) -> None:
+        self.daemon.send(message)
+
+    async def leave(self, call: Call) -> None:
+        raise AssertionError("a process has one connection for everything")
+
+    async def raw(self, body: bytes) -> Answer:
+        assert self.daemon.process.stdin is not None
+        self._raw = asyncio.get_running_loop().create_future()
+        self.daemon.process.stdin.write(body + b"\n")
+        async with asyncio.timeout(SECONDS):
+            return Answer(message=await self._raw)
+
+    async def _read(self) -> None:
+        assert self.daemon.process.stdout is not None
+        while line := await self.daemon.process.stdout.readline():
+            message = orjson.loads(line)
+            if self._raw is not None and not self._raw.done() and "method" not in message:
+                self._raw.set_result(message)
+            elif self.client is not None:
+                self.client.take(message, None)
+
+
+class HttpWire:
+    """One client of the MCP endpoint: a POST for each message, and a GET for what belongs to none."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, client: Client) -> None:
+        self.url: Final = url
+        self.http: Final = http
+        self.session_id: str | None = None
+        self._client: Final = client
+        self._tasks: Final[dict[int, asyncio.Task[None]]] = {}
+        self._stream: asyncio.Task[None] | None = None
+
+    async def send(self, message: JsonObject, call: Call | None) -> None:
+        posting = asyncio.create_task(self._post(message, call))
+        if call is None:
+            await posting
+        else:
+            self._tasks[id(call)] = posting
+
+    async def leave(self, call: Call) -> None:
+        await self._end(self._tasks.pop(id(call)))
+
+    async def raw(self, body: bytes) -> Answer:
+        fields = {**self.fields({"method": "raw"}), "Content-Type": "application/json"}
+        async with self.http.post(self.url, data=body, headers=fields) as response:
+            return Answer(message=await response.json(), status=response.status)
+
+    async def listen(self) -> None:
+        """Open the stream of what belongs to no request, and wait until it is open."""
+        opened = asyncio.Event()
+        self._stream = asyncio.create_task(self._get(opened))
+        async with asyncio.timeout(SECONDS):
+            await opened.wait()
+
+    async def hang_up(self) -> None:
+        if self._stream is not None:
+            await self._end(self._stream)
+
+    async def close(self) -> None:
+        await self.hang_up()
+        for task in self._tasks.values():
+            await self._end(task)
+        if self.session_id is not None:
+            async with self.http.delete(self.url, headers=self._session_fields()) as response:
+                assert response.status in {204, 404}
+
+    def fields(self, message: JsonObject) -> dict[str, str]:
+        """Header fields that this message needs."""
+        revision = self._client.cell.revision
+        fields: dict[str, str | None] = {"Accept": ACCEPT, "Content-Type": "application/json", **self._session_fields()}
+        if self._client.cell.is_modern:
+            fields |= {"MCP-Protocol-Version": revision, "Mcp-Method": message["method"]}
+            name = message.get("params", {}).get(_NAMES.get(message["method"], ""))
+            fields |= {"Mcp-Name": _field_value(name)} if isinstance(name, str) else {}
+        fields |= self._client.headers
+        return {name: value for name, value in fields.items() if value is not None}
+
+    async def _post(self, message: JsonObject, call: Call | None) -> None:
+        async with self.http.post(self.url, data=orjson.dumps(message), headers=self.fields(message)) as response:
+            if "Mcp-Session-Id" in response.headers:
+                self.session_id = response.headers["Mcp-Session-Id"]
+            if response.content_type == "text/event-stream":
+                await self._take_events(response, call)
+            elif body := await response.read():
+                self._client.take(orjson.loads(body), call, response.status)
+            elif call is None:
+                assert response.status == 202
+
+    async def _get(self, opened: asyncio.Event) -> None:
+        fields = {"Accept": "text/event-stream", **self._session_fields()}
+        async with self.http.get(self.url, headers=fields) as response:
+            assert response.status == 200, await response.text()
+            opened.set()
+            await self._take_events(response, None)
+
+    async def _take_events(self, response: aiohttp.ClientResponse, call: Call | None) -> None:
+        while line := await response.content.readline():
+            if line.startswith(b"data: "):
+                message: dict[str, Json] = orjson.loads(line.removeprefix(b"data: "))
+                self._client.take(message, call, response.status)
+
+    def _session_fields(self) -> Mapping[str, str]:
+        if self.session_id is None:
+            return {}
+        version = self._client.initialized.get("protocolVersion")
+        return {"Mcp-Session-Id": self.session_id} | ({"MCP-Protocol-Version": version} if version else {})
+
+    @staticmethod
+    async def _end(task: asyncio.Task[None]) -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _field_value(text: str) -> str:
+    if text.isascii() and text.isprintable() and text == text.strip():
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="

@@ -1,0 +1,116 @@
+"""What the specification demands of a server, each under an ID: the page that says so, and the demand in our words.
+
+A test names with `requirement` what it proves; `test_requirements.py` holds both sides to each other. Without another
+date a page is the newest that has the rule: 2026-07-28, or for the legacy era 2025-11-25. "decision" marks what the
+specification leaves open.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+requirement: Final = pytest.mark.requirement
+"""`@requirement("tools/unknown")`"""
+
+REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # Messages
+        "base/parse-error": "JSON-RPC 2.0 §5.1: what is not JSON is -32700",
+        "base/invalid-request": "JSON-RPC 2.0 §5.1, basic/index Messages: -32600; an id is not null",
+        "base/unknown-method": "basic/index Error Codes, streamable-http: -32601, in the modern era with 404",
+        "base/id-echo": "basic/index Responses: the id of the request, with its type",
+        "base/error-id": "schema JSONRPCErrorResponse: no id where none could be read; null where the schema needs one",
+        "base/notifications": "basic/index Notifications: never answered",
+        "base/batch-gone": "2025-03-26 basic/index Batching: received; in no other revision",
+        "base/no-responses": "basic/transports/streamable-http: clients send no responses",
+        "base/empty-result": "schema EmptyResult: legacy acknowledgements are exactly {}",
+        "base/result-type": "basic/index Result Type: on every result of 2026-07-28, and on no other",
+        "base/envelope": "basic/index _meta: a request without its version and capabilities is -32602, 400",
+        "base/client-info-optional": "basic/index _meta: a client that does not say who it is is served",
+        "base/server-info-in-meta": "basic/index _meta: results say who the server is",
+        # Eras and versions
+        "versioning/unsupported": "basic/versioning: -32022 with the versions that are supported, 400",
+        "versioning/both-eras": "basic/versioning Backward Compatibility: chosen by how each request opens",
+        "versioning/legacy-methods-gone": "changelog: initialize, ping, setLevel, (un)subscribe are gone",
+        "versioning/modern-methods-alone": "basic/versioning: discover and listen need an envelope",
+        "lifecycle/echo-version": "basic/lifecycle Version Negotiation: a supported version is answered with itself",
+        "lifecycle/other-version": "basic/lifecycle Version Negotiation: any other with the latest that we support",
+        "lifecycle/server-info": "basic/lifecycle Initialization, schema Implementation: as the revision knows it",
+        "lifecycle/capabilities": "basic/lifecycle Capability Negotiation: what the revision has, and nothing newer",
+        "lifecycle/malformed-initialize": "basic/lifecycle Error Handling: -32602, and no session",
+        "lifecycle/initialize-first": "basic/lifecycle Initialization: the first interaction; ping may come before it",
+        "lifecycle/initialize-once": "decision: a second one is -32600, 400",
+        "lifecycle/ping": "basic/utilities/ping: answered promptly",
+        "discover/result": "server/discover: versions that an envelope may name, capabilities, instructions",
+        "capabilities/client-required": "basic/index Error Codes: -32021, 400; a tool error before",
+        # Header fields and HTTP
+        "headers/standard": "streamable-http Request Metadata: mirrors of the body, or -32020, 400",
+        "headers/parameters": "streamable-http Request Metadata: Mcp-Param-* mirror arguments",
+        "headers/base64": "streamable-http Request Metadata: the base64 form, decoded strictly",
+        "headers/legacy-ignores": "2025-11-25 has none of these fields",
+        "http/ignores-sessions": "streamable-http: session ids and event ids mean nothing",
+        "http/disconnect-is-not-cancellation": "2025-11-25 basic/transports Sending Messages: the call goes on",
+        "http/no-cancelled-notification": "basic/patterns/cancellation: over HTTP the closed stream alone cancels",
+        # Lists
+        "pagination/walk": "server/utilities/pagination: every entry once, until there is no nextCursor",
+        "pagination/page": "server/utilities/pagination: a nextCursor where there is more, and only there",
+        "pagination/invalid-cursor": "server/utilities/pagination Error Handling: -32602",
+        "pagination/stale-cursor": "decision: a cursor of a list that has changed since is -32602",
+        "caching/hints": "server/utilities/caching: ttlMs and cacheScope on lists and discover, the same on all pages",
+        "caching/read": "server/utilities/caching: on resources/read too",
+        # Tools
+        "tools/order": "server/tools Listing Tools: a deterministic order",
+        "tools/definition": "schema Tool: the fields of the revision",
+        "tools/input-schema": "schema Tool: properties are objects until 2026-07-28 takes any JSON Schema",
+        "tools/output-schema": "server/tools Output Schema: since 2025-06-18; its root an object until 2026-07-28",
+        "tools/call": "server/tools Calling Tools",
+        "tools/absent-arguments": "schema CallToolRequest: no arguments are an empty object",
+        "tools/unknown": "server/tools Error Handling: -32602, never isError",
+        "tools/malformed-call": "server/tools Error Handling: -32602",
+        "tools/invalid-arguments": "server/tools Error Handling (SEP-1303): isError, with text to mend the call by",
+        "tools/execution-error": "server/tools Error Handling: isError",
+        "tools/protocol-error": "server/tools Error Handling: a JSON-RPC error",
+        "tools/structured-content": "server/tools Structured Content: since 2025-06-18; any JSON since 2026-07-28",
+        "content/blocks": "schema ContentBlock: audio since 2025-03-26, resource_link since 2025-06-18",
+        # Resources
+        "resources/definition": "schema Resource: the fields of the revision",
+        "resources/template-definition": "schema ResourceTemplate: the fields of the revision",
+        "resources/read": "server/resources Reading Resources: text, or bytes as base64",
+        "resources/template": "server/resources Resource Templates: RFC 6570",
+        "resources/not-found": "server/resources Error Handling: -32602, before 2026-07-28 -32002, with the URI",
+        "resources/malformed-read": "server/resources Error Handling: -32602",
+        "resources/subscribe": "2025-11-25 server/resources Subscriptions; an unknown URI is refused (decision)",
+        "resources/updated": "2025-11-25 server/resources Subscriptions: notifications/resources/updated",
+        # Prompts and completion
+        "prompts/definition": "schema Prompt: the fields of the revision",
+        "prompts/get": "server/prompts Getting a Prompt",
+        "prompts/invalid": "server/prompts Error Handling: an unknown name or missing arguments are -32602",
+        "prompts/content": "schema PromptMessage: the content of the revision",
+        "completion/values": "server/utilities/completion: prompts by name, resources by URI or template",
+        "completion/most-values": "server/utilities/completion: 100 at the most, and whether there are more",
+        "completion/invalid": "server/utilities/completion Error Handling: -32602",
+        # While a call runs
+        "progress/token": "basic/patterns/progress: the token as it was given",
+        "progress/increases": "basic/patterns/progress: each value is greater than the one before",
+        "progress/asked-for": "basic/patterns/progress: without a token there is none",
+        "progress/before-answer": "basic/patterns/progress: while the request is in progress, and not after",
+        "logging/set-level": "2025-11-25 server/utilities/logging: from then on, this severity and above",
+        "logging/bad-level": "2025-11-25 server/utilities/logging Error Handling: -32602",
+        "logging/per-request": "server/utilities/logging: what the request's own logLevel asks for; without it nothing",
+        "cancellation/stops": "basic/patterns/cancellation: processing stops",
+        "cancellation/no-answer": "basic/patterns/cancellation: a cancelled request is not answered",
+        "cancellation/unknown": "basic/patterns/cancellation: unknown and finished requests are ignored",
+        # Being told
+        "list-changed/session": "2025-11-25 server/tools, prompts, resources: list_changed",
+        "list-changed/waits": "decision: kept for the next stream of the session, each list once",
+        "subscriptions/acknowledged": "basic/patterns/subscriptions: first of all, what of the filter is honoured",
+        "subscriptions/id": "basic/patterns/subscriptions: the request's id on each message, with its type",
+        "subscriptions/filter": "basic/patterns/subscriptions: what was asked for, and nothing else",
+        "subscriptions/resources": "basic/patterns/subscriptions: by URI; unknown ones are left out (decision)",
+        "subscriptions/several": "basic/patterns/subscriptions: several at once",
+        "subscriptions/ends": "basic/patterns/subscriptions: ended by its client, without an answer",
+        "subscriptions/malformed": "basic/patterns/subscriptions: -32602",
+    }
+)

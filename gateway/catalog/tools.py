@@ -13,7 +13,7 @@ from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_soun
 from gateway.config import primitives as models
 from gateway.config.definitions import Output
 from gateway.config.problems import Problems
-from gateway.executors.output import compile_output
+from gateway.executors.output import OF_FIXED_CONTENT, compile_output
 from gateway.executors.parking import MAX_OUTPUT_BYTES
 from gateway.executors.result_shaper import Backend
 from gateway.executors.scope import Scope
@@ -97,6 +97,8 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
     """What the tool says, then what its function's return annotation does, then the file's defaults."""
     said = config.output or Output()
+    if config.content is not None:
+        defaults = Output().model_copy(update={name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
     merged = defaults.model_copy(update={name: getattr(said, name) for name in said.model_fields_set})
     if config.python is not None and signature is None:
         return merged.model_copy(update={"template": None})  # what it may name is not known: one mistake, one line

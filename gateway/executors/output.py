@@ -29,6 +29,10 @@ NAMES: Final[dict[Backend, tuple[str, ...]]] = {
 """What `output.template` may name."""
 
 
+OF_FIXED_CONTENT: Final = frozenset({"max_size", "overflow", "raw"})
+"""Keys that have a meaning where `content` says what the result is."""
+
+
 def compile_output(
     config: Output, *, backend: Backend, scope: Scope, redactor: Redactor, parked: ParkedOutputs
 ) -> ResultShaper:
@@ -59,7 +63,12 @@ _TEXT_ONLY: Final[dict[str, Callable[[Output], object]]] = {
 
 
 def _check_format(config: Output, backend: Backend, scope: Scope) -> None:
-    """Report keys that contradict `format`."""
+    """Report keys that contradict `format`, or that have nothing to work on."""
+    if backend == "content":
+        for name in config.model_fields_set - OF_FIXED_CONTENT:
+            key = Output.model_fields[name].alias or name
+            scope.at(key).problems.error("shapes what a backend brings; `content` is sent as it is written")
+        return
     if config.format == "text" and config.schema_ is not None:
         scope.at("schema").problems.error("promises structured content; `format: text` has none")
     if config.format not in {"image", "audio", "binary"}:

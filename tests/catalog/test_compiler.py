@@ -235,3 +235,16 @@ def test_a_secret_is_in_no_problem(compiled: Compile) -> None:
         )
     assert len(caught.value.problems) == 2
     assert "correct-horse" not in str(caught.value)
+
+
+async def test_defaults_that_shape_results_leave_fixed_content_alone(compiled: Compile) -> None:
+    catalog = compiled(
+        """
+        defaults: {output: {format: json, template: "made of {{ result }}", max_size: 64}}
+        tools:
+          fixed: {description: x, content: [{text: "written"}]}
+        """
+    )
+    tool = catalog.tools["fixed"]
+    call = make_invocation()
+    assert tool.result.shape(await tool.executor.execute(call), call).content == [{"type": "text", "text": "written"}]

@@ -317,6 +317,8 @@ MISTAKES: list[tuple[Backend, dict[str, Json], str]] = [
     ("http", {"format": "text", "schema": {}}, "schema: promises structured content; `format: text` has none"),
     ("http", {"format": "image", "select": "a"}, "select: goes with text and JSON, not with `format: image`"),
     ("shell", {"format": "image"}, "format: needs `mime_type`, such as image/png"),
+    ("content", {"schema": {}}, "schema: shapes what a backend brings; `content` is sent as it is written"),
+    ("content", {"format": "json", "max_size": 5}, "format: shapes what a backend brings"),
     ("http", {"format": "audio", "mime_type": "image/png"}, "mime_type: expected audio/…, as `format` says"),
 ]
 

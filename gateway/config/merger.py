@@ -1,7 +1,7 @@
 """Put what all files say together into one document; each definition is validated by itself, so none hides another."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -18,7 +18,7 @@ from gateway.config.primitives import Prompt, PromptHead, Resource, Tool
 from gateway.config.problems import DocumentPath
 from gateway.config.prompt_file import read_prompt
 from gateway.config.source_file import SourceFile
-from gateway.config.tolerance import is_harmless, is_survivable, take_out
+from gateway.config.tolerance import is_mendable, is_survivable, mend
 from gateway.config.wording import expected, findings_of, keys_of, unknown_key
 from gateway.json_types import Json
 
@@ -103,9 +103,13 @@ class Merger:
         data = self._interpolation.fill(entry.node, path)
         filled = self._interpolation.findings[before:]
         composed = [finding for finding in self._inclusion.findings if finding.path[:2] == path]
-        is_usable = all(is_survivable(finding.path[2:], model) for finding in (*composed, *filled))
+        broken = [finding.path[2:] for finding in filled if not is_survivable(finding.path[2:])]
+        doubtful = [*broken, *(finding.path[2:] for finding in composed if not is_survivable(finding.path[2:]))]
+        is_usable = all(is_mendable(data, steps, model) for steps in doubtful)
+        if is_usable:
+            _mend_all(data, broken)
         written = Written(node=entry.node, path=path, entry=entry)
-        is_reduced = False
+        is_reduced = bool(broken)
         while True:
             try:
                 value = model.model_validate(data)
@@ -113,10 +117,9 @@ class Merger:
                 found = list(findings_of(error, model=model, data=data, written=written, is_reduced=is_reduced))
                 self.findings.extend(found)
                 steps = [finding.path[2:] for finding in found]
-                if not steps or not all(is_harmless(each, model) for each in steps):
+                if not steps or not all(is_mendable(data, each, model) for each in steps):
                     return None
-                for each in steps:
-                    take_out(data, each)
+                _mend_all(data, steps)
                 is_reduced = True
             else:
                 return value if is_usable else None
@@ -224,6 +227,11 @@ class _Section:
     items: list[Node] = field(default_factory=list)
     values: dict[str, Model] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+
+
+def _mend_all(data: Json, mistakes: Iterable[DocumentPath]) -> None:
+    for steps in mistakes:
+        mend(data, steps)
 
 
 def _files_come_last(item: tuple[str, Entry]) -> bool:

@@ -1,7 +1,8 @@
-"""Which mistakes of a definition leave the rest of it worth compiling.
+"""What is left of a definition with a mistake in it, and whether that is worth compiling.
 
 Why: all mistakes are to be found at once, the loader's and the compiler's, and none that only follows from another. So
-what stands in a place that nothing else depends on is taken out, and everything else makes the definition unusable.
+a mistake is taken out at the place where it stands, or replaced by what says least, as long as nothing else depends on
+it; a definition without its backend, its inputs or its address is left out, since much would only follow from that.
 """
 
 from typing import Final
@@ -11,47 +12,86 @@ from gateway.config.problems import DocumentPath
 from gateway.config.wording import keys_of, model_at, nearest
 from gateway.json_types import Json
 
-_HARMLESS: Final = frozenset(
+_NEEDED: Final = frozenset(
     {
-        *((key,) for key in ("title", "description", "icons", "meta", "tags", "aliases", "annotations", "requires")),
-        *((key,) for key in ("access", "timeout", "concurrency", "queue", "rate_limit", "cache", "coerce")),
-        *((key,) for key in ("confirm", "confirm_fallback", "ask_timeout", "max_files", "max_size", "mime_type")),
-        *((key,) for key in ("retry", "proxy")),
-        *((key,) for key in ("tls", "allow_private")),
-        *(("shell", key) for key in ("timeout", "success_codes", "progress", "inherit_env", "limits", "sandbox")),
-        *(("http", key) for key in ("timeout", "retry", "cache", "success", "forward_headers", "follow_redirects")),
-        *(("http", key) for key in ("allow_private",)),
-        ("python", "timeout"),
-        *(("output", key) for key in ("max_size", "overflow", "raw", "mime_type")),
+        *((key,) for key in ("input_schema", "content", "uri", "files", "root", "file", "text", "blob", "messages")),
+        *(("shell", key) for key in ("command", "script")),
+        *(("http", key) for key in ("url", "connection")),
+        ("python", "call"),
+        ("base_url",),
     }
 )
-"""Keys of a definition that can be taken out without changing what the rest of it means."""
+"""Keys of a definition without which the rest means something else: a mistake in one is not to be mended."""
+
+_NEEDED_AS_A_WHOLE: Final = frozenset((key,) for key in ("shell", "http", "python", "input", "arguments"))
+"""Mappings that are needed, too, but can do without one member."""
+
+_NAMED: Final = frozenset({"input", "arguments"})
+"""Mappings whose names are used elsewhere: a mistake in a member is replaced by a member that says nothing."""
 
 _LITERAL: Final = frozenset({"headers", "query", "env", "form", "json", "body", "stdin"})
 """Keys below which a value that could not be filled in may be any text."""
 
 
-def is_harmless(steps: DocumentPath, model: type[Model]) -> bool:
-    """Whether a mistake at these steps of a definition can be taken out with nothing else depending on it."""
-    if not steps:
-        return False
+def is_mendable(data: Json, steps: DocumentPath, model: type[Model]) -> bool:
+    """Whether the rest of a definition keeps its meaning without what stands at these steps."""
+    if _is_argument(steps) or _is_member(steps):
+        return True
+    meant = _meant(data, _above_lists(steps), model)
+    is_needed = meant in _NEEDED_AS_A_WHOLE or any(meant[:length] in _NEEDED for length in (1, 2))
+    return bool(meant) and not is_needed
+
+
+def mend(data: Json, steps: DocumentPath) -> None:
+    """Take a mistake out of a definition, or put something in its place that says nothing."""
+    if _is_argument(steps):
+        _replace(data, steps, by="")
+    elif _is_member(steps) and "${" not in str(steps[-1]):
+        _replace(data, steps, by={})
+    else:
+        _remove(data, _above_lists(steps))
+
+
+def is_survivable(steps: DocumentPath) -> bool:
+    """Whether a value that could not be filled in, or that stands there twice, can stay as it is."""
+    return not steps or any(step in _LITERAL for step in steps)
+
+
+def _is_argument(steps: DocumentPath) -> bool:
+    """Whether it is an item of a command behind its program, or stands in one."""
+    return steps[:2] == ("shell", "command") and len(steps) > 2 and steps[2] != 0 and isinstance(steps[-1], int)
+
+
+def _is_member(steps: DocumentPath) -> bool:
+    return len(steps) == 2 and steps[0] in _NAMED
+
+
+def _above_lists(steps: DocumentPath) -> DocumentPath:
+    """The key whose value holds the mistake: a list is taken out whole, since its items may be counted."""
+    in_list = next((index for index, step in enumerate(steps) if isinstance(step, int)), len(steps))
+    return steps[:in_list]
+
+
+def _meant(data: Json, steps: DocumentPath, model: type[Model]) -> DocumentPath:
+    """The steps, with the key that an unknown one at their end probably stands for, unless that is given as well."""
     owner = model_at(model, steps[:-1])
-    if owner is not None and isinstance(steps[-1], str) and steps[-1] not in keys_of(owner):
-        meant = nearest(steps[-1], keys_of(owner))
-        if meant is None:
-            return True
-        steps = (*steps[:-1], meant)
-    return any(steps[:length] in _HARMLESS for length in (1, 2))
-
-
-def is_survivable(steps: DocumentPath, model: type[Model]) -> bool:
-    """Whether a definition can be compiled although a value in it could not be filled in, or stands there twice."""
-    return not steps or is_harmless(steps, model) or any(step in _LITERAL for step in steps)
-
-
-def take_out(data: Json, steps: DocumentPath) -> None:
-    """Take the mistake out: the unknown key alone, otherwise the whole harmless key that it stands in."""
-    harmless = next((steps[:length] for length in (1, 2) if steps[:length] in _HARMLESS), steps)
-    for step in harmless[:-1]:
+    if not steps or owner is None or steps[-1] in keys_of(owner):
+        return steps
+    for step in steps[:-1]:
         data = data[step]
-    data.pop(harmless[-1], None)
+    absent = [key for key in keys_of(owner) if key not in data]
+    return (*steps[:-1], nearest(str(steps[-1]), absent) or steps[-1])
+
+
+def _replace(data: Json, steps: DocumentPath, *, by: Json) -> None:
+    for step in steps[:-1]:
+        data = data[step]
+    data[steps[-1]] = by
+
+
+def _remove(data: Json, steps: DocumentPath) -> None:
+    for step in steps[:-1]:
+        if step not in data:  # has been taken out already, with another mistake
+            return
+        data = data[step]
+    data.pop(steps[-1], None)

@@ -2,5 +2,6 @@
 
 from gateway.app.checking import check
 from gateway.app.gateway import Gateway
+from gateway.app.reference import reference
 
-__all__ = ["Gateway", "check"]
+__all__ = ["Gateway", "check", "reference"]

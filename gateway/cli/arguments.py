@@ -216,16 +216,19 @@ examples:
 
 
 def schema_parser(name: str) -> Parser:
-    return Parser(
+    parser = Parser(
         name,
-        summary="Print the JSON Schema of the configuration file, for editors.",
+        summary="Print the JSON Schema of the configuration file, for editors; or its reference, for people.",
         epilog=f"""\
 examples:
   {name} > schema.json
+  {name} --markdown > reference.md
 
 and as the first line of the file:
   # yaml-language-server: $schema=./schema.json""",
     )
+    parser.add_argument("--markdown", action="store_true", help="the reference of all keys, as Markdown")
+    return parser
 
 
 def init_parser(name: str) -> Parser:

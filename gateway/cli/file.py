@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from collections.abc import Sequence
 
-from gateway.app import check
+from gateway.app import check, reference
 from gateway.cli.screen import Screen
 from gateway.cli.settings import one_shot_settings
 from gateway.config.diagnostics import as_json, render
@@ -31,8 +31,8 @@ async def validate(options: Namespace, out: Screen, hints: Screen) -> int:
     return 1 if problems and options.strict else 0
 
 
-async def print_schema(_options: Namespace, out: Screen, _hints: Screen) -> int:
-    out.line(json.dumps(document_schema(), indent=2))
+async def print_schema(options: Namespace, out: Screen, _hints: Screen) -> int:
+    out.line(reference().rstrip("\n") if options.markdown else json.dumps(document_schema(), indent=2))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import jsonschema_rs
 import pytest
 
+from gateway.app import reference
 from gateway.config.composer import compose
 from gateway.config.document import Document
 from gateway.config.loader import load
@@ -138,3 +139,8 @@ def _references(value: Json) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from _references(each)
+
+
+def test_the_reference_is_current() -> None:
+    committed = (PROJECT / "docs" / "reference.md").read_text()
+    assert committed == reference(), "run: mcp-gateway schema --markdown > docs/reference.md"

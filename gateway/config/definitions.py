@@ -21,6 +21,7 @@ from gateway.config.base import (
     Template,
     VerbatimObject,
 )
+from gateway.config.written_schema import SchemaObject
 
 
 def _web_or_data(value: str) -> str:
@@ -117,7 +118,7 @@ class Output(Model):
     """JMESPath that picks from a JSON result."""
     template: Template | None = None
     """Text made from `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
-    schema_: VerbatimObject | None = Field(None, alias="schema")
+    schema_: SchemaObject | None = Field(None, alias="schema")
     """JSON Schema; becomes `outputSchema`, and the structured content is validated against it."""
     max_size: Size | None = None
     """The most that is passed on. Default 256KiB."""

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.backends import Connection
-from gateway.config.base import UNSUPPORTED, Model
+from gateway.config.base import UNSUPPORTED, Model, typed_interpolation
 from gateway.config.definitions import Defaults
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.config.server import Auth, Limits, Listen, Server
@@ -33,6 +33,7 @@ class Fragment(Model):
 
 
 def _is_no_flag(value: Json) -> Json:
+    value = typed_interpolation(value)
     if isinstance(value, bool):  # which Python takes for 1
         raise PydanticCustomError("version", "expected 1")
     return value

@@ -16,14 +16,13 @@ from gateway.config.base import (
     ShortForm,
     Size,
     Template,
-    VerbatimObject,
     exactly_one,
     misplaced,
     not_together,
-    without_seams,
 )
 from gateway.config.content import Blocks
 from gateway.config.definitions import ContentAnnotations, Definition, Output
+from gateway.config.written_schema import SchemaObject, typed_schema
 from gateway.json_types import Json
 
 TOOL_BACKENDS: Final = ("shell", "http", "python", "content")
@@ -50,7 +49,7 @@ def _word_or_schema(value: Json) -> str | dict[str, Json]:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, dict):
-        schema: dict[str, Json] = without_seams(value)
+        schema: dict[str, Json] = typed_schema(value)
         return schema
     raise PydanticCustomError("input_property", "expected a type such as string or integer?, or a JSON Schema")
 
@@ -83,7 +82,7 @@ class Tool(Definition):
     """What calling it may do."""
     input: dict[str, InputProperty] | None = None
     """Short form: name → type word or JSON Schema. Required unless it has a default or says otherwise."""
-    input_schema: VerbatimObject | None = None
+    input_schema: SchemaObject | None = None
     """Long form: a JSON Schema object, sent to clients verbatim."""
     shell: Shell | None = None
     """Backend: a child process."""

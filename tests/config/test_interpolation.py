@@ -214,3 +214,37 @@ tools:
     for found in (tool.meta["a"][0], schema["default"], tool.output.schema_["title"]):
         assert type(found) is str
         assert found == "ops"
+
+
+def test_the_version_of_the_language_may_be_interpolated(tmp_path: Path) -> None:
+    assert loaded(tmp_path, 'version: "${env:MISSING:-1}"\n').document.version == 1
+
+
+def test_a_whole_value_in_a_schema_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
+    schema = """{type: object, properties: {
+      port: {type: integer, maximum: "${env:PORT}", default: "${env:PORT}", enum: ["${env:PORT}", "1${env:PORT}"]},
+      name: {type: string, default: "${env:PORT}", maxLength: "${env:PORT}", description: "${env:PORT}"},
+      maximum: {type: [number, "null"], const: "${env:RATIO}", examples: ["${env:RATIO}"]},
+      free: {default: "${env:PORT}"}}, additionalProperties: "${env:FLAG}"}"""
+    tool = loaded(
+        tmp_path, f"tools: {{t: {{input_schema: {schema}, content: x, output: {{schema: {schema}}}}}}}\n"
+    ).document.tools["t"]
+    assert tool.output is not None
+    for given in (tool.input_schema, tool.output.schema_):
+        assert given == {
+            "type": "object",
+            "properties": {
+                "port": {"type": "integer", "maximum": 8080, "default": 8080, "enum": [8080, "18080"]},
+                "name": {"type": "string", "default": "8080", "maxLength": 8080, "description": "8080"},
+                "maximum": {"type": ["number", "null"], "const": 0.5, "examples": [0.5]},
+                "free": {"default": "8080"},
+            },
+            "additionalProperties": True,
+        }
+
+
+def test_a_whole_value_in_the_short_form_of_an_input_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
+    text = 'tools: {t: {input: {n: {type: integer, default: "${env:PORT}", required: "${env:FLAG}"}}, content: x}}\n'
+    assert loaded(tmp_path, text).document.tools["t"].input == {
+        "n": {"type": "integer", "default": 8080, "required": True}
+    }

@@ -91,12 +91,13 @@ class ResourceError(RpcError):
 class ResourceNotFoundError(ResourceError):
     """No resource has this URI. Its code depends on the revision (PROTOCOL: -32002 before 2026-07-28)."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, hint: str = "") -> None:
+        """`hint` may say what became of it."""
         super().__init__(
             uri,
             code=ErrorCode.INVALID_PARAMS,
-            message="Resource not found",
-            explanation=f"No resource has the URI {uri}",
+            message=f"Resource not found{hint}",
+            explanation=f"No resource has the URI {uri}{hint}",
         )
 
 

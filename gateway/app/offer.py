@@ -104,10 +104,8 @@ class Offer:
         Raises:
             ConfigError: it cannot be served; it has every problem.
         """
-        with collections_put_off():
-            loaded = await self._thread.run(load, self._path, deadline=math.inf)
-            self.redactor = loaded.redactor
-            return await self._compile(loaded, generation=self.store.current.generation + 1)
+        with collections_put_off():  # what was loaded is gone at its end: it is not looked through once
+            return await self._compile(await self._load(), generation=self.store.current.generation + 1)
 
     async def serve(self, build: Build) -> None:
         """Let every call from now on see this build."""
@@ -123,6 +121,11 @@ class Offer:
     def plan(self) -> WatchPlan:
         """What to watch: what is served, and what was read last, should that not be served."""
         return self.served.plan | self._attempted
+
+    async def _load(self) -> LoadedConfig:
+        loaded = await self._thread.run(load, self._path, deadline=math.inf)
+        self.redactor = loaded.redactor
+        return loaded
 
     async def _compile(self, loaded: LoadedConfig, *, generation: int) -> Build:
         footprint = Footprint()

@@ -1,5 +1,6 @@
 """Holds the catalog that is served now, and tells who wants to know when another takes its place."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 import structlog
 
 from gateway.catalog import overlay
+from gateway.catalog.departed import Departed
 from gateway.catalog.primitives import Catalog
 from gateway.plugin import ListKind
 
@@ -19,7 +21,8 @@ log: Final = structlog.get_logger()
 class CatalogStore:
     """One catalog at a time. A request takes `current` once and keeps what it took."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.departed: Final = Departed(clock=clock)
         self._whole = catalog
         """What the files say, with what plugins have switched off."""
         self._disabled: overlay.Disabled = frozenset()
@@ -35,9 +38,11 @@ class CatalogStore:
 
         Its generation becomes the current one's successor, whatever else was swapped while it was compiled.
         """
+        old = self._current
         self._whole = catalog
         self._disabled = overlay.still_named(catalog, self._disabled)
         self._publish()
+        self.departed.note(old, self._current)
 
     def disable(self, kind: ListKind, name: str) -> None:
         """Take a primitive off the lists, across reloads, until it is enabled.

@@ -9,6 +9,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.running import invocation
+from gateway.protocol.unknown import unknown_prompt
 
 MOST_VALUES: Final = 100
 """The schema's limit for `completion.values`."""
@@ -19,7 +20,7 @@ async def complete(request: RequestContext, runtime: Runtime) -> JsonObject:
     argument = params.mapping(request.params, "argument")
     name, value = params.string(argument, "name"), params.string(argument, "value")
     others = params.strings(params.mapping(request.params, "context"), "arguments")
-    primitive, completers = _referenced(params.mapping(request.params, "ref"), request)
+    primitive, completers = _referenced(params.mapping(request.params, "ref"), request, runtime)
     completer = completers.get(name)
     if completer is None:
         return _completion([])
@@ -31,13 +32,15 @@ async def complete(request: RequestContext, runtime: Runtime) -> JsonObject:
         raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error
 
 
-def _referenced(reference: JsonObject, request: RequestContext) -> tuple[Primitive, Mapping[str, Completer]]:
+def _referenced(
+    reference: JsonObject, request: RequestContext, runtime: Runtime
+) -> tuple[Primitive, Mapping[str, Completer]]:
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = params.string(reference, "name")
         if (prompt := request.catalog.prompt(name)) is not None:
             return prompt, prompt.completers
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {name}")
+        raise unknown_prompt(name, runtime)
     if kind == "ref/resource":
         return _referenced_resource(params.string(reference, "uri"), request)
     raise RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")

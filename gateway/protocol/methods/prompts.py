@@ -7,6 +7,7 @@ from gateway.protocol import revisions
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.running import asker_for, check_client, invocation
+from gateway.protocol.unknown import unknown_prompt
 
 
 async def list_prompts(request: RequestContext, runtime: Runtime) -> bytes:
@@ -20,7 +21,7 @@ async def get_prompt(request: RequestContext, runtime: Runtime) -> JsonObject:
     given = params.strings(request.params, "arguments")
     prompt = request.catalog.prompt(name)
     if prompt is None:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {name}")
+        raise unknown_prompt(name, runtime)
     check_client(prompt, request)
     arguments = _complete_arguments(prompt, given)
     asker = asker_for("prompts/get", prompt, request, runtime)

@@ -11,6 +11,7 @@ from gateway.protocol.asker import Asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.running import asker_for, check_client, invocation
+from gateway.protocol.unknown import unknown_resource
 
 
 async def list_resources(request: RequestContext, runtime: Runtime) -> bytes:
@@ -46,7 +47,7 @@ async def read(uri: str, request: RequestContext, runtime: Runtime, *, asker: As
         return [parked]
     found = request.catalog.resource(uri)
     if found is None:
-        raise ResourceNotFoundError(uri)
+        raise unknown_resource(uri, runtime)
     return await _contents(uri, *found, request, runtime, asker)
 
 
@@ -64,7 +65,7 @@ async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a 
         async with invocation("resources/read", resource, variables, request, runtime, asker=asker) as call:
             return resource.contents.contents(await resource.executor.execute(call), uri=uri)
     except ResourceNotFoundError as error:
-        raise ResourceNotFoundError(uri) from error  # as it was asked for, not as the backend would write it
+        raise unknown_resource(uri, runtime) from error  # as it was asked for, not as the backend would write it
     except ExecutionError as error:
         raise ResourceUnreadableError(uri, request.catalog.redactor.text(str(error))) from error
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
+from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol import jsonrpc, meta
@@ -11,6 +11,7 @@ from gateway.protocol.announcements import Subscription
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.unknown import unknown_resource
 
 MOST_URIS: Final = 1000
 """Resources that one session or one subscription may watch."""
@@ -42,10 +43,10 @@ async def listen(request: RequestContext, runtime: Runtime) -> JsonObject:
     return {meta.META: {meta.META_SUBSCRIPTION_ID: request.request_id}}
 
 
-async def subscribe(request: RequestContext, _runtime: Runtime) -> JsonObject:
+async def subscribe(request: RequestContext, runtime: Runtime) -> JsonObject:
     uri = params.string(request.params, "uri")
     if request.catalog.resource(uri) is None:
-        raise ResourceNotFoundError(uri)
+        raise unknown_resource(uri, runtime)
     if request.session is not None:
         if len(request.session.subscriptions) >= MOST_URIS:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MOST_URIS} subscriptions")

@@ -1,7 +1,7 @@
 """tools/list and tools/call (server/tools)."""
 
 from gateway.catalog.primitives import Tool
-from gateway.errors import ErrorCode, ExecutionError, MissingCapabilityError, RpcError
+from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import headers, results
@@ -9,6 +9,7 @@ from gateway.protocol.confirmation import confirm
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.running import asker_for, check_client, invocation
+from gateway.protocol.unknown import unknown_tool
 from gateway.protocol.versions import Era
 
 
@@ -24,7 +25,7 @@ async def call_tool(request: RequestContext, runtime: Runtime) -> JsonObject:
     arguments = params.mapping(request.params, "arguments")
     tool = request.catalog.tool(name)
     if tool is None:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {name}")
+        raise unknown_tool(name, runtime)
     if request.is_modern_http:
         headers.check_parameters(tool.header_parameters, arguments, request.exchange.caller.headers)
     return results.tool_result(await _result(tool, arguments, request, runtime), request.revision)

@@ -52,6 +52,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "headers/legacy-ignores": "2025-11-25 has none of these fields",
         "http/ignores-sessions": "streamable-http: session ids and event ids mean nothing",
         "http/disconnect-is-not-cancellation": "2025-11-25 basic/transports Sending Messages: the call goes on",
+        "sse/disconnect-is-cancellation": "2024-11-05 basic/transports: the stream is the session (decision)",
         "http/no-cancelled-notification": "basic/patterns/cancellation: over HTTP the closed stream alone cancels",
         # Lists
         "pagination/walk": "server/utilities/pagination: every entry once, until there is no nextCursor",

@@ -10,6 +10,8 @@ from gateway.protocol.versions import LEGACY, MODERN
 
 STDIO: Final = "stdio"
 HTTP: Final = "http"
+SSE: Final = "sse"
+BINDINGS: Final = (STDIO, HTTP, SSE)
 LATEST_LEGACY: Final = LEGACY[-1]
 LATEST: Final = MODERN[-1]
 REVISIONS: Final = (*LEGACY, *MODERN)
@@ -29,10 +31,15 @@ class Cell:
 
     @property
     def is_http(self) -> bool:
+        """Whether messages travel over Streamable HTTP, where answers have statuses."""
         return self.binding == HTTP
 
 
-CELLS: Final = [Cell(binding=binding, revision=revision) for binding in (STDIO, HTTP) for revision in REVISIONS]
+CELLS: Final = [
+    Cell(binding=binding, revision=revision)
+    for binding in BINDINGS
+    for revision in (LEGACY if binding == SSE else REVISIONS)
+]
 
 
 def cells(*, since: str = REVISIONS[0], until: str = REVISIONS[-1], binding: str | None = None) -> pytest.MarkDecorator:

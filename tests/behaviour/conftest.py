@@ -16,9 +16,9 @@ import pytest_asyncio
 
 from gateway.json_types import JsonObject
 from gateway.protocol import meta
-from tests.behaviour.cells import Cell
+from tests.behaviour.cells import STDIO, Cell
 from tests.behaviour.client import NOTHING, SECONDS, Client, initialize_params
-from tests.behaviour.wires import HttpWire, StdioWire
+from tests.behaviour.wires import HttpWire, SseWire, StdioWire
 from tests.conformance.suite import Suite, find_suite
 from tests.conformance.wire_schemas import WireSchemas
 from tests.e2e.daemon import serving
@@ -75,7 +75,7 @@ async def client(
     schemas: WireSchemas | None,
 ) -> AsyncIterator[Client]:
     """The cell's client, ready to ask."""
-    if cell.is_http:
+    if cell.binding != STDIO:
         yield await newcomer(cell)
         return
     known = cell.revision in pipes
@@ -96,12 +96,13 @@ async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas |
     async with AsyncExitStack() as stack:
 
         async def make(cell: Cell, *, capabilities: JsonObject = NOTHING, shakes_hands: bool = True) -> Client:
-            if cell.is_http:
-                client = Client(cell, schemas)
-                client.wire = wire = HttpWire(url, http, client)
-                stack.push_async_callback(wire.close)
-            else:
+            if cell.binding == STDIO:
                 client = _peer(cell, await _process(stack), schemas)
+            else:
+                client = Client(cell, schemas)
+                client.wire = wire = (HttpWire if cell.is_http else SseWire)(url, http, client)
+                stack.push_async_callback(wire.close)
+                await wire.open()
             if cell.is_modern:
                 client.envelope[meta.META_CLIENT_CAPABILITIES] = dict(capabilities)
             elif shakes_hands:

@@ -3,8 +3,10 @@
 import pytest
 
 from gateway.json_types import Json
-from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, cells
+from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, SSE, cells
 from tests.behaviour.client import Call, Client
+from tests.behaviour.conftest import Newcomer
+from tests.behaviour.wires import SseWire
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -53,6 +55,18 @@ async def test_a_session_s_call_outlives_its_connection(client: Client) -> None:
     await client.wire.leave(call)
     await client.call("release", key=key)
     assert (await client.call("reach", key=key, state="finished")).text == "finished"
+
+
+@cells(binding=SSE)
+@requirement("sse/disconnect-is-cancellation")
+async def test_who_closes_the_stream_of_http_sse_ends_what_runs_for_it(client: Client, newcomer: Newcomer) -> None:
+    key = f"closed {client.cell}"
+    call = await running(client, key)
+    assert isinstance(client.wire, SseWire)
+    await client.wire.close()
+    other = await newcomer(client.cell)
+    assert (await other.call("reach", key=key, state="cancelled")).text == "cancelled"
+    assert not call.answered.done()
 
 
 @cells(since=LATEST, binding=HTTP)

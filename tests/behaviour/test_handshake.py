@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, STDIO, Cell, cells, since
+from tests.behaviour.cells import BINDINGS, LATEST, LATEST_LEGACY, STDIO, Cell, cells, since
 from tests.behaviour.client import Client, initialize_params
 from tests.behaviour.conftest import Newcomer
 from tests.requirements import requirement
@@ -43,7 +43,7 @@ async def test_a_revision_that_is_known_is_agreed_on_and_nothing_newer_is_said(c
     assert "_meta" not in said
 
 
-@pytest.mark.parametrize("binding", [STDIO, HTTP])
+@pytest.mark.parametrize("binding", BINDINGS)
 @pytest.mark.parametrize("requested", ["2026-07-28", "2099-01-01", "2024-10-07", "1.0", ""])
 @requirement("lifecycle/other-version")
 async def test_any_other_revision_is_answered_with_the_latest_that_shakes_hands(
@@ -54,7 +54,7 @@ async def test_any_other_revision_is_answered_with_the_latest_that_shakes_hands(
     assert answer.result["protocolVersion"] == LATEST_LEGACY
 
 
-@pytest.mark.parametrize("binding", [STDIO, HTTP])
+@pytest.mark.parametrize("binding", BINDINGS)
 @pytest.mark.parametrize(
     "params",
     [

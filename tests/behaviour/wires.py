@@ -1,10 +1,11 @@
-"""How a client's messages travel: over a process's standard streams, or over Streamable HTTP."""
+"""How a client's messages travel: over standard streams, over Streamable HTTP, or over HTTP+SSE."""
 
 import asyncio
 import base64
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urljoin
 
 import aiohttp
 import orjson
@@ -59,6 +60,66 @@ class StdioWire:
                 self.client.take(message, None)
 
 
+class SseWire:
+    """HTTP+SSE: a stream that everything comes on, and an address that everything is posted to."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, client: Client) -> None:
+        self._url: Final = url
+        self._http: Final = http
+        self._client: Final = client
+        self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._raw: asyncio.Future[dict[str, Json]] | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect, and wait to be told where messages go."""
+        self._reading = asyncio.create_task(self._read())
+        async with asyncio.timeout(SECONDS):
+            await self._endpoint
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            await _end(self._reading)
+
+    async def send(self, message: JsonObject, call: Call | None) -> None:
+        status, body = await self._post(orjson.dumps(message))
+        assert status == 202, body
+
+    async def leave(self, call: Call) -> None:
+        raise AssertionError("a client has one stream for everything")
+
+    async def raw(self, body: bytes) -> Answer:
+        self._raw = asyncio.get_running_loop().create_future()
+        status, answer = await self._post(body)
+        if status != 202:
+            return Answer(message=orjson.loads(answer), status=status)
+        async with asyncio.timeout(SECONDS):
+            return Answer(message=await self._raw)
+
+    async def _post(self, body: bytes) -> tuple[int, bytes]:
+        url = urljoin(self._url, await self._endpoint)
+        async with self._http.post(url, data=body, headers={"Content-Type": "application/json"}) as response:
+            return response.status, await response.read()
+
+    async def _read(self) -> None:
+        async with self._http.get(urljoin(self._url, "/sse"), headers={"Accept": "text/event-stream"}) as response:
+            assert response.status == 200
+            while line := await response.content.readline():
+                if not line.startswith(b"data: "):
+                    continue
+                data = line.removeprefix(b"data: ").strip()
+                if self._endpoint.done():
+                    self._take(orjson.loads(data))
+                else:
+                    self._endpoint.set_result(data.decode())
+
+    def _take(self, message: dict[str, Json]) -> None:
+        if self._raw is not None and not self._raw.done() and "method" not in message:
+            self._raw.set_result(message)
+        else:
+            self._client.take(message, None)
+
+
 class HttpWire:
     """One client of the MCP endpoint: a POST for each message, and a GET for what belongs to none."""
 
@@ -70,6 +131,9 @@ class HttpWire:
         self._tasks: Final[dict[int, asyncio.Task[None]]] = {}
         self._stream: asyncio.Task[None] | None = None
 
+    async def open(self) -> None:
+        """Nothing is open before the first message."""
+
     async def send(self, message: JsonObject, call: Call | None) -> None:
         posting = asyncio.create_task(self._post(message, call))
         if call is None:
@@ -78,7 +142,7 @@ class HttpWire:
             self._tasks[id(call)] = posting
 
     async def leave(self, call: Call) -> None:
-        await self._end(self._tasks.pop(id(call)))
+        await _end(self._tasks.pop(id(call)))
 
     async def raw(self, body: bytes) -> Answer:
         fields = {**self.fields({"method": "raw"}), "Content-Type": "application/json"}
@@ -94,12 +158,12 @@ class HttpWire:
 
     async def hang_up(self) -> None:
         if self._stream is not None:
-            await self._end(self._stream)
+            await _end(self._stream)
 
     async def close(self) -> None:
         await self.hang_up()
         for task in self._tasks.values():
-            await self._end(task)
+            await _end(task)
         if self.session_id is not None:
             async with self.http.delete(self.url, headers=self._session_fields()) as response:
                 assert response.status in {204, 404}
@@ -145,11 +209,11 @@ class HttpWire:
         version = self._client.initialized.get("protocolVersion")
         return {"Mcp-Session-Id": self.session_id} | ({"MCP-Protocol-Version": version} if version else {})
 
-    @staticmethod
-    async def _end(task: asyncio.Task[None]) -> None:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _field_value(text: str) -> str:

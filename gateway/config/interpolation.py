@@ -98,7 +98,7 @@ class Interpolation:
         self.literal_secrets: list[Scalar] = []
         """Secrets written into the file itself: masked when its lines are shown."""
         self._environ = environ
-        self._texts: dict[Path, str | None] = {}
+        self._texts: dict[Path, str | UnreadableError] = {}
         self._path: list[str | int] = []
         self._place: Place | None = None
 
@@ -126,8 +126,7 @@ class Interpolation:
         path.append("")
         for name, entry in node.entries.items():
             path[-1] = name
-            if "${" in name:
-                self._check_key(name, entry.place)
+            self.check_key(name, tuple(path), entry.place)
             result[name] = self._value(entry.node, _step(uses, name), key=name)
         path.pop()
         return result
@@ -197,21 +196,26 @@ class Interpolation:
         if use is Use.SHOWN:
             self._fail(f"`${{file:{name}}}` is a secret, and clients see this text")
             return None
+        name, has_default, default = name.partition(":-")
         path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises where there is no home
         if path not in self._texts:
-            self._texts[path] = self._read(path, name)
+            self._texts[path] = self._read(path)
         value = self._texts[path]
-        return None if value is None else self._insert(value, secret=True)
+        if has_default and (isinstance(value, UnreadableError) or not value):
+            value = default
+        if isinstance(value, UnreadableError):
+            self._fail(f"{name}: {value}")
+            return None
+        return self._insert(value, secret=True)
 
-    def _read(self, path: Path, name: str) -> str | None:
+    def _read(self, path: Path) -> str | UnreadableError:
         self.files[path] = ""
         try:
             data = read_bytes(path)
             self.files[path] = digest(data)
             text = decode(data)
         except UnreadableError as error:
-            self._fail(f"{name}: {error}")
-            return None
+            return error
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
     def _insert(self, value: str, *, secret: bool) -> Inserted:
@@ -219,10 +223,13 @@ class Interpolation:
             self.secrets.add(value)
         return Inserted(value, secret)
 
-    def _check_key(self, name: str, place: Place) -> None:
-        if "${env:" in name or "${file:" in name:
-            self._place = place
-            self._fail("`${…}` is filled in in values only, not in keys")
+    def check_key(self, key: str, path: DocumentPath, place: Place) -> bool:
+        """Whether a key is one; otherwise it is reported."""
+        if "${env:" not in key and "${file:" not in key:
+            return True
+        message = "`${…}` is filled in in values only, not in keys"
+        self.findings.append(Finding(message=message, path=path, place=place))
+        return False
 
     def _fail(self, message: str) -> None:
         self.findings.append(Finding(message=message, path=tuple(self._path), place=self._place))

@@ -82,6 +82,9 @@ class Merger:
             self.left_out.add((section,))
             return
         for name, definition in entry.node.entries.items():
+            if not self._interpolation.check_key(name, (section, name), definition.place):
+                self.left_out.add((section, name))
+                continue
             value = self._definition(DEFINITIONS[section], definition, (section, name))
             self._add(section, name, definition, value)
 

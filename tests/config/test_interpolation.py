@@ -248,3 +248,25 @@ def test_a_whole_value_in_the_short_form_of_an_input_takes_the_type_of_its_keywo
     assert loaded(tmp_path, text).document.tools["t"].input == {
         "n": {"type": "integer", "default": 8080, "required": True}
     }
+
+
+def test_a_file_may_have_a_default_for_when_it_is_unreadable_or_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "key").write_text("from-a-file\n")
+    assert arguments(tmp_path, "${file:absent:-spare-key}", "${file:empty:-}", "${file:key:-x}", "${file:empty}") == [
+        "spare-key",
+        "",
+        "from-a-file",
+        "",
+    ]
+    config = loaded(tmp_path, "tools: {t: {shell: {command: [echo, '${file:absent:-spare-key}']}}}\n")
+    assert config.secrets == {"spare-key"}
+    assert tmp_path / "absent" in config.files
+
+
+def test_a_name_is_a_key_and_not_filled_in(tmp_path: Path) -> None:
+    text = "tools: {'${env:NAME}': {content: x}}\nprompts: {'a${file:key}': {messages: [{user: x}]}}\n"
+    assert problems(tmp_path, text) == [
+        "tools.${env:NAME}: `${…}` is filled in in values only, not in keys",
+        "prompts.a${file:key}: `${…}` is filled in in values only, not in keys",
+    ]

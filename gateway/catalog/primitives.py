@@ -103,6 +103,8 @@ class Resource(Primitive):
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
+    is_shared: bool = True
+    """Whether every caller reads the same."""
     version: str = ""
     """Changes with what the files say about the contents, or with the one file that they are."""
 
@@ -121,6 +123,8 @@ class ResourceTemplate(Primitive):
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
+    is_shared: bool = True
+    """Whether every caller reads the same."""
     version: str = ""
     """As a resource's."""
     completers: Mapping[str, Completer] = field(default_factory=empty)

@@ -104,6 +104,7 @@ class _Common(TypedDict):
     required_capabilities: JsonObject
     contents: ContentsShape
     cache_ttl: timedelta | None
+    is_shared: bool
 
 
 def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
@@ -121,7 +122,13 @@ def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
             mime_type=config.mime_type, max_size=config.max_size or MAX_SIZE, redactor=bench.redactor
         ),
         cache_ttl=config.cache,
+        is_shared=_is_shared(config),
     )
+
+
+def _is_shared(config: models.Resource) -> bool:
+    """A function sees who calls, and so does a server that is sent the caller's header fields."""
+    return config.python is None and (config.http is None or not config.http.forward_headers)
 
 
 def _written(source: str) -> str:

@@ -35,9 +35,9 @@ def complete(result: dict[str, Json], *, catalog: Catalog, revision: str) -> dic
     return {"resultType": "complete", **result, meta.META: fields}
 
 
-def cache_hints(ttl: timedelta) -> dict[str, Json]:
-    """How long a client may keep a result (2026-07-28 server/utilities/caching); nothing is filtered by caller."""
-    return {"ttlMs": int(ttl.total_seconds() * 1000), "cacheScope": "public"}
+def cache_hints(ttl: timedelta, *, is_shared: bool = True) -> dict[str, Json]:
+    """How long a client may keep a result, and whether every caller gets the same (server/utilities/caching)."""
+    return {"ttlMs": int(ttl.total_seconds() * 1000), "cacheScope": "public" if is_shared else "private"}
 
 
 def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:

@@ -12,8 +12,8 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LISTS: Final = {
-    "tools/list": ("tools", 20),
-    "resources/list": ("resources", 6),
+    "tools/list": ("tools", 21),
+    "resources/list": ("resources", 7),
     "resources/templates/list": ("resourceTemplates", 1),
     "prompts/list": ("prompts", 5),
 }

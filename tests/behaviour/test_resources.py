@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.json_types import Json
-from tests.behaviour.cells import LATEST_LEGACY, cells
+from tests.behaviour.cells import LATEST, LATEST_LEGACY, cells
 from tests.behaviour.client import Client
 from tests.requirements import requirement
 
@@ -19,6 +19,15 @@ async def test_text_and_bytes_are_read(client: Client) -> None:
     assert note.get("cacheScope") == ("public" if client.cell.is_modern else None)
     [contents] = (await client.ask("resources/read", {"uri": "test://bytes"})).result["contents"]
     assert contents == {"uri": "test://bytes", "mimeType": "image/png", "blob": "iVBORw0KGgo="}
+
+
+@cells(since=LATEST)
+@requirement("caching/read")
+async def test_what_differs_by_caller_is_kept_by_that_caller_alone(client: Client) -> None:
+    expected = {"test://third": (90_000, "public"), "test://mine": (60_000, "private"), "test://note": (0, "public")}
+    for uri, hints in expected.items():
+        result = (await client.ask("resources/read", {"uri": uri})).result
+        assert (result["ttlMs"], result["cacheScope"]) == hints
 
 
 @cells()

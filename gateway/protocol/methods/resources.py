@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Final
 
 from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.errors import ExecutionError, ResourceNotFoundError, ResourceUnreadableError
@@ -30,7 +31,7 @@ async def read_resource(request: RequestContext, runtime: Runtime) -> JsonObject
     uri = params.string(request.params, "uri")
     contents = await read(uri, request, runtime, asker=None)
     wire: dict[str, Json] = {"contents": revisions.resource_contents(contents, request.revision)}
-    return {**wire, **results.cache_hints(_time_to_live(uri, request))}
+    return {**wire, **_cache_hints(uri, request)}
 
 
 async def read(uri: str, request: RequestContext, runtime: Runtime, *, asker: Asker | None) -> Sequence[JsonObject]:
@@ -70,6 +71,14 @@ async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a 
         raise ResourceUnreadableError(uri, request.catalog.redactor.text(str(error))) from error
 
 
-def _time_to_live(uri: str, request: RequestContext) -> timedelta:
+def _cache_hints(uri: str, request: RequestContext) -> dict[str, Json]:
+    """A parked output is its caller's alone, and so is what was read with the help of the user's answers."""
     found = request.catalog.resource(uri)
-    return timedelta(0) if found is None or found[0].cache_ttl is None else found[0].cache_ttl
+    if found is None or not request.params.keys().isdisjoint(_ANSWERS):
+        return results.cache_hints(timedelta(0), is_shared=False)
+    resource, _ = found
+    return results.cache_hints(resource.cache_ttl or timedelta(0), is_shared=resource.is_shared)
+
+
+_ANSWERS: Final = ("inputResponses", "requestState")
+"""What a retry of 2026-07-28 brings along (basic/patterns/mrtr)."""

@@ -143,3 +143,15 @@ def protests() -> str:
 def crowd() -> list[str]:
     """More suggestions than one answer may hold."""
     return [f"guest {number:03}" for number in range(150)]
+
+
+async def mine(context: Context) -> str:
+    """What differs by caller."""
+    return f"yours, {context.client.get('name', 'stranger')}"
+
+
+async def count_oddly(context: Context) -> str:
+    """Reports what JSON has no number for."""
+    for value in (1, float("nan"), 2, float("inf"), 3):
+        await context.progress(value, float("inf"))
+    return "counted"

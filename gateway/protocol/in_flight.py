@@ -52,9 +52,10 @@ class InFlight:
 
     def cancel(self, request_id: Json) -> None:
         """Cancel a request. One that is unknown or has been answered is ignored, as the specification wants."""
-        if not isinstance(request_id, str | int) or (task := self._tasks.get(request_id)) is None:
-            return
-        if request_id not in self._cancelled:
+        if not isinstance(request_id, str | int) or isinstance(request_id, bool):
+            return  # `true` is no id, though it would find the request 1
+        task = self._tasks.get(request_id)
+        if task is not None and request_id not in self._cancelled:
             self._cancelled.add(request_id)
             task.cancel()
 

@@ -4,6 +4,7 @@ A client that hears nothing for a minute gives up, so a call that it wants progr
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -75,11 +76,13 @@ class CallContext:
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
-        if self.progress_token is None or (self._last_progress is not None and value <= self._last_progress):
+        if self.progress_token is None or not math.isfinite(value):  # JSON has neither infinity nor NaN
+            return
+        if self._last_progress is not None and value <= self._last_progress:
             return
         self._last_progress = value
         params: dict[str, Json] = {"progressToken": self.progress_token, "progress": value}
-        if total is not None:
+        if total is not None and math.isfinite(total):
             params["total"] = total
         if message is not None:
             params["message"] = self._request.catalog.redactor.text(message)

@@ -36,7 +36,7 @@ async def test_cancelling_what_is_not_running_changes_nothing(client: Client) ->
     key = f"kept {client.cell}"
     call = await running(client, key)
     other_type = str(call.id) if isinstance(call.id, int) else call.id
-    ids: list[Json] = [987654, other_type, None, [], {}]
+    ids: list[Json] = [987654, other_type, None, True, [], {}]
     for request_id in ids:
         await client.notify("notifications/cancelled", {"requestId": request_id})
     await client.notify("notifications/cancelled")

@@ -38,6 +38,14 @@ async def test_progress_only_grows(client: Client) -> None:
 
 
 @cells()
+@requirement("progress/increases")
+async def test_what_json_has_no_number_for_is_left_out(client: Client) -> None:
+    call = await client.begin("count_oddly", token="odd")
+    assert (await call.answer()).text == "counted"
+    assert call.seen(PROGRESS) == [{"progressToken": "odd", "progress": value} for value in (1, 2, 3)]
+
+
+@cells()
 @requirement("progress/asked-for")
 async def test_who_gives_no_token_hears_of_no_progress(client: Client) -> None:
     for token in NO_TOKENS:

@@ -40,9 +40,13 @@ async def test_a_cancelled_request_is_answered_with_nothing_and_its_task_lives_o
 
 async def test_cancelling_what_is_unknown_or_malformed_is_ignored() -> None:
     in_flight = InFlight()
-    ids: tuple[Json, ...] = (7, "x", None, {}, [])
+    task = await start(in_flight, 1)
+    ids: tuple[Json, ...] = (7, "x", "1", True, 1.0, None, {}, [])
     for request_id in ids:
         in_flight.cancel(request_id)
+    assert task.cancelling() == 0
+    in_flight.cancel(1)
+    assert await task is CANCELLED
 
 
 async def test_a_request_that_swallows_its_cancellation_is_answered_with_nothing_all_the_same() -> None:

@@ -14,6 +14,7 @@ from gateway.config import primitives as models
 from gateway.config.definitions import Output
 from gateway.config.problems import Problems
 from gateway.executors.output import OF_FIXED_CONTENT, compile_output
+from gateway.executors.output_room import DEFAULT_MAX_SIZE
 from gateway.executors.parking import MAX_OUTPUT_BYTES
 from gateway.executors.result_shaper import Backend
 from gateway.executors.scope import Scope
@@ -35,7 +36,9 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
     arguments = compile_arguments(config, problems, derived=derived, coerce=bench.defaults.coerce)
     scope = Scope(inputs=arguments.inputs, problems=problems)
     output = _output(config, signature, defaults=bench.defaults.output)
-    executor = compile_backend(config, signature=signature, scope=scope, bench=bench, max_size=_most_bytes(output))
+    executor = compile_backend(
+        config, signature=signature, scope=scope, bench=bench, max_size=_most_bytes(config, output)
+    )
     result = compile_output(
         output,
         backend=cast("Backend", config.backend),
@@ -107,8 +110,14 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
     return merged.model_copy(update={"schema_": signature.output_schema})
 
 
-def _most_bytes(output: Output) -> int:
-    """What a backend may bring: more than the model is shown, since the rest may be selected from, or parked."""
+def _most_bytes(config: models.Tool, output: Output) -> int:
+    """What a backend may bring: more than the model is shown, since the rest may be selected from, or parked.
+
+    A command's output whose middle will be cut out has it left out at once, but for what cleaning may take away.
+    """
+    is_cut = output.overflow in {None, "truncate"} and output.format in {"auto", "text"}
+    if config.shell is not None and is_cut and not (output.select or output.template or output.schema_ is not None):
+        return 2 * (DEFAULT_MAX_SIZE if output.max_size is None else output.max_size)
     return MAX_OUTPUT_BYTES if output.overflow == "resource" else max(output.max_size or 0, MAX_SIZE)
 
 

@@ -56,6 +56,8 @@ class Value:
     """A structured value from a function: becomes JSON text, and structured content unless it is a bare scalar."""
 
     value: Json
+    size: int = field(default=0, compare=False)
+    """Bytes of its JSON, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,19 @@ class Failure:
 
 
 Outcome = RawOutput | Value | Blocks | Failure
+
+
+def size_of(outcome: Outcome) -> int:
+    """How much there is to shape: bytes or characters, about."""
+    match outcome:
+        case RawOutput(data=data):
+            return len(data)
+        case Value(size=size):
+            return size
+        case Blocks(content=content):
+            return sum(len(block.get("text", "")) for block in content)
+        case Failure(text=text):
+            return len(text)
 
 
 ABSENT: Final[Json] = object()

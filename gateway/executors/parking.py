@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 from gateway.json_types import JsonObject
@@ -37,23 +38,29 @@ class ParkedOutputs:
         self._parked: OrderedDict[str, _Parked] = OrderedDict()
         """By URI, oldest first."""
         self._size = 0
+        self._lock = Lock()
+        """Large outputs are shaped, and parked, in threads."""
 
     def park(self, contents: str | bytes, *, media_type: str, caller: str) -> str | None:
         """Keep the contents and return their URI; None if they are too large to be kept."""
         size = len(contents.encode()) if isinstance(contents, str) else len(contents)
         if size > MAX_OUTPUT_BYTES:
             return None
-        self._make_room(size, caller)
         uri = f"{SCHEME}://{secrets.token_hex(16)}"
-        expires = self._clock() + TTL_SECONDS
-        self._parked[uri] = _Parked(contents=contents, media_type=media_type, caller=caller, size=size, expires=expires)
-        self._size += size
+        with self._lock:
+            self._make_room(size, caller)
+            expires = self._clock() + TTL_SECONDS
+            self._parked[uri] = _Parked(
+                contents=contents, media_type=media_type, caller=caller, size=size, expires=expires
+            )
+            self._size += size
         return uri
 
     def read(self, uri: str, *, caller: str) -> JsonObject | None:
         """The contents as in `ReadResourceResult`; None if there are none, or not for this caller."""
-        self._drop_expired()
-        parked = self._parked.get(uri)
+        with self._lock:
+            self._drop_expired()
+            parked = self._parked.get(uri)
         if parked is None or parked.caller != caller:
             return None
         found = {"uri": uri, "mimeType": parked.media_type}

@@ -32,7 +32,7 @@ def outcome_of(returned: object) -> Outcome:
         case None:
             return Blocks(content=())
         case str():
-            return Value(value=valid_text(returned))
+            return Value(value=valid_text(returned), size=len(returned))
         case bytes() | bytearray() | memoryview():
             return RawOutput(data=bytes(returned), media_type=BINARY, is_blob=True)
         case Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
@@ -40,7 +40,8 @@ def outcome_of(returned: object) -> Outcome:
         case list() | tuple() if any(isinstance(item, _CONTENT) for item in returned):
             return Blocks(content=tuple(_item_block(item) for item in returned))
         case _:
-            return Value(value=plain_json(returned))
+            written = _written(returned)
+            return Value(value=orjson.loads(written), size=len(written))
 
 
 def block_of(content: Content) -> JsonObject:
@@ -57,11 +58,15 @@ def plain_json(value: object) -> Json:
     Raises:
         ExecutionError: a part of it has no form in JSON.
     """
+    return orjson.loads(_written(value))
+
+
+def _written(value: object) -> bytes:
     if inspect.iscoroutine(value):
         value.close()
         raise ExecutionError("The function returned a coroutine; it should be declared with `async def`")
     try:
-        return orjson.loads(orjson.dumps(value, default=_jsonable, option=_OPTIONS))
+        return orjson.dumps(value, default=_jsonable, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
         raise ExecutionError(f"The function returned what cannot be written as JSON: {_reason(error)}") from error
 

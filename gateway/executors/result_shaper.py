@@ -118,7 +118,8 @@ class ResultShaper:
             value = self.scrubber.json(self._selected(self._read_json(output)))
             return self._json(value, output.variables, invocation, is_structured=False)
         text = self._decoded(output)
-        return self._written(text, output.variables, invocation, media_type=PLAIN_TEXT, omitted=output.omitted)
+        omitted = output.omitted - len(_gap(output).encode())  # what says so was no output
+        return self._written(text, output.variables, invocation, media_type=PLAIN_TEXT, omitted=omitted)
 
     def _parsed(self, output: RawOutput, invocation: Invocation) -> ToolResult:
         try:
@@ -199,7 +200,7 @@ class ResultShaper:
             return self.scrubber.text(decoded(output.data, output.media_type))
         half = len(output.data) // 2
         head, tail = (self.scrubber.text(decoded(part)) for part in (output.data[:half], output.data[half:]))
-        return f"{head}\n[… {output.omitted} bytes left out …]\n{tail}"
+        return f"{head}{_gap(output)}{tail}"
 
     def _read_json(self, output: RawOutput) -> Json:
         if output.omitted:
@@ -224,6 +225,11 @@ class ResultShaper:
         if errors:
             reasons = "\n".join(f"- {error}" for error in errors)
             raise ExecutionError(f"The output is not what the tool promises:\n{reasons}")
+
+
+def _gap(output: RawOutput) -> str:
+    """What stands where the backend left bytes out."""
+    return f"\n[… {output.omitted} bytes left out …]\n" if output.omitted else ""
 
 
 def _is_binary(data: bytes, media_type: str | None, backend: Backend) -> bool:

@@ -1,8 +1,11 @@
 """tools/list and tools/call (server/tools)."""
 
+import math
+from typing import Final
+
 from gateway.catalog.primitives import Tool
 from gateway.errors import ExecutionError, MissingCapabilityError
-from gateway.executors.invocation import ToolResult
+from gateway.executors.invocation import Invocation, Outcome, ToolResult, size_of
 from gateway.json_types import JsonObject
 from gateway.protocol import headers, results
 from gateway.protocol.confirmation import confirm
@@ -11,6 +14,9 @@ from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.running import asker_for, check_client, invocation
 from gateway.protocol.unknown import unknown_tool
 from gateway.protocol.versions import Era
+
+_MOST_ON_THE_LOOP: Final = 2**19
+"""Bytes of output, whose shaping takes a few hundredths of a second at the most."""
 
 
 async def list_tools(request: RequestContext, runtime: Runtime) -> bytes:
@@ -39,13 +45,26 @@ async def _result(tool: Tool, arguments: JsonObject, request: RequestContext, ru
         if tool.confirm is not None and asker is not None:
             await confirm(tool.confirm, prepared, asker)
         async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
-            return tool.result.shape(await tool.executor.execute(call), call)
+            return await _shaped(tool, await tool.executor.execute(call), call, runtime)
     except MissingCapabilityError as error:
         if request.era is Era.MODERN:
             raise
         return _failure(error.message)  # older revisions have no code for it
     except ExecutionError as error:
         return _failure(request.catalog.redactor.text(str(error)))
+
+
+async def _shaped(tool: Tool, outcome: Outcome, call: Invocation, runtime: Runtime) -> ToolResult:
+    """Shape what is small here, and in a thread what everybody else would have to wait for."""
+    if size_of(outcome) <= _MOST_ON_THE_LOOP:
+        return tool.result.shape(outcome, call)
+    try:
+        async with call.clock.limit():
+            return await runtime.services.threads.run(
+                tool.result.shape, outcome, call, deadline=math.inf, on_stuck=call.slot.hold_until
+            )
+    except TimeoutError:
+        raise ExecutionError("The tool answered in time, but its output is too large to be worked on in time") from None
 
 
 def _failure(text: str) -> ToolResult:

@@ -28,7 +28,8 @@ def signature_of(config: PythonCall | None, *, problems: Problems, bench: Workbe
     """The function that `python:` names; None without one, or where it cannot be had, which is then reported."""
     if config is None:
         return None
-    return bench.plugins.signature(config.call, bench.unheard or problems.at("call"))
+    heard = problems.at("call")
+    return bench.plugins.signature(config.call, heard if bench.plugins.holds(config.call) else bench.unheard or heard)
 
 
 def described(config: Definition, signature: Signature | None) -> str | None:

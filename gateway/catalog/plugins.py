@@ -62,6 +62,11 @@ class Plugins:
         )
         return paths
 
+    def holds(self, reference: str) -> bool:
+        """Whether one of the directories has the module of `module:callable`."""
+        module = reference.partition(":")[0]
+        return any(module in package.sources for package in self._opened.packages)
+
     def signature(self, reference: str, problems: Problems) -> Signature | None:
         """Find the function `module:callable` and read its signature; None where it cannot be had. Blocking.
 

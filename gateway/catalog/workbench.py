@@ -30,7 +30,7 @@ class Workbench:
     services: Services
     plugins: Plugins
     unheard: Problems | None
-    """Takes what is wrong with functions where a directory of `plugins:` is missing: that has been said already."""
+    """Takes what is said of modules that are not found while a directory of `plugins:` is missing: that was said."""
     redactor: Redactor
     connections: Mapping[str, Connection]
     defaults: Defaults

@@ -19,6 +19,7 @@ from gateway.config.merger import Merger
 from gateway.config.nodes import Finding, Place
 from gateway.config.problems import DocumentPath, Problems, SourceMap
 from gateway.config.secrets import Redactor
+from gateway.config.source_file import SourceFile
 from gateway.config.source_map import WrittenSources
 from gateway.errors import Problem, Severity
 
@@ -44,6 +45,8 @@ class LoadedConfig:
     """Definitions (`("tools", "x")`) and sections that are not in `document` because of mistakes in them."""
     is_whole: bool = True
     """Whether every file could be read."""
+    unstructured: tuple[SourceFile, ...] = ()
+    """Files that could be read, but are not YAML."""
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -61,7 +64,9 @@ class LoadedConfig:
 
     def may_hold(self, *path: str) -> bool:
         """Whether `path` may be missing from the document only because of a mistake that is reported already."""
-        return not self.is_whole or path in self.left_out or path[:1] in self.left_out
+        if not self.is_whole or path in self.left_out or path[:1] in self.left_out:
+            return True
+        return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def start_problems(self) -> Problems:
         """A report that begins with what the loader found; what the compiler finds is added."""
@@ -107,7 +112,8 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
             sources.problem(finding, redactor) for finding in _in_order(findings, files=list(inclusion.digests))
         ),
         left_out=frozenset(merger.left_out),
-        is_whole=all(inclusion.digests.values()) and not inclusion.unstructured,
+        is_whole=all(inclusion.digests.values()),
+        unstructured=tuple(inclusion.unstructured),
     )
     if not inclusion.parts:
         loaded.raise_errors()

@@ -212,7 +212,7 @@ def test_mistakes_of_the_loader_and_of_the_compiler_are_one_report_in_file_order
 
 
 def test_what_an_unreadable_file_may_have_held_is_not_missed(compiled: Compile, tmp_path: Path) -> None:
-    (tmp_path / "more.yaml").write_text("connections: [")
+    (tmp_path / "more.yaml").write_text("connections: {there: [")
     with pytest.raises(ConfigError) as caught:
         compiled("""
             include: [more.yaml]

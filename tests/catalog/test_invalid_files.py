@@ -56,3 +56,38 @@ async def test_a_message_is_one_line(invalid: Path, services: Services) -> None:
     for problem in problems_of(invalid, services):
         assert "\n" not in problem.message
         assert problem.message[-1] not in ".: "
+
+
+async def test_a_file_that_is_not_yaml_hides_nothing_that_others_say(tmp_path: Path, services: Services) -> None:
+    (tmp_path / "broken.yaml").write_text("connections: {known: {base_url: [}\n", encoding="utf-8")
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no licence')\n", encoding="utf-8")
+    main = tmp_path / "config.yaml"
+    main.write_text(
+        """\
+include: [broken.yaml]
+plugins: [.]
+tools:
+  a: {python: "broken:score"}
+  b: {python: "absent:score"}
+  c: {description: C, http: {connection: unknown, url: /}}
+  d: {description: D, http: {connection: known, url: /}}
+  e: {description: E, content: "{{ name }}"}
+""",
+        encoding="utf-8",
+    )
+    assert [shown(problem).partition(": ")[0] for problem in problems_of(main, services)] == [
+        "expect 4:15",
+        "expect 5:15",
+        "expect 6:42",
+        "expect 8:32",
+        "expect 1:34",
+    ]
+
+
+async def test_a_missing_directory_of_plugins_hides_no_mistake_of_the_others(
+    tmp_path: Path, services: Services
+) -> None:
+    (tmp_path / "good.py").write_text("def score(text: str) -> str:\n    'Score.'\n    return text\n", encoding="utf-8")
+    main = tmp_path / "config.yaml"
+    main.write_text('plugins: [absent, .]\ntools: {a: {python: "good:scor"}, b: {python: "far:f"}}\n', encoding="utf-8")
+    assert [problem.path for problem in problems_of(main, services)] == ["plugins.0", "tools.a.python.call"]

@@ -358,11 +358,20 @@ tools:
 
 
 def test_a_file_that_cannot_be_read_may_hold_anything(tmp_path: Path) -> None:
-    main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n", "a.yaml": "tools: [\n"})
+    main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n"})
     config = load(main, environ={})
     assert list(config.document.tools) == ["t"]
     assert not config.is_whole
     assert config.may_hold("connections", "github")
+
+
+def test_a_file_that_is_not_yaml_may_hold_what_it_names(tmp_path: Path) -> None:
+    broken = "connections: {github: {base_url: [}\n"
+    main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n", "a.yaml": broken})
+    config = load(main, environ={})
+    assert config.may_hold("connections", "github")
+    assert not config.may_hold("connections", "gitlab")
+    assert not config.may_hold("plugins")
 
 
 def test_problems_of_the_compiler_join_those_of_the_loader_without_secrets(tmp_path: Path) -> None:

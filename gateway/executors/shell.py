@@ -5,6 +5,7 @@ standard input stays free, there is no limit of length, and every interpreter ca
 """
 
 import asyncio
+import re
 import shutil
 import signal
 import tempfile
@@ -233,5 +234,8 @@ def _compile_script(config: Shell, scope: Scope) -> Program:
     script, place = config.script or "", scope.at("script")
     if "{{" in script:
         place.problems.warning("a script is not a template: `{{` stays as it is, and inputs are variables: $INPUT_NAME")
+    if (filled_in_elsewhere := re.search(r"\$\{(env|file):[^}]*\}", script)) is not None:
+        what = filled_in_elsewhere[0]
+        place.problems.warning(f"`{what}` is the shell's own in a script; set a variable under `env` and use that")
     scope.use_all()
     return _Script(text=script, interpreter=config.interpreter, variables=compile_input_variables(script, place))

@@ -1,9 +1,9 @@
 """The sections that stand in the main file alone: `server`, `listen`, `auth`, `limits`."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.address import Address
@@ -62,12 +62,26 @@ def _address(value: str) -> str:
     return value
 
 
+_RESERVED: Final = ("/-", "/metrics")
+_SSE: Final = ("/sse", "/messages")
+
+
+def _no_reserved_path(value: str) -> str:
+    if _is_below(_RESERVED, value):
+        raise PydanticCustomError("reserved_path", "/-/… and /metrics are the daemon's own")
+    return value
+
+
+def _is_below(paths: tuple[str, ...], value: str) -> bool:
+    return any(f"{value}/".startswith(f"{path}/") for path in paths)
+
+
 class Listen(Model):
     """Where and to whom the daemon listens. Changing it needs a restart."""
 
     http: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8000"
     """host:port; port 0 takes a free one."""
-    path: Annotated[str, matching(r"/[^?#\s]*", "a path such as /mcp")] = "/mcp"
+    path: Annotated[str, matching(r"/[^?#\s]*", "a path such as /mcp"), AfterValidator(_no_reserved_path)] = "/mcp"
     """The MCP endpoint; it also answers with a trailing slash."""
     sse: Flag = True
     """Offer HTTP+SSE of 2024-11-05 at /sse and /messages."""
@@ -92,6 +106,13 @@ class Listen(Model):
     """Serve HTTPS."""
     admin: Annotated[str | None, UNSUPPORTED] = None
     """host:port for /-/… and /metrics alone."""
+
+    @model_validator(mode="after")
+    def _has_paths_of_their_own(self) -> Self:
+        if self.sse and _is_below(_SSE, self.path):
+            message = "`path` is one of HTTP+SSE (/sse, /messages); choose another, or say `sse: false`"
+            raise PydanticCustomError("path_clash", message, {"culprit": "path"})
+        return self
 
 
 class ApiKey(Model):

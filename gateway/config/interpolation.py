@@ -127,7 +127,8 @@ class Interpolation:
         for name, entry in node.entries.items():
             path[-1] = name
             self.check_key(name, tuple(path), entry.place)
-            result[name] = self._value(entry.node, _step(uses, name), key=name)
+            telling = key if SECRET_KEY.search(key) else name
+            result[name] = self._value(entry.node, _step(uses, name), key=telling)
         path.pop()
         return result
 

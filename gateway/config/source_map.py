@@ -19,6 +19,9 @@ _CREDENTIALS: Final = re.compile(
 )
 """Secrets that can be told by their looks, wherever they stand."""
 
+_PASSED_ON: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'\"&,\]}}]+)", re.IGNORECASE)
+"""`--password=…` in a command line, `token=…` in a query."""
+
 _SECRET_MEMBER: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)", re.IGNORECASE)
 """In a file whose structure is not known: everything that follows a key which looks like a secret's."""
 
@@ -73,6 +76,8 @@ class WrittenSources:
             line = _masked(line, member.start(member.lastindex or 0), len(line))
         for match in _CREDENTIALS.finditer(line):
             line = _masked(line, *match.span())
+        for match in _PASSED_ON.finditer(line):
+            line = _masked(line, *match.span(match.lastindex or 0))
         return line.rstrip()
 
 

@@ -112,6 +112,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "subscriptions/resources": "basic/patterns/subscriptions: by URI; unknown ones are left out (decision)",
         "subscriptions/several": "basic/patterns/subscriptions: several at once",
         "subscriptions/ends": "basic/patterns/subscriptions: ended by its client, without an answer",
+        "subscriptions/server-ends": "basic/patterns/subscriptions: with a result; on stdio after a cancellation",
         "subscriptions/malformed": "basic/patterns/subscriptions: -32602",
     }
 )

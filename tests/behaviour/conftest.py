@@ -21,12 +21,12 @@ from tests.behaviour.client import NOTHING, SECONDS, Client, initialize_params
 from tests.behaviour.wires import HttpWire, SseWire, StdioWire
 from tests.conformance.suite import Suite, find_suite
 from tests.conformance.wire_schemas import WireSchemas
-from tests.e2e.daemon import serving
+from tests.e2e.daemon import Daemon, serving
 
 CONFIG: Final = Path(__file__).parent / "testdata" / "house.yaml"
 
 Newcomer = Callable[..., Awaitable[Client]]
-"""`await newcomer(cell, capabilities={…}, shakes_hands=True)`: a client that shares nothing with another."""
+"""`await newcomer(cell, capabilities={…}, shakes_hands=True, daemon=…)`: a client that shares no session."""
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +80,7 @@ async def client(
         return
     known = cell.revision in pipes
     if not known:
-        pipes[cell.revision] = await _process(processes)
+        pipes[cell.revision] = await _opened(None, processes)
     client = _peer(cell, pipes[cell.revision], schemas)
     if not known and not cell.is_modern:
         await _shake_hands(client)
@@ -95,12 +95,19 @@ async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas |
     made: list[Client] = []
     async with AsyncExitStack() as stack:
 
-        async def make(cell: Cell, *, capabilities: JsonObject = NOTHING, shakes_hands: bool = True) -> Client:
+        async def make(
+            cell: Cell,
+            *,
+            capabilities: JsonObject = NOTHING,
+            shakes_hands: bool = True,
+            daemon: Daemon | None = None,
+        ) -> Client:
             if cell.binding == STDIO:
-                client = _peer(cell, await _process(stack), schemas)
+                client = _peer(cell, await _opened(daemon, stack), schemas)
             else:
                 client = Client(cell, schemas)
-                client.wire = wire = (HttpWire if cell.is_http else SseWire)(url, http, client)
+                endpoint = url if daemon is None else await daemon.url()
+                client.wire = wire = (HttpWire if cell.is_http else SseWire)(endpoint, http, client)
                 stack.push_async_callback(wire.close)
                 await wire.open()
             if cell.is_modern:
@@ -114,8 +121,9 @@ async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas |
     assert [mistake for client in made for mistake in client.mistakes] == []
 
 
-async def _process(stack: AsyncExitStack) -> StdioWire:
-    wire = StdioWire(await stack.enter_async_context(serving(CONFIG, "--stdio")))
+async def _opened(daemon: Daemon | None, stack: AsyncExitStack) -> StdioWire:
+    """A process's pipes; a process of its own where none is given."""
+    wire = StdioWire(await stack.enter_async_context(serving(CONFIG, "--stdio")) if daemon is None else daemon)
     wire.open()
     stack.push_async_callback(wire.close)
     return wire

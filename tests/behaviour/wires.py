@@ -199,9 +199,9 @@ class HttpWire:
 
     async def _take_events(self, response: aiohttp.ClientResponse, call: Call | None) -> None:
         while line := await response.content.readline():
-            if line.startswith(b"data: "):
-                message: dict[str, Json] = orjson.loads(line.removeprefix(b"data: "))
-                self._client.take(message, call, response.status)
+            data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+            if data:  # an event without data only brings its id
+                self._client.take(orjson.loads(data), call, response.status)
 
     def _session_fields(self) -> Mapping[str, str]:
         if self.session_id is None:

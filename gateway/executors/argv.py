@@ -171,12 +171,13 @@ class _Command:
 
     def check(self) -> None:
         """Report programs that a caller could choose, and expressions that would be read as code."""
-        for index in {0, *started_programs(self.words)} & set(range(len(self.words))):
+        code = code_in(self.words)
+        for index in {0, *started_programs(self.words)} & set(range(len(self.words))) - set(code):
             if not all(self.words[index].programs) or not self.words[index].programs:
                 self.places[index].problems.error(
                     "the program to run must be written here, or be an input that is always given and has an `enum`"
                 )
-        for index, why in code_in(self.words).items():
+        for index, why in code.items():
             self.places[index].problems.error(
                 f"an expression here would be read as code by {why}; use `script:`, where inputs are in the environment"
             )

@@ -208,6 +208,7 @@ CODE: dict[str, list[ArgvItem]] = {
     "tar": ["tar", "-xf", "{{ b }}", "--to-command={{ a }}"],
     "psql": ["psql", "db", "-c", "select {{ a }}"],
     "sqlite3": ["sqlite3", "{{ b }}", "select {{ a }}"],
+    "flock": ["flock", "/tmp/lock", "-c", "{{ a }}"],
 }
 
 

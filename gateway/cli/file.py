@@ -5,6 +5,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from gateway.app import check, reference
+from gateway.cli.own_output import own_output
 from gateway.cli.screen import Screen
 from gateway.cli.settings import one_shot_settings
 from gateway.config.diagnostics import as_json, render
@@ -16,7 +17,8 @@ async def validate(options: Namespace, out: Screen, hints: Screen) -> int:
     settings = one_shot_settings(options, None)
     problems: Sequence[Problem]
     try:
-        problems = check(settings)
+        with own_output():
+            problems = check(settings)
     except ConfigError as error:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)

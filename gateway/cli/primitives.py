@@ -8,6 +8,7 @@ from typing import Final
 from gateway.app import Gateway
 from gateway.cli.arguments import KINDS
 from gateway.cli.contents import Piece, pieces_of, save, show_pieces, show_raw, show_tool_result
+from gateway.cli.own_output import own_output
 from gateway.cli.peer import Peer, every_page
 from gateway.cli.remote import remote_peer
 from gateway.cli.screen import Screen, say
@@ -96,8 +97,9 @@ def _peer(options: Namespace, config: str | None) -> AbstractAsyncContextManager
 
 @asynccontextmanager
 async def _local_peer(options: Namespace, config: str | None) -> AsyncIterator[Peer]:
-    async with Gateway(one_shot_settings(options, config)) as gateway:
-        yield gateway.memory_client()
+    with own_output():
+        async with Gateway(one_shot_settings(options, config)) as gateway:
+            yield gateway.memory_client()
 
 
 def _named(words: list[str], what: str) -> list[str]:

@@ -285,6 +285,35 @@ def test_a_variable_names_the_file(run: Run, tmp_path: Path, monkeypatch: pytest
     assert run("call", "greet", "name=Ada").out == "Hello, Ada\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "out"), [("call config.yaml chat", "said\n"), ("validate config.yaml --json", "[]\n")]
+)
+def test_what_a_plugin_prints_is_no_part_of_the_answer(tmp_path: Path, words: str, out: str) -> None:
+    (tmp_path / "config.yaml").write_text('plugins: [plugins]\ntools: {chat: {python: "chat:chat"}}', encoding="utf-8")
+    (tmp_path / "plugins").mkdir()
+    plugin = """import os
+print("loaded")
+os.write(1, b"raw")
+def startup(): print("started")
+def shutdown(): print("stopped")
+def chat() -> str:
+    \'\'\'Chat.\'\'\'
+    print("called")
+    return "said"
+"""
+    (tmp_path / "plugins" / "chat.py").write_text(plugin, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", *words.split()],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, out)
+    assert {"loaded", "raw"} <= set(done.stderr.replace("raw", "raw\n").split())
+
+
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     with started("call", "flood", cwd=tmp_path) as child:

@@ -5,6 +5,7 @@ standard input stays free, there is no limit of length, and every interpreter ca
 """
 
 import asyncio
+import os
 import re
 import shutil
 import signal
@@ -40,6 +41,8 @@ MAX_OUTPUT: Final = 8 * 2**20
 """Bytes of standard output that are kept, unless the whole of it is wanted for parking."""
 MAX_STDERR: Final = 64 * 1024
 """Bytes of standard error that are kept."""
+_SCRATCH: Final = "mcp-gateway-"
+"""What the names of calls' directories begin with."""
 _SHOWN: Final = 4000
 """Characters of each stream that a failure shows."""
 
@@ -84,7 +87,7 @@ class _Script:
     def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
         inputs = self.variables.build(arguments)
         try:
-            folder = Path(tempfile.mkdtemp(prefix="mcp-gateway-"))
+            folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
         except OSError as error:
             raise ExecutionError(f"the script's inputs cannot be written: {error.strerror}") from error
         script, inputs_file = folder / "script", folder / "inputs.json"
@@ -151,6 +154,8 @@ class ShellExecutor:
         arguments = invocation.arguments
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         directory = str(self.directory / self.cwd.render(arguments))
+        if "\0" in directory:
+            raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, request_meta=invocation.context.request_meta)
         launch = self.program.prepare(arguments, environment)
         return await self.processes.run(
@@ -172,7 +177,12 @@ class ShellExecutor:
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
     def _shown(self, data: bytes) -> str:
-        return self.redactor.text(clean(data.decode(errors="replace")))
+        return _without_scratch(self.redactor.text(clean(data.decode(errors="replace"))))
+
+
+def _without_scratch(text: str) -> str:
+    """Name a call's script as `script`: where it lay is nobody's business, and over by now."""
+    return re.sub(re.escape(os.path.join(tempfile.gettempdir(), _SCRATCH)) + r"\w{8}/", "", text)  # noqa: PTH118 - no path
 
 
 def _end(text: str) -> str:

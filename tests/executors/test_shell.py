@@ -208,6 +208,19 @@ async def test_a_failing_exit_is_a_failure_with_the_end_of_what_was_said(tool: T
     assert outcome.text.replace("… \n", "… ") == text
 
 
+async def test_a_failure_does_not_say_where_the_script_lay(tool: Tool) -> None:
+    config = {"script": "raise SystemExit(undefined)", "interpreter": ["python3"]}
+    outcome = await tool.compiled(config).execute(make_invocation())
+    assert isinstance(outcome, Failure)
+    assert 'File "script", line 1' in outcome.text
+    assert tempfile.gettempdir() not in outcome.text
+
+
+async def test_a_directory_with_nul_in_its_name_is_an_error_that_says_so(tool: Tool) -> None:
+    with pytest.raises(ExecutionError, match="`cwd` would hold a NUL character"):
+        await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="x\0y")
+
+
 async def test_success_codes_are_the_files(tool: Tool) -> None:
     config = {"script": "echo out; exit $INPUT_N", "success_codes": [0, 1]}
     outcome = await tool(config, n=1)

@@ -1,0 +1,105 @@
+"""HTTP/1.1 for who asks: just enough of it, so that the one who measures takes little from what is measured."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Self, cast
+
+from benchmarks.processes import PATIENCE_SECONDS
+
+_LENGTH: Final = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
+_SESSION: Final = re.compile(rb"mcp-session-id: *([^\r]+)", re.IGNORECASE)
+_LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
+
+
+class UnexpectedAnswerError(Exception):
+    """The server did not do what is to be measured."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole response; a chunked body is left as it came."""
+
+    head: bytes
+    body: bytes
+
+    @property
+    def session(self) -> str:
+        match = _SESSION.search(self.head)
+        if match is None:
+            raise UnexpectedAnswerError(self.head.decode(errors="replace"))
+        return match[1].decode()
+
+    def checked(self) -> Self:
+        """Raises: UnexpectedAnswerError: this is not a result."""
+        if self.head[9:12] != b"200" or b'"result":' not in self.body or b'"isError":true' in self.body:
+            raise UnexpectedAnswerError((self.head + b"\n\n" + self.body[:2000]).decode(errors="replace"))
+        return self
+
+
+class Connection(asyncio.Protocol):
+    """One connection, with one request at a time on its way."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+        self._head_end = -1
+        self._whole: asyncio.Future[Answer] | None = None
+        self._begun: asyncio.Future[None] | None = None
+
+    async def ask(self, request: bytes) -> Answer:
+        self._whole = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._whole
+
+    async def open_stream(self, request: bytes) -> None:
+        """Return once the first of an endless response is here."""
+        self._begun = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        await self._begun
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._head_end < 0:
+            self._head_end = self._buffer.find(b"\r\n\r\n")
+        if self._head_end < 0:
+            return
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
+        if self._whole is not None and self._is_whole():
+            answer = Answer(bytes(self._buffer[: self._head_end]), bytes(self._buffer[self._head_end + 4 :]))
+            self._buffer.clear()
+            self._head_end = -1
+            self._whole.set_result(answer)
+            self._whole = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for waiting in (self._whole, self._begun):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(exc or ConnectionResetError("the server hung up"))
+
+    def _is_whole(self) -> bool:
+        length = _LENGTH.search(self._buffer, 0, self._head_end)
+        if length is None:
+            return self._buffer.endswith(_LAST_CHUNK)
+        return len(self._buffer) >= self._head_end + 4 + int(length[1])
+
+
+@asynccontextmanager
+async def connected(port: int, *, count: int) -> AsyncIterator[list[Connection]]:
+    connections = []
+    with ExitStack() as stack:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for _ in range(count):
+                _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", port)
+                stack.callback(connection.close)
+                connections.append(connection)
+        yield connections

@@ -1,0 +1,98 @@
+"""The requests, ready to be sent: only the id is put in anew each time, so that asking costs next to nothing."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+MODERN_VERSION: Final = "2026-07-28"
+SESSION_VERSION: Final = "2025-11-25"
+
+_ENVELOPE: Final = {
+    "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
+}
+_ID: Final = "00000000"
+"""Of one length, so that the body's length is known."""
+
+
+class Era(Enum):
+    MODERN = auto()
+    SESSION = auto()
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked, the same in both eras."""
+
+    method: str
+    params: Mapping[str, object]
+
+    def line(self, era: Era) -> bytes:
+        params = {**self.params, "_meta": _ENVELOPE} if era is Era.MODERN else self.params
+        return _encoded({"jsonrpc": "2.0", "id": _ID, "method": self.method, "params": params})
+
+
+def call(tool: str, **arguments: str) -> Ask:
+    return Ask("tools/call", {"name": tool, "arguments": arguments})
+
+
+LIST: Final = Ask("tools/list", {})
+INITIALIZE: Final = Ask(
+    "initialize",
+    {"protocolVersion": SESSION_VERSION, "capabilities": {}, "clientInfo": {"name": "benchmark", "version": "1"}},
+)
+INITIALIZED: Final = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+
+
+class Numbered:
+    """Bytes with an id in them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._before, _, self._after = data.partition(_ID.encode())
+
+    def __call__(self, number: int) -> bytes:
+        return b"%b%08d%b" % (self._before, number, self._after)
+
+
+def post(ask: Ask, era: Era, *, session: str | None = None) -> Numbered:
+    """An HTTP request, as a careful client of that era sends it."""
+    fields = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": ask.method}
+    if "name" in ask.params:
+        fields["Mcp-Name"] = str(ask.params["name"])
+    if era is Era.SESSION:
+        fields = {} if session is None else _session_fields(session)
+    return Numbered(http("POST", fields, ask.line(era)))
+
+
+def notice(session: str) -> bytes:
+    """The request that ends the handshake."""
+    return http("POST", _session_fields(session), INITIALIZED)
+
+
+def stream(session: str) -> bytes:
+    """The request that opens a session's stream."""
+    return http("GET", _session_fields(session))
+
+
+def _session_fields(session: str) -> dict[str, str]:
+    return {"MCP-Protocol-Version": SESSION_VERSION, "Mcp-Session-Id": session}
+
+
+def http(method: str, fields: Mapping[str, str], body: bytes = b"", *, path: str = "/mcp") -> bytes:
+    accept = "text/event-stream" if method == "GET" else "application/json, text/event-stream"
+    every = {
+        "Host": "127.0.0.1:8000",  # loopback with any port
+        "Accept": accept,
+        "User-Agent": "benchmark",
+        **({"Content-Type": "application/json", "Content-Length": str(len(body))} if body else {}),
+        **fields,
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in every.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def _encoded(message: Mapping[str, object]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()

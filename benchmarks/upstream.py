@@ -1,0 +1,31 @@
+"""The service that the HTTP tool calls: answers every request with the same few bytes, at next to no cost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+_ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
+
+
+class _Service(asyncio.Protocol):
+    """Takes requests without a body."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        *requests, self._rest = (self._rest + data).split(b"\r\n\r\n")
+        self._transport.write(_ANSWER * len(requests))
+
+
+@asynccontextmanager
+async def upstream() -> AsyncIterator[str]:
+    """Serve on loopback; gives the URL."""
+    server = await asyncio.get_running_loop().create_server(_Service, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,0 +1,36 @@
+"""The benchmarks run, and find both servers doing what is measured. How fast they are is not for a test to say."""
+
+import os
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from tests.interop.conftest import PROJECT, interpreter
+
+SECONDS: Final = 180
+WORK: Final = (
+    "content tool, session",
+    "content tool, stdio",
+    "list of 1,000 tools",
+    "start to",
+    "open stream",
+    "reload",
+)
+
+
+def test_a_quick_run_measures_everything_and_leaves_no_process_behind() -> None:
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--sdk", interpreter(2)]
+    with subprocess.Popen(
+        command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        try:
+            table, errors = run.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            run.terminate()
+            raise
+    assert run.returncode == 0, errors
+    assert [work for work in WORK if work not in table] == []
+    with pytest.raises(ProcessLookupError):  # nobody is left in its group
+        os.killpg(run.pid, 0)

@@ -161,6 +161,7 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
         files=frozenset({*loaded.files, *footprint.files}),
         directories=loaded.directories,
         trees=frozenset({*loaded.trees, *footprint.trees}),
+        present=frozenset({*(path for path, digest in loaded.files.items() if digest), *footprint.trees}),
     )
 
 

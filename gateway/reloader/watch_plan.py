@@ -33,6 +33,8 @@ class WatchPlan:
     suffixes: tuple[str, ...] = (".yaml", ".yml", ".md")
     """Endings of the files that matter in `directories`: a log that grows beside them does not."""
     trees: frozenset[Path] = frozenset()
+    present: frozenset[Path] = field(default=frozenset(), compare=False)
+    """What was there when the files were read that this plan comes from."""
     most_entries: int = 100_000
     """A tree larger than this is watched by events alone."""
 
@@ -42,6 +44,7 @@ class WatchPlan:
             files=self.files | other.files,
             directories=self.directories | other.directories,
             trees=self.trees | other.trees,
+            present=self.present | other.present,
         )
 
     @property
@@ -105,15 +108,17 @@ class Snapshot:
         """Whether something was changed between the earlier look and this one. Blocking.
 
         What the plans do not share was not looked at both times: of that, what is new to this plan counts if it was
-        changed since the earlier look, and what this plan has left out counts if it is gone.
+        changed since the earlier look or has gone since, and what this plan has left out counts if it is gone.
         """
         if self.plan == earlier.plan:
             return self.states != earlier.states
         shared = self.states.keys() & earlier.states.keys()
+        new, left_out = self.states.keys() - shared, earlier.states.keys() - shared
         return (
             any(self.states[path] != earlier.states[path] for path in shared)
-            or any(_changed_at(self.states[path]) >= earlier.taken_at for path in self.states.keys() - shared)
-            or any(_state(path) == _MISSING != earlier.states[path] for path in earlier.states.keys() - shared)
+            or any(_changed_at(self.states[path]) >= earlier.taken_at for path in new)
+            or any(self.states[path] == _MISSING for path in new & set(map(str, self.plan.present)))
+            or any(_state(path) == _MISSING != earlier.states[path] for path in left_out)
         )
 
 

@@ -88,10 +88,11 @@ class Daemon:
 
 
 @asynccontextmanager
-async def serving(config: Path, *flags: str) -> AsyncIterator[Daemon]:
+async def serving(config: Path, *flags: str, watch: bool = False) -> AsyncIterator[Daemon]:
     """A daemon that is ended with the context, should it not have ended by then."""
+    flags = flags if watch else ("--no-watch", *flags)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", "--no-watch", *flags),
+        *(sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", *flags),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

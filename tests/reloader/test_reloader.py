@@ -40,9 +40,7 @@ class Loads:
             return await self.served.get()
 
     def reloader(self, poll: timedelta = NEVER) -> Reloader[str]:
-        return Reloader(
-            build=self.build, apply=self.apply, plan=lambda: self.plan, poll=poll, loaded_at=time.time_ns()
-        )
+        return Reloader(build=self.build, apply=self.apply, plan=lambda: self.plan, poll=poll, loaded_at=time.time_ns())
 
 
 @pytest.fixture
@@ -89,6 +87,66 @@ async def test_saves_by_rename_are_each_seen_once(config: Path, loads: Loads) ->
 async def test_a_write_in_place_is_seen(config: Path, loads: Loads) -> None:
     config.write_text("written")
     assert await loads.next() == "written"
+
+
+async def test_what_changes_between_loading_and_the_first_look_is_seen(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    save_by_rename(config, "early")
+    async for _ in watching(reloader):
+        assert await loads.next() == "early"
+
+
+async def test_what_goes_between_loading_and_the_first_look_is_seen(config: Path) -> None:
+    files = frozenset({config})
+    loads = Loads(config, WatchPlan(files=files, present=files))
+    reloader = loads.reloader()
+    config.unlink()
+    async for _ in watching(reloader):
+        assert await loads.next() == "missing"
+
+
+async def test_what_was_never_there_is_not_missed(config: Path) -> None:
+    loads = Loads(config, WatchPlan(files=frozenset({config, config.with_name("optional")})))
+    async for _ in watching(loads.reloader()):
+        save_by_rename(config, "two")
+        assert await loads.next() == "two"
+        assert loads.served.empty()
+
+
+async def test_a_bug_that_a_file_brings_out_does_not_end_the_watch(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        config.write_bytes(b"\xff")  # the build above does not expect it
+        async with asyncio.timeout(20):
+            while reloader.status.is_good:
+                await asyncio.sleep(0.01)
+        save_by_rename(config, "right")
+        assert await loads.next() == "right"
+
+
+async def test_a_reload_goes_on_when_whoever_asked_for_it_leaves(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    asking = asyncio.create_task(reloader.reload())
+    await asyncio.sleep(0)
+    asking.cancel()
+    assert await loads.next() == "one"
+    await reloader.close()
+
+
+async def test_a_write_through_a_link_to_another_directory_is_seen(tmp_path: Path) -> None:
+    real = tmp_path / "elsewhere" / "real.yaml"
+    real.parent.mkdir()
+    real.write_text("one")
+    config = tmp_path / "etc" / "config.yaml"
+    config.parent.mkdir()
+    config.symlink_to(real)
+    loads = Loads(config)
+    async for _ in watching(loads.reloader()):
+        real.write_text("two")
+        assert await loads.next() == "two"
 
 
 async def test_a_file_that_does_not_matter_reloads_nothing(config: Path, loads: Loads) -> None:

@@ -1,0 +1,142 @@
+"""A daemon that follows the files of a directory, and clients that hear from it on every kind of stream."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from textwrap import dedent
+from typing import Final
+
+import aiohttp
+
+from gateway.json_types import Json, JsonObject
+from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, SSE, STDIO, Cell
+from tests.behaviour.client import NOTHING, Call, Client, initialize_params
+from tests.behaviour.wires import HttpWire, SseWire, StdioWire
+from tests.e2e.daemon import PATIENCE_SECONDS, Daemon, serving
+
+CHANGED: Final = "notifications/{}/list_changed"
+UPDATED: Final = "notifications/resources/updated"
+KINDS: Final = ("tools", "prompts", "resources")
+
+STREAMS: Final[Mapping[str, Cell]] = {
+    "stdio": Cell(binding=STDIO, revision=LATEST_LEGACY),
+    "get": Cell(binding=HTTP, revision=LATEST_LEGACY),
+    "sse": Cell(binding=SSE, revision=LATEST_LEGACY),
+    "listen": Cell(binding=HTTP, revision=LATEST),
+}
+"""Every kind of stream that announcements come on, and whose it is."""
+
+_NUMBERS: Final = count()
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file as most editors do: another one beside it, which then takes its name."""
+    other = path.with_name(f".{path.name}.{next(_NUMBERS)}.tmp")
+    other.write_text(dedent(text))
+    other.replace(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ear:
+    """A client, and the stream on which it hears what belongs to none of its requests."""
+
+    client: Client
+    listen: Call | None = None
+
+    async def hears(self, method: str) -> dict[str, Json]:
+        """The parameters of the next notification of this method."""
+        if self.listen is None:
+            return await self.client.hear(method)
+        params = await self.listen.notification(method)
+        return {key: value for key, value in params.items() if key != "_meta"}
+
+    async def hears_of(self, kind: str) -> None:
+        await self.hears(CHANGED.format(kind))
+
+    def heard(self) -> list[str]:
+        """The methods of all announcements that came and were not taken by `hears`."""
+        came = self.client.heard if self.listen is None else self.listen.seen
+        return [method for method in (*map(CHANGED.format, KINDS), UPDATED) for _ in came(method)]
+
+
+@dataclass(kw_only=True)
+class Place:
+    """The daemon, its directory, and who is connected to it."""
+
+    config: Path
+    daemon: Daemon
+    url: str
+    http: aiohttp.ClientSession
+    stack: AsyncExitStack
+
+    async def client(self, cell: Cell, capabilities: JsonObject = NOTHING) -> Client:
+        client = Client(cell, None)
+        if cell.binding == STDIO:
+            pipe = StdioWire(self.daemon)
+            client.wire, pipe.client = pipe, client
+            pipe.open()
+            self.stack.push_async_callback(pipe.close)
+        else:
+            client.wire = wire = (HttpWire if cell.is_http else SseWire)(self.url, self.http, client)
+            await wire.open()
+            self.stack.push_async_callback(wire.close)
+        if not cell.is_modern:
+            answer = await client.ask("initialize", initialize_params(cell.revision, capabilities))
+            client.initialized = answer.result
+            await client.notify("notifications/initialized")
+        return client
+
+    async def ear(self, stream: str, *uris: str) -> Ear:
+        """A client with an open stream of this kind, which wants to hear of every list and of these resources."""
+        client = await self.client(STREAMS[stream])
+        if stream == "listen":
+            wanted: dict[str, Json] = {f"{kind}ListChanged": True for kind in KINDS}
+            call = await client.start(
+                "subscriptions/listen", {"notifications": {**wanted, "resourceSubscriptions": list(uris)}}
+            )
+            await call.notification("notifications/subscriptions/acknowledged")
+            return Ear(client=client, listen=call)
+        if isinstance(client.wire, HttpWire):
+            await client.wire.listen()
+        for uri in uris:
+            await client.ask("resources/subscribe", {"uri": uri})
+        return Ear(client=client)
+
+    async def ears(self, *uris: str) -> list[Ear]:
+        """One for each kind of stream."""
+        return [await self.ear(stream, *uris) for stream in STREAMS]
+
+    async def get(self, path: str) -> Json:
+        async with self.http.get(self.url.replace("/mcp", path)) as response:
+            return await response.json()
+
+    async def reload(self) -> tuple[int, Json]:
+        async with self.http.post(self.url.replace("/mcp", "/-/reload")) as response:
+            return response.status, await response.json()
+
+    async def generation(self) -> int:
+        return int((await self.get("/-/status"))["generation"])
+
+    async def until(self, is_so: Callable[[JsonObject], bool]) -> Json:
+        """The status, once something is so."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not is_so(status := await self.get("/-/status")):
+                await asyncio.sleep(0.02)
+            return status
+
+
+@asynccontextmanager
+async def following(config: Path, *flags: str, watch: bool = True) -> AsyncIterator[Place]:
+    """A daemon that serves a file over HTTP and standard streams, and follows it with events alone."""
+    flags = ("--stdio", "--http", "127.0.0.1:0", "--poll", "0", *flags)
+    async with (
+        serving(config, *flags, watch=watch) as daemon,
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
+        ) as http,
+        AsyncExitStack() as stack,
+    ):
+        yield Place(config=config, daemon=daemon, url=await daemon.url(), http=http, stack=stack)

@@ -1,0 +1,212 @@
+"""Every way to change what is on disk is taken up once, and told once to whom it concerns, on every kind of stream."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.json_types import JsonObject
+from tests.behaviour.cells import HTTP, LATEST, Cell
+from tests.behaviour.following import CHANGED, UPDATED, Ear, Place, following, save
+
+MODERN: Final = Cell(binding=HTTP, revision=LATEST)
+MAIN: Final = """
+    include: [tools.d/*.yaml]
+    plugins: [plugins]
+    prompt_files: [prompts/*.md]
+    tools:
+      plain: {description: Plain., content: [{text: plain}]}
+      counted: {python: "words:counted"}
+      secret:
+        description: Says how long the secret is.
+        shell: {script: 'printf %s "$KEY" | wc -c', env: {KEY: "${file:secrets/key}"}}
+    resources:
+      docs: {description: Pages., files: "docs/**/*.md"}
+      note: {description: A note., uri: "note:one", text: first}
+      page: {description: A page., uri: "page:one", file: page.txt}
+"""
+FILES: Final = {
+    "config.yaml": MAIN,
+    "tools.d/one.yaml": "tools: {one: {description: One., content: [{text: one}]}}",
+    "plugins/words.py": 'def counted() -> str:\n    """Counts."""\n    return "1"\n',
+    "prompts/hello.md": "---\ndescription: Hello.\n---\nhello\n",
+    "secrets/key": "12345",
+    "docs/a.md": "one",
+    "docs/deep/b.md": "one",
+    "page.txt": "one",
+}
+WATCHED: Final = ("docs:///a.md", "note:one", "page:one")
+TOOLS, PROMPTS, RESOURCES = (CHANGED.format(kind) for kind in ("tools", "prompts", "resources"))
+
+Edit = Callable[[Path], object]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        save(tmp_path / name, text)
+    return tmp_path
+
+
+def replaced(name: str, old: str, new: str) -> Edit:
+    def edit(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        save(folder / name, text.replace(old, new))
+
+    return edit
+
+
+def in_place(name: str, old: str, new: str) -> Edit:
+    return lambda folder: (folder / name).write_text((folder / name).read_text().replace(old, new))
+
+
+def added(name: str, text: str) -> Edit:
+    def edit(folder: Path) -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        save(folder / name, text)
+
+    return edit
+
+
+def several(folder: Path) -> None:
+    save(folder / "prompts/hello.md", "---\ndescription: Hi.\n---\nhello\n")
+    save(folder / "docs/a.md", "three")
+    save(folder / "docs/z.md", "new")
+    save(folder / "tools.d/one.yaml", "tools: {won: {description: Won., content: []}}")
+
+
+EDITS: Final[dict[str, tuple[Edit, Sequence[str]]]] = {
+    "save by rename": (replaced("config.yaml", "plain: {", "renamed: {"), [TOOLS]),
+    "write in place": (in_place("config.yaml", "plain: {", "renamed: {"), [TOOLS]),
+    "description alone": (replaced("config.yaml", "Plain.", "Plainer."), [TOOLS]),
+    "unchanged": (replaced("config.yaml", "Plain.", "Plain."), []),
+    "touched": (lambda folder: os.utime(folder / "config.yaml"), []),
+    "a comment": (in_place("config.yaml", "Plain.,", "Plain.,   "), []),
+    "included file": (replaced("tools.d/one.yaml", "One.", "The one."), [TOOLS]),
+    "new included file": (added("tools.d/two.yaml", "tools: {two: {description: Two., content: []}}"), [TOOLS]),
+    "removed included file": (lambda folder: (folder / "tools.d/one.yaml").unlink(), [TOOLS]),
+    "plugin's docstring": (replaced("plugins/words.py", "Counts.", "Counts up."), [TOOLS]),
+    "plugin's code": (replaced("plugins/words.py", 'return "1"', 'return "2"'), []),
+    "new file of the plugin": (added("plugins/more.py", "MORE = 1"), []),
+    "secret": (in_place("secrets/key", "12345", "1234567"), []),
+    "prompt alone": (replaced("prompts/hello.md", "Hello.", "Hello!"), [PROMPTS]),
+    "new prompt file": (added("prompts/bye.md", "bye\n"), [PROMPTS]),
+    "prompt's text": (replaced("prompts/hello.md", "\nhello", "\nhello!"), []),
+    "new file of a glob": (added("docs/c.md", "one"), [RESOURCES]),
+    "new file in a new directory": (added("docs/new/c.md", "one"), [RESOURCES]),
+    "removed file of a glob": (lambda folder: (folder / "docs/deep/b.md").unlink(), [RESOURCES]),
+    "file that the glob does not mean": (added("docs/c.txt", "one"), []),
+    "written file": (in_place("docs/a.md", "one", "two"), [UPDATED]),
+    "replaced file": (replaced("docs/a.md", "one", "two"), [UPDATED]),
+    "written file that nobody watches": (in_place("docs/deep/b.md", "one", "two"), []),
+    "written file of one resource": (in_place("page.txt", "one", "two"), [UPDATED]),
+    "resource's text": (replaced("config.yaml", "text: first", "text: second"), [UPDATED]),
+    "resource's description": (replaced("config.yaml", "A note.", "The note."), [RESOURCES]),
+    "everything at once": (several, [TOOLS, PROMPTS, RESOURCES, UPDATED]),
+}
+
+
+@pytest.mark.parametrize(("edit", "told"), EDITS.values(), ids=EDITS)
+async def test_an_edit_is_one_reload_and_told_once(folder: Path, edit: Edit, told: Sequence[str]) -> None:
+    async with following(folder / "config.yaml") as place:
+        ears = await place.ears(*WATCHED)
+        edit(folder)
+        await one_more_generation(place, ears, told)
+
+
+async def one_more_generation(place: Place, ears: list[Ear], told: Sequence[str]) -> None:
+    """What was edited makes one, and is told as it should; then one more edit shows that nothing else was told."""
+    for ear in ears:
+        for method in told:
+            await ear.hears(method)
+    before = (await place.until(lambda status: status["generation"] > 1))["generation"]
+    assert before == 2
+    save(place.config.parent / "prompts" / "last.md", "last\n")
+    for ear in ears:
+        await ear.hears(PROMPTS)
+        assert ear.heard() == []
+    assert await place.generation() == before + 1
+
+
+async def test_new_code_and_new_secrets_are_used_without_a_word(folder: Path) -> None:
+    async with following(folder / "config.yaml") as place:
+        client = await place.client(MODERN)
+        assert [(await client.call(tool)).text.strip() for tool in ("counted", "secret")] == ["1", "5"]
+        replaced("plugins/words.py", 'return "1"', 'return "2"')(folder)
+        in_place("secrets/key", "12345", "1234567")(folder)
+        await place.until(lambda status: status["generation"] > 1)
+        assert [(await client.call(tool)).text.strip() for tool in ("counted", "secret")] == ["2", "7"]
+
+
+async def test_a_configmap_that_is_swapped_is_one_reload(tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    for version in ("..v1", "..v2"):
+        (mounted / version / "tools.d").mkdir(parents=True)
+        (mounted / version / "config.yaml").write_text("include: [tools.d/*.yaml]")
+        (mounted / version / "tools.d" / "x.yaml").write_text(f"tools: {{{version.strip('.')}: {{content: []}}}}")
+    (mounted / "..data").symlink_to("..v1")
+    for name in ("config.yaml", "tools.d"):
+        (mounted / name).symlink_to(f"..data/{name}")
+    async with following(mounted / "config.yaml") as place:
+        ears = await place.ears()
+        (mounted / "..data_tmp").symlink_to("..v2")
+        (mounted / "..data_tmp").replace(mounted / "..data")
+        shutil.rmtree(mounted / "..v1")
+        for ear in ears:
+            await ear.hears(TOOLS)
+        status = await place.until(lambda status: status["generation"] > 1)
+        assert list(status["tools"]) == ["v2"]
+        (mounted / "..v2" / "tools.d" / "y.yaml").write_text("tools: {later: {content: []}}")
+        for ear in ears:
+            await ear.hears(TOOLS)
+            assert ear.heard() == []
+        assert await place.generation() == 3
+
+
+@pytest.mark.parametrize("directory", ["tools.d", "docs", "plugins"])
+async def test_a_directory_that_is_removed_and_made_again_is_followed_again(folder: Path, directory: str) -> None:
+    files = {name: text for name, text in FILES.items() if name.startswith(f"{directory}/")}
+    async with following(folder / "config.yaml") as place:
+        shutil.rmtree(folder / directory)
+        await place.until(lambda status: status["generation"] > 1 or bool(status["problems"]))
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            save(folder / name, text)
+        await place.until(lambda status: not status["problems"] and "one" in status["tools"])
+        ear = await place.ear("listen")
+        name = {"tools.d": "tools.d/one.yaml", "plugins": "plugins/words.py", "docs": "docs/new.md"}[directory]
+        save(folder / name, files.get(name, "").replace("One.", "Won.").replace("Counts.", "Sums."))
+        await ear.hears(RESOURCES if directory == "docs" else TOOLS)
+
+
+async def test_the_whole_directory_removed_and_made_again_is_followed_again(folder: Path) -> None:
+    etc = folder / "etc"
+    etc.mkdir()
+    save(etc / "config.yaml", "tools: {one: {content: []}}")
+    async with following(etc / "config.yaml") as place:
+        for name in ("two", "three"):
+            shutil.rmtree(etc)
+            await place.until(lambda status: bool(status["problems"]))
+            etc.mkdir()
+            save(etc / "config.yaml", f"tools: {{{name}: {{content: []}}}}")
+            await place.until(partial(_serves, name))
+
+
+def _serves(tool: str, status: JsonObject) -> bool:
+    return list(status["tools"]) == [tool]
+
+
+async def test_what_a_refused_file_asks_for_mends_it_when_it_is_made(folder: Path) -> None:
+    async with following(folder / "config.yaml") as place:
+        save(folder / "config.yaml", 'include: [more.yaml]\nresources: {wiki: {files: "pages/*.md"}}')
+        await place.until(lambda status: bool(status["problems"]))
+        (folder / "pages").mkdir()
+        save(folder / "more.yaml", "tools: {more: {content: []}}")
+        await place.until(lambda status: not status["problems"] and list(status["tools"]) == ["more"])

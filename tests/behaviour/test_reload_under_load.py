@@ -1,0 +1,68 @@
+"""A hundred reloads while everybody works: no call fails, no list is mixed, and each change is told once to each."""
+
+import asyncio
+from collections.abc import Mapping
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final
+
+from gateway.json_types import Json
+from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
+from tests.behaviour.client import Client, listed
+from tests.behaviour.following import Ear, Place, following, save
+
+RELOADS: Final = 100
+EARS: Final[Mapping[str, int]] = {"stdio": 1, "get": 17, "sse": 16, "listen": 16}
+SECONDS: Final = 60
+TOOLS: Final = 30
+CATALOGS: Final = {letter: [f"{letter}{number}" for number in range(TOOLS)] for letter in "ab"}
+
+
+def written(letter: str) -> str:
+    tools = {name: {"description": "Says who it is.", "content": [{"text": name}]} for name in CATALOGS[letter]}
+    echo: Json = {"description": "Says it again.", "input": {"text": "string"}, "content": [{"text": "{{ text }}"}]}
+    return f"tools: {tools | {'echo': echo}}"
+
+
+async def test_a_hundred_reloads_under_load(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    save(config, written("b"))
+    async with asyncio.timeout(SECONDS), following(config) as place:
+        ears = [await place.ear(stream) for stream, number in EARS.items() for _ in range(number)]
+        load = [
+            asyncio.create_task(work(await place.client(Cell(binding=HTTP, revision=revision))))
+            for revision in (LATEST, LATEST_LEGACY)
+        ]
+        for number, letter in enumerate(islice(cycle(["a", "b", None]), RELOADS)):
+            if letter is None:
+                await refuse(place)
+            else:
+                await change(place, ears, letter)
+            assert not any(task.done() for task in load), number
+        for task in load:
+            task.cancel()
+        worked = await asyncio.gather(*load, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in worked), worked
+        save(config, written("a") + "\nprompts: {p: {messages: [user: hello]}}")
+        for ear in ears:
+            await ear.hears_of("prompts")
+            assert ear.heard() == []
+
+
+async def change(place: Place, ears: list[Ear], letter: str) -> None:
+    save(place.config, written(letter))
+    await asyncio.gather(*(ear.hears_of("tools") for ear in ears))
+
+
+async def refuse(place: Place) -> None:
+    save(place.config, "tools: {broken: {shell: {command: 7}}}")
+    await place.until(lambda status: bool(status["problems"]))
+
+
+async def work(client: Client) -> None:
+    """Call what is always there, and list, for ever."""
+    whole = {frozenset([*names, "echo"]) for names in CATALOGS.values()}
+    while True:
+        assert (await client.call("echo", text="x")).text == "x"
+        tools = await listed(client, "tools/list", "tools")
+        assert frozenset(tool["name"] for tool in tools) in whole

@@ -8,8 +8,10 @@ the document hold secrets, which are shown to clients, and which are a shell's o
 - in a script, `${…}` belongs to the shell.
 """
 
+import hmac
 import os
 import re
+import secrets
 from collections.abc import Mapping as Map
 from enum import Enum, auto
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Final
 
 from gateway.config.nodes import Broken, Finding, Node, Place, Scalar, Sequence, place_of
 from gateway.config.problems import DocumentPath
-from gateway.config.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
+from gateway.config.source_file import SourceFile, UnreadableError, decode, read_bytes
 from gateway.config.text import Inserted, Interpolated, Part
 from gateway.json_types import Json
 
@@ -80,6 +82,7 @@ _USES: Final[dict[str, Uses]] = {
 _EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
 _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
+_KEY: Final = secrets.token_bytes(32)
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 SECRET_KEY: Final = re.compile(
     r"authorization|cookie|secret|sha256|passw|passphrase|token|credential|signature|(api|access|private|auth|session)[-_]?key",
@@ -94,7 +97,7 @@ class Interpolation:
         self.findings: list[Finding] = []
         self.secrets: set[str] = set()
         self.files: dict[Path, str] = {}
-        """Files named by `${file:}` → digest; empty for one that could not be read."""
+        """Files named by `${file:}` → digest, keyed lest secrets be tried out; empty for one that could not be read."""
         self.literal_secrets: list[Scalar] = []
         """Secrets written into the file itself: masked when its lines are shown."""
         self._environ = environ
@@ -213,7 +216,7 @@ class Interpolation:
         self.files[path] = ""
         try:
             data = read_bytes(path)
-            self.files[path] = digest(data)
+            self.files[path] = hmac.digest(_KEY, data, "sha256").hex()
             text = decode(data)
         except UnreadableError as error:
             return error

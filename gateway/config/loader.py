@@ -33,7 +33,7 @@ class LoadedConfig:
     redactor: Redactor
     secrets: frozenset[str]
     files: Mapping[Path, str]
-    """Every file that was asked for → SHA-256; empty where it could not be read."""
+    """Every file that was asked for → SHA-256 (keyed for secrets); empty where it could not be read."""
     globs: tuple[str, ...]
     """Absolute patterns of `include` and `prompt_files`: a file that appears under one belongs to the configuration."""
     root: Path

@@ -1,5 +1,6 @@
 """`${…}` is filled in in values, stays literal text, and never lets a secret out."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -270,3 +271,10 @@ def test_a_name_is_a_key_and_not_filled_in(tmp_path: Path) -> None:
         "tools.${env:NAME}: `${…}` is filled in in values only, not in keys",
         "prompts.a${file:key}: `${…}` is filled in in values only, not in keys",
     ]
+
+
+def test_the_digest_of_a_secret_cannot_be_tried_out(tmp_path: Path) -> None:
+    (tmp_path / "pin").write_text("1234")
+    digest = loaded(tmp_path, "tools: {t: {shell: {command: [echo, '${file:pin}']}}}\n").files[tmp_path / "pin"]
+    assert digest == loaded(tmp_path, "tools: {t: {shell: {command: [cat, '${file:pin}']}}}\n").files[tmp_path / "pin"]
+    assert digest != sha256(b"1234").hexdigest()

@@ -24,6 +24,13 @@ async def with_logging(context: Context) -> str:
     return "Done, with three log messages."
 
 
+async def reconnection(context: Context) -> str:
+    """Closes its stream, so that the client has to come back for the answer."""
+    await context.close_stream(retry_ms=500)
+    await asyncio.sleep(0.1)
+    return "The answer waited for the client to come back."
+
+
 async def change_tools(context: Context) -> str:
     """Tells clients that the list of tools has changed."""
     context.notify_changed("tools")

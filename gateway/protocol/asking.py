@@ -67,7 +67,10 @@ class LiveAsker:
     async def _answer(self, key: str, question: Question) -> JsonObject:
         request_id, answering = self._session.expect_answer()
         try:
-            await self._send({"id": request_id, **question.wire})
+            if not await self._send({"id": request_id, **question.wire}):
+                raise ExecutionError(
+                    f"The client cannot be asked {key!r}: it takes no event stream, or is gone for good"
+                )
             async with asyncio.timeout(self._patience):
                 answer = await answering
         except (TimeoutError, asyncio.CancelledError) as error:
@@ -83,8 +86,8 @@ class LiveAsker:
             raise ExecutionError(error.message) from error
         return answer
 
-    async def _send(self, message: JsonObject) -> None:
-        await self._request.exchange.send({"jsonrpc": jsonrpc.VERSION, **message})
+    async def _send(self, message: JsonObject) -> bool:
+        return await self._request.exchange.send({"jsonrpc": jsonrpc.VERSION, **message})
 
 
 @dataclass(slots=True, kw_only=True)

@@ -43,8 +43,18 @@ class Exchange(Protocol):
     @property
     def caller(self) -> Caller: ...
 
-    async def send(self, notification: JsonObject) -> None:
-        """Send a message that belongs to this one, before its answer. Does nothing once the sender is gone."""
+    async def send(self, notification: JsonObject) -> bool:
+        """Send a message that belongs to this one, before its answer.
+
+        Returns:
+            Whether the sender has it or may come back for it; False if it takes no such messages, or is gone for good.
+        """
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Close the connection and let the sender come back for the rest after that time (2025-11-25, "polling").
+
+        Does nothing where the binding or the revision knows no such thing.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

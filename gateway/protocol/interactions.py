@@ -154,8 +154,11 @@ class CallContext:
         return await self._asker_or_refusal.once(key, function)
 
     async def close_stream(self, retry_ms: int | None = None) -> None:
-        del retry_ms
-        raise ToolError("context.close_stream is not supported by this version of the gateway")
+        """Close the connection; the client comes back for the rest. Does nothing where it could not come back."""
+        if retry_ms is not None and retry_ms < 0:
+            raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
+        if not self._is_closed:
+            await self._request.exchange.close_stream(retry_ms)
 
     async def _answer(self, key: str, question: Question) -> JsonObject:
         return (await self._answers({key: question}))[key]

@@ -32,9 +32,13 @@ class _ChannelExchange:
     caller: Caller
     write: Write
 
-    async def send(self, notification: JsonObject) -> None:
+    async def send(self, notification: JsonObject) -> bool:
         await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
         await self.write(jsonrpc.encode(notification))
+        return True
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Nothing: the channel is all there is."""
 
 
 class Conversation:

@@ -44,12 +44,14 @@ class Pace:
 class EventStream:
     """One response that may become a stream. Each event is one write."""
 
-    __slots__ = ("_beating", "_headers", "_lock", "_pace", "_request", "_response", "_timer")
+    __slots__ = ("_beating", "_headers", "_lock", "_pace", "_preamble", "_request", "_response", "_timer")
 
-    def __init__(self, request: web.Request, *, pace: Pace, headers: Mapping[str, str]) -> None:
+    def __init__(self, request: web.Request, *, pace: Pace, headers: Mapping[str, str], preamble: bytes = b"") -> None:
+        """Do nothing yet; `preamble` is what the stream begins with, whenever it opens."""
         self._request = request
         self._pace = pace
         self._headers = headers
+        self._preamble = preamble
         self._response: web.StreamResponse | None = None
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +68,7 @@ class EventStream:
 
     async def open(self) -> None:
         """Open it now, so that the client hears that it is connected."""
-        await self._write(_COMMENT)
+        await self.write(b"" if self._preamble else _COMMENT)
 
     async def send(self, data: bytes, *, event: str = MESSAGE) -> None:
         """Write one event of a type; `data` is one line.
@@ -74,18 +76,30 @@ class EventStream:
         Raises:
             ConnectionError: the reader is gone, or was dropped because it does not read.
         """
-        await self._write(_event(data, event))
+        await self.write(encode_event(data, kind=event))
 
-    async def close(self, data: bytes | None = None) -> web.StreamResponse:
-        """End the stream, with a last event if there is one to send.
+    async def write(self, chunk: bytes) -> None:
+        """Write what is an event already, or several.
+
+        Raises:
+            ConnectionError: as `send`.
+        """
+        async with self._lock:
+            preamble = b"" if self.is_open else self._preamble
+            response = await self._opened()
+            await self._bounded(response.write(preamble + chunk))
+
+    async def close(self, last: bytes | None = None) -> web.StreamResponse:
+        """End the stream, with a last event if there is one.
 
         Raises:
             ConnectionError: as `send`.
         """
         self.abandon()
         async with self._lock:
+            preamble = b"" if self.is_open else self._preamble
             response = await self._opened()
-            await self._bounded(response.write_eof(b"" if data is None else _event(data)))
+            await self._bounded(response.write_eof(preamble + (last or b"")))
             return response
 
     def abandon(self) -> None:
@@ -96,10 +110,10 @@ class EventStream:
             self._beating.cancel()
         self._timer = self._beating = None
 
-    async def _write(self, chunk: bytes) -> None:
-        async with self._lock:
-            response = await self._opened()
-            await self._bounded(response.write(chunk))
+    def cut(self) -> None:
+        """Drop the connection, whatever is being written on it."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
 
     async def _opened(self) -> web.StreamResponse:
         if self._response is None:
@@ -121,7 +135,7 @@ class EventStream:
 
     async def _show_life(self) -> None:
         with suppress(ConnectionError):
-            await self._write(_COMMENT)
+            await self.write(_COMMENT)
             self._beat_in(self._pace.keepalive)
 
 
@@ -141,6 +155,8 @@ async def write_within(seconds: float, request: web.Request, writing: Awaitable[
         raise ConnectionResetError("the reader does not read") from None
 
 
-def _event(data: bytes, event: str = MESSAGE) -> bytes:
+def encode_event(data: bytes, *, kind: str = MESSAGE, event_id: bytes | None = None) -> bytes:
+    """An event; `data` is one line."""
     # JSON holds no line break, so one `data` field is enough.
-    return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
+    plain = b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+    return plain if event_id is None else b"id: %b\n%b" % (event_id, plain)

@@ -61,8 +61,20 @@ class Incoming:
         """The same, with more fields on its response."""
         return replace(self, headers={**self.headers, **headers})
 
-    def late_response(self, pace: Pace) -> LateResponse:
-        return LateResponse(self.request, caller=self.caller, accepted=self.accepted, pace=pace, headers=self.headers)
+    @property
+    def last_event_id(self) -> str | None:
+        """The event after which a client wants to go on; an empty one says that it knows none (WHATWG HTML §9.2.4)."""
+        return self.caller.headers.get("last-event-id") or None
+
+    def late_response(self, pace: Pace, *, preamble: bytes = b"") -> LateResponse:
+        return LateResponse(
+            self.request,
+            caller=self.caller,
+            accepted=self.accepted,
+            pace=pace,
+            headers=self.headers,
+            preamble=preamble,
+        )
 
     def refuse(self, refusal: Refusal, message: Message | None = None) -> web.Response:
         return refuse(refusal, headers=self.headers, message=message)

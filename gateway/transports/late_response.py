@@ -16,7 +16,7 @@ from gateway.json_types import JsonObject
 from gateway.protocol import jsonrpc
 from gateway.protocol.exchange import Caller, Reply
 from gateway.transports.accept import JSON, Accepted
-from gateway.transports.event_stream import EventStream, Pace, write_within
+from gateway.transports.event_stream import EventStream, Pace, encode_event, write_within
 
 SOON_SECONDS: Final = 1.0
 """After this, a client that asked for event streams gets one, so that comments keep proxies from cutting it."""
@@ -28,32 +28,50 @@ _LARGE_BODY: Final = 64 * 1024
 class LateResponse:
     """An `Exchange` whose sender waits on the same connection."""
 
-    __slots__ = ("_accepted", "_caller", "_headers", "_is_over", "_pace", "_request", "_stream")
+    __slots__ = ("_accepted", "_caller", "_headers", "_is_over", "_pace", "_request", "_whole", "stream")
 
-    def __init__(
-        self, request: web.Request, *, caller: Caller, accepted: Accepted, pace: Pace, headers: Mapping[str, str]
+    def __init__(  # noqa: PLR0913 - all that a response depends on
+        self,
+        request: web.Request,
+        *,
+        caller: Caller,
+        accepted: Accepted,
+        pace: Pace,
+        headers: Mapping[str, str],
+        preamble: bytes = b"",
     ) -> None:
+        """Write nothing yet; `preamble` is what an event stream would begin with."""
         self._request = request
         self._caller = caller
         self._accepted = accepted
         self._pace = pace
         self._headers = headers
         self._is_over = False
-        self._stream = EventStream(request, pace=pace, headers=headers)
+        self._whole: Reply | None = None
+        self.stream: Final = EventStream(request, pace=pace, headers=headers, preamble=preamble)
+        """What it becomes, should it become one."""
         if accepted.names_event_stream:
-            self._stream.open_after(SOON_SECONDS)
+            self.stream.open_after(SOON_SECONDS)
 
     @property
     def caller(self) -> Caller:
         return self._caller
 
-    async def send(self, notification: JsonObject) -> None:
+    @property
+    def takes_events(self) -> bool:
+        return self._accepted.event_stream
+
+    async def send(self, notification: JsonObject) -> bool:
         """Send it ahead of the answer. A client that takes no event streams gets the answer alone."""
         await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
-        if self._is_over or not self._accepted.event_stream:
-            return
+        if self._is_over or not self.takes_events:
+            return False
         with suppress(ConnectionError):
-            await self._stream.send(jsonrpc.encode(notification))
+            await self.stream.send(jsonrpc.encode(notification))
+        return True
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Nothing: there are no event ids, so its client could not come back."""
 
     async def finish(self, reply: Reply) -> web.StreamResponse:
         """Write the answer: the stream's last event, or the whole response.
@@ -61,11 +79,28 @@ class LateResponse:
         Raises:
             ConnectionError: nobody is there to read it.
         """
+        last = reply.body if self.settle(reply) else None
+        return await self.end(None if last is None else encode_event(last))
+
+    def settle(self, reply: Reply) -> bool:
+        """Choose the answer's form, now that it is known: whether it is an event. What is none is left to `end`."""
         self._is_over = True
         wants_event = reply.body is not None and reply.status == 200 and not self._accepted.json
-        if self._stream.is_open or wants_event:
-            return await self._stream.close(reply.body)
-        self._stream.abandon()
+        if self.stream.is_open or wants_event:
+            return True
+        self.stream.abandon()
+        self._whole = reply
+        return False
+
+    async def end(self, last: bytes | None) -> web.StreamResponse:
+        """Write the answer that was settled whole, or end the stream with a last event.
+
+        Raises:
+            ConnectionError: nobody is there to read it.
+        """
+        if self._whole is None:
+            return await self.stream.close(last)
+        reply = self._whole
         response = whole_response(reply, headers=self._headers)
         if reply.body is not None and len(reply.body) > _LARGE_BODY:
             await response.prepare(self._request)
@@ -75,7 +110,7 @@ class LateResponse:
     def abandon(self) -> None:
         """The connection is gone, or about to be."""
         self._is_over = True
-        self._stream.abandon()
+        self.stream.abandon()
 
 
 def whole_response(reply: Reply, *, headers: Mapping[str, str]) -> web.Response:

@@ -31,8 +31,12 @@ class MemoryExchange:
     listener: Listener = _ignore
     caller: Caller = field(default=Caller(binding=Binding.MEMORY))
 
-    async def send(self, notification: JsonObject) -> None:
+    async def send(self, notification: JsonObject) -> bool:
         await self.listener(notification)
+        return True
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Nothing: there is no stream."""
 
 
 class MemoryClient:

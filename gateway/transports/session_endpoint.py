@@ -4,7 +4,6 @@ A request runs in a task of its session, and the connection that it came on only
 not a cancellation.
 """
 
-import asyncio
 from typing import Final
 
 from aiohttp import web
@@ -14,12 +13,15 @@ from gateway.protocol import jsonrpc, results
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Reply
 from gateway.protocol.jsonrpc import Batch, Message, Request
+from gateway.protocol.session import Session
 from gateway.protocol.versions import LEGACY, V2025_03_26, is_modern_date
 from gateway.transports.event_stream import EventStream, Pace
 from gateway.transports.guard import Refusal
 from gateway.transports.incoming import NOT_ACCEPTABLE, SESSION_HEADER, Incoming
+from gateway.transports.kept_streams import Cursor
 from gateway.transports.late_response import whole_response
-from gateway.transports.request_stream import RequestStream
+from gateway.transports.request_stream import RequestStream, Unheard
+from gateway.transports.session_stream import SessionStream
 from gateway.transports.sessions import LiveSession, Sessions
 from gateway.transports.streams import Streams
 
@@ -47,15 +49,16 @@ class SessionEndpoint:
             return incoming.refuse(live, message)
         if isinstance(message, Request | Batch):
             return await self._relay(message, live, incoming)
-        reply = await self._dispatcher.answer_legacy(message, live.session, RequestStream(incoming.caller))
+        reply = await self._dispatcher.answer_legacy(message, live.session, Unheard(incoming.caller))
         return whole_response(reply, headers=incoming.headers)
 
     async def get(self, incoming: Incoming) -> web.StreamResponse:
-        """Open a stream for what belongs to no request.
+        """Open a stream for what belongs to no request, or go on with any stream of the session after an event of it.
 
         1. the session: see `_admit`
         2. event streams are accepted: 406
         3. there is room for another stream: 503
+        4. `Last-Event-ID`, where there is one, is of this session: 400; what is no longer kept is a new stream's
         """
         live = self._admit(incoming)
         if isinstance(live, Refusal):
@@ -64,7 +67,13 @@ class SessionEndpoint:
             return incoming.refuse(NOT_ACCEPTABLE)
         if self._streams.is_full:
             return incoming.refuse(self._streams.refusal)
-        return await self._pass_on(live, EventStream(incoming.request, pace=self._pace, headers=incoming.headers))
+        cursor = None if incoming.last_event_id is None else live.streams.find(incoming.last_event_id)
+        if isinstance(cursor, Refusal):
+            return incoming.refuse(cursor)
+        if cursor is not None:
+            return await self._pass_on(live, cursor, self._event_stream(incoming))
+        fresh = live.streams.open(answers_request=False)
+        return await self._pass_on(live, Cursor(fresh, 0), self._event_stream(incoming, preamble=fresh.preamble))
 
     async def delete(self, incoming: Incoming) -> web.StreamResponse:
         live = self._admit(incoming)
@@ -76,7 +85,7 @@ class SessionEndpoint:
     async def _open(self, request: Request, incoming: Incoming) -> web.StreamResponse:
         if self._sessions.is_full:
             return incoming.refuse(self._sessions.refusal, request)
-        session, reply = await self._dispatcher.open_session(request, RequestStream(incoming.caller))
+        session, reply = await self._dispatcher.open_session(request, Unheard(incoming.caller))
         if session is None:
             return whole_response(reply, headers=incoming.headers)
         self._sessions.open(session)
@@ -88,27 +97,36 @@ class SessionEndpoint:
 
     async def _relay(self, message: Request | Batch, live: LiveSession, incoming: Incoming) -> web.StreamResponse:
         """Let the session serve a request, and pass on what it says while this connection lasts."""
-        stream = RequestStream(incoming.caller)
-        response = incoming.late_response(self._pace)
-        stream.attach(response)
+        kept = live.streams.open(answers_request=True)
+        stream = RequestStream(message, caller=incoming.caller, stream=kept)
+        response = incoming.late_response(self._pace, preamble=kept.preamble)
+        ending = stream.attach(response)
         task = live.spawn(self._dispatcher.answer_legacy(message, live.session, stream))
+        task.add_done_callback(
+            lambda task: stream.finish(_session_ended(message) if task.cancelled() else task.result())
+        )
         try:
-            await asyncio.wait([task])
-            return await response.finish(_session_ended(message) if task.cancelled() else task.result())
+            return await response.end(await ending)
         finally:
-            stream.detach()
+            stream.detach(response)
             response.abandon()
 
-    async def _pass_on(self, live: LiveSession, stream: EventStream) -> web.StreamResponse:
-        """Carry the session's own messages until it ends or the reader goes."""
+    async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
+        """Write what came after the cursor, then what comes, until there is no more or the reader goes."""
         try:
-            with self._streams.one(), live.stream() as reader:
-                await stream.open()
-                while (message := await reader.get()) is not None:
-                    await stream.send(jsonrpc.encode(message))
-            return await stream.close()
+            with self._streams.one(), live.reading():
+                await out.open()
+                ending = await cursor.stream.resume(out, after=cursor.after)
+                if not cursor.stream.answers_request:
+                    await _carry_outbox(live.session, cursor.stream)
+                    cursor.stream.disconnect(out)
+                return await out.close(await ending)
         finally:
-            stream.abandon()
+            cursor.stream.disconnect(out)
+            out.abandon()
+
+    def _event_stream(self, incoming: Incoming, *, preamble: bytes = b"") -> EventStream:
+        return EventStream(incoming.request, pace=self._pace, headers=incoming.headers, preamble=preamble)
 
     def _admit(self, incoming: Incoming, message: Message | None = None) -> LiveSession | Refusal:
         """Find the session that a request belongs to.
@@ -142,6 +160,13 @@ _SESSION_REQUIRED: Final = Refusal(
 _SESSION_UNKNOWN: Final = Refusal(
     status=404, message="There is no such session (any more); begin a new one with `initialize`"
 )
+
+
+async def _carry_outbox(session: Session, stream: SessionStream) -> None:
+    """Say what belongs to no request, until the session ends."""
+    with session.outbox.reader() as reader:
+        while (message := await reader.get()) is not None:
+            await stream.say(jsonrpc.encode(message))
 
 
 def _session_ended(message: Request | Batch) -> Reply:

@@ -16,9 +16,10 @@ import structlog
 
 from gateway.json_types import Json
 from gateway.protocol.exchange import Reply
-from gateway.protocol.outbox import OutboxReader
 from gateway.protocol.session import Session
+from gateway.protocol.versions import V2025_11_25
 from gateway.transports.guard import RETRY, Refusal
+from gateway.transports.kept_streams import KeptStreams, ReplayBounds, ReplayRoom
 
 log: Final = structlog.get_logger()
 
@@ -26,23 +27,25 @@ FAREWELL_SECONDS: Final = 5.0
 """How long cancelled calls may take to end."""
 
 _LONGEST_SWEEP_SECONDS: Final = 30.0
+_REPLAY: Final = ReplayBounds()
 
 
 class LiveSession:
-    """A session, with the tasks that serve its requests and the streams that it has open."""
+    """A session, with the tasks that serve its requests and what is said in it."""
 
-    __slots__ = ("_tasks", "session", "streams", "used_at")
+    __slots__ = ("_readers", "_tasks", "session", "streams", "used_at")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, room: ReplayRoom) -> None:
         self.session: Final = session
+        self.streams: Final = KeptStreams(room, primes=session.revision >= V2025_11_25)
         self.used_at = asyncio.get_running_loop().time()
         self._tasks: set[asyncio.Task[Reply]] = set()
-        self.streams = 0
-        """Open ones."""
+        self._readers = 0
+        """Open GET requests."""
 
     @property
     def is_idle(self) -> bool:
-        return not self._tasks and not self.streams
+        return not self._tasks and not self._readers
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[Reply]]:
@@ -59,18 +62,18 @@ class LiveSession:
         return task
 
     @contextmanager
-    def stream(self) -> Iterator[OutboxReader]:
-        """An open stream, which carries what belongs to no request until the session ends."""
-        self.streams += 1
+    def reading(self) -> Iterator[None]:
+        """Somebody has a stream open."""
+        self._readers += 1
         try:
-            with self.session.outbox.reader() as reader:
-                yield reader
+            yield
         finally:
-            self.streams -= 1
+            self._readers -= 1
             self.touch()
 
     def end(self) -> None:
         self.session.outbox.close()
+        self.streams.close()
         for task in self._tasks:
             task.cancel()
 
@@ -82,8 +85,9 @@ class LiveSession:
 class Sessions:
     """All of them, by id."""
 
-    def __init__(self, *, limit: int, ttl: timedelta) -> None:
+    def __init__(self, *, limit: int, ttl: timedelta, replay: ReplayBounds = _REPLAY) -> None:
         self.limit: Final = limit
+        self.room: Final = ReplayRoom(replay)
         self.ttl: Final = ttl
         self._live: dict[str, LiveSession] = {}
         self._ending: set[asyncio.Task[Reply]] = set()
@@ -118,7 +122,7 @@ class Sessions:
         return Refusal(status=503, message=f"All {self.limit} sessions are taken (limits.sessions)", headers=RETRY)
 
     def open(self, session: Session) -> LiveSession:
-        live = self._live[session.id] = LiveSession(session)
+        live = self._live[session.id] = LiveSession(session, room=self.room)
         return live
 
     def find(self, session_id: str, *, principal: str | None) -> LiveSession | None:
@@ -149,9 +153,11 @@ class Sessions:
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
+        pause = min(ttl / 4, self.room.bounds.age.total_seconds() / 4, _LONGEST_SWEEP_SECONDS)
         while True:
-            await asyncio.sleep(min(ttl / 4, _LONGEST_SWEEP_SECONDS))
+            await asyncio.sleep(pause)
             oldest = asyncio.get_running_loop().time() - ttl
             for session_id, live in list(self._live.items()):
+                live.streams.expire()
                 if live.is_idle and live.used_at <= oldest:
                     self.end(session_id)

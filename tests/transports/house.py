@@ -159,8 +159,8 @@ class Answer:
     @property
     def events(self) -> list[Json]:
         """Messages of an event stream."""
-        lines = self.text.split("\n")
-        return [orjson.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+        data = (line.removeprefix("data: ") for line in self.text.split("\n") if line.startswith("data: "))
+        return [orjson.loads(each) for each in data if each]
 
 
 @dataclass(kw_only=True)

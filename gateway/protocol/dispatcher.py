@@ -16,7 +16,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import handshake, headers, jsonrpc, results
+from gateway.protocol import handshake, headers, jsonrpc, message_log, results
 from gateway.protocol.announcements import Announcements
 from gateway.protocol.cursors import Cursors
 from gateway.protocol.envelope import Envelope, Rejection, open_envelope
@@ -67,6 +67,10 @@ class Dispatcher:
         5. over HTTP, `Mcp-Name` is the name: -32020
         6. the method's own checks
         """
+        exchange = message_log.received(message, exchange)
+        return message_log.answered(await self._answer_modern(message, exchange), exchange)
+
+    async def _answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
         match message:
             case Response():
                 error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
@@ -91,6 +95,11 @@ class Dispatcher:
 
     async def open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
         """Answer `initialize`. The session is None if the request was refused."""
+        exchange = message_log.received(request, exchange)
+        session, reply = self._open_session(request, exchange)
+        return session, message_log.answered(reply, exchange)
+
+    def _open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
         try:
             session = handshake.open_session(request.params, principal=exchange.caller.principal)
         except RpcError as error:
@@ -101,6 +110,10 @@ class Dispatcher:
 
     async def answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         """Answer a message of a session. A request that its sender cancels is answered with nothing."""
+        exchange = message_log.received(message, exchange)
+        return message_log.answered(await self._answer_legacy(message, session, exchange), exchange)
+
+    async def _answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         match message:
             case Request():
                 return await self._answer_legacy_request(message, session, exchange)
@@ -140,7 +153,7 @@ class Dispatcher:
         async def answer(entry: Request | Notification | Response | InvalidMessageError) -> Reply:
             if isinstance(entry, InvalidMessageError):
                 return results.error_reply(entry, request_id=None, revision=session.revision)
-            return await self.answer_legacy(entry, session, exchange)
+            return await self._answer_legacy(entry, session, exchange)
 
         replies = await asyncio.gather(*map(answer, entries))
         bodies = [reply.body for reply in replies if reply.body is not None]

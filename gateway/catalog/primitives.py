@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from gateway.config.secrets import Redactor
+from gateway.config.server import SamplingLimits
 from gateway.errors import Problem
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
 from gateway.executors.templating import TextTemplate
@@ -75,6 +76,8 @@ class Primitive:
     tags: tuple[str, ...] = ()
     required_capabilities: JsonObject = field(default_factory=empty)
     """What the client must have declared, in the shape of ClientCapabilities."""
+    version: str = ""
+    """Changes with what the files say about it, also where clients do not see that, and with its plugin's code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +108,6 @@ class Resource(Primitive):
     cache_ttl: timedelta | None = None
     is_shared: bool = True
     """Whether every caller reads the same."""
-    version: str = ""
-    """Changes with what the files say about the contents, or with the one file that they are."""
 
 
 class UriMatcher(Protocol):
@@ -125,8 +126,6 @@ class ResourceTemplate(Primitive):
     cache_ttl: timedelta | None = None
     is_shared: bool = True
     """Whether every caller reads the same."""
-    version: str = ""
-    """As a resource's."""
     completers: Mapping[str, Completer] = field(default_factory=empty)
 
 
@@ -181,6 +180,7 @@ class Catalog:
     warnings: tuple[Problem, ...] = ()
     """What may be a mistake in the files, and is no reason not to serve them."""
     redactor: Redactor
+    sampling: SamplingLimits = field(default_factory=SamplingLimits)
     fingerprints: Mapping[str, str] = field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
 
@@ -189,6 +189,12 @@ class Catalog:
 
     def prompt(self, name: str) -> Prompt | None:
         return self.prompts.get(name) or self.prompts.get(self.aliases.get("prompts", {}).get(name, ""))
+
+    def uris_of(self, uri: str) -> frozenset[str]:
+        """Every URI that what `uri` names can be read under: its own, and its old ones."""
+        aliases = self.aliases.get("resources", {})
+        current = aliases.get(uri, uri)
+        return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
         """What serves `uri`, and the variables in it: an exact URI wins over templates, which go in file order."""

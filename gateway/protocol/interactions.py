@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, ToolError
-from gateway.protocol import jsonrpc, meta, questions, revisions
+from gateway.protocol import answers, jsonrpc, meta, questions, revisions
 from gateway.protocol.asker import Asker, Pause
 from gateway.protocol.questions import CONFIRMATION_KEY, Question
 from gateway.protocol.request import RequestContext, Runtime
@@ -107,7 +107,8 @@ class CallContext:
         self._runtime.announcements.list_changed(kind)
 
     def resource_updated(self, uri: str) -> None:
-        self._runtime.announcements.resource_updated(uri)
+        for name in self._runtime.store.current.uris_of(uri):
+            self._runtime.announcements.resource_updated(name)
 
     def enable(self, kind: ListKind, name: str) -> None:
         self._runtime.store.enable(kind, name)
@@ -116,10 +117,10 @@ class CallContext:
         self._runtime.store.disable(kind, name)
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
-        return questions.read_answer(await self._answer(key, questions.elicitation(message, schema)))
+        return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))
 
     async def elicit_url(self, key: str, message: str, url: str) -> Answer:
-        return questions.read_answer(await self._answer(key, questions.url_elicitation(message, url)))
+        return answers.read_answer(await self._answer(key, questions.url_elicitation(message, url)))
 
     async def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
         self,
@@ -141,17 +142,17 @@ class CallContext:
             "modelPreferences": model_preferences,
             "tools": tools,
         }
-        return questions.read_sample(await self._answer(key, questions.sampling(messages, fields)))
+        return answers.read_sample(await self._answer(key, questions.sampling(messages, fields)))
 
     async def list_roots(self, key: str) -> Sequence[JsonObject]:
-        return questions.read_roots(await self._answer(key, questions.roots()))
+        return answers.read_roots(await self._answer(key, questions.roots()))
 
     async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
         """Ask several questions at once; each is `{"method": …, "params": …}`, each answer the client's result."""
         return await self._answers({key: questions.read_question(request) for key, request in requests.items()})
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self._asker_or_refusal.once(key, function)
+        return await self._live_asker.once(key, function)
 
     async def close_stream(self, retry_ms: int | None = None) -> None:
         """Close the connection; the client comes back for the rest. Does nothing where it could not come back."""
@@ -166,12 +167,15 @@ class CallContext:
     async def _answers(self, asked: Mapping[str, Question]) -> Mapping[str, JsonObject]:
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
-        return await self._asker_or_refusal.ask(asked, pause=self._pause)
+        put = {key: questions.checked(key, question) for key, question in asked.items()}
+        return await self._live_asker.ask(put, pause=self._pause)
 
     @property
-    def _asker_or_refusal(self) -> Asker:
+    def _live_asker(self) -> Asker:
         if self._asker is None:
             raise ToolError("Nothing can be asked here: only calls of tools, prompts and resources may ask")
+        if self._is_closed:
+            raise ToolError("The call has ended")
         return self._asker
 
     async def _send(self, method: str, params: JsonObject) -> None:

@@ -85,6 +85,17 @@ async def test_a_session_is_told_of_the_resources_that_it_subscribed_to(client: 
     assert client.heard(UPDATED) == []
 
 
+@cells(until=LATEST_LEGACY)
+@requirement("resources/updated")
+async def test_who_subscribed_under_an_old_name_is_told_under_it(client: Client) -> None:
+    await open_stream(client)
+    client.forget()
+    await client.ask("resources/subscribe", {"uri": "test://four"})
+    await client.call("touch", uri="test://fourth")
+    assert await client.hear(UPDATED) == {"uri": "test://four"}
+    await client.ask("resources/unsubscribe", {"uri": "test://four"})
+
+
 @cells(since=LATEST)
 @pytest.mark.parametrize("kind", CHANGED)
 @pytest.mark.parametrize("request_id", ["words", 4711], ids=repr)

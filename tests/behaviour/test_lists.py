@@ -13,8 +13,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LISTS: Final = {
     "tools/list": ("tools", 21),
-    "resources/list": ("resources", 7),
-    "resources/templates/list": ("resourceTemplates", 1),
+    "resources/list": ("resources", 9),
+    "resources/templates/list": ("resourceTemplates", 2),
     "prompts/list": ("prompts", 5),
 }
 TOOL: Final = {
@@ -131,7 +131,9 @@ async def test_a_tool_has_the_fields_of_its_revision(client: Client) -> None:
             "openWorldHint": False,
         }
     if "icons" in tool:
-        assert tool["icons"] == [{"src": "https://house.example/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}]
+        assert tool["icons"] == [
+            {"src": "https://house.example/icon.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
+        ]
 
 
 @cells()
@@ -161,9 +163,20 @@ async def test_a_resource_has_the_fields_of_its_revision(client: Client) -> None
 
 
 @cells()
+@requirement("resources/definition")
+async def test_a_file_has_its_size_and_where_the_revision_knows_it_its_time(client: Client) -> None:
+    resources = await listed(client, "resources/list", "resources")
+    [file] = [entry for entry in resources if entry["uri"] == "shelf:///a%20b.txt"]
+    assert (file["size"], file["mimeType"]) == (6, "text/plain")
+    assert ("lastModified" in file["annotations"]) == (client.cell.revision >= "2025-06-18")
+    [contents] = (await client.ask("resources/read", {"uri": file["uri"]})).result["contents"]
+    assert (contents["uri"], contents["text"]) == (file["uri"], "a and ")
+
+
+@cells()
 @requirement("resources/template-definition")
 async def test_a_template_has_the_fields_of_its_revision(client: Client) -> None:
-    [template] = await listed(client, "resources/templates/list", "resourceTemplates")
+    template = named(await listed(client, "resources/templates/list", "resourceTemplates"), "guest")
     assert template.keys() == since(TEMPLATE, client.cell.revision)
     assert template["uriTemplate"] == "test://guest/{name}"
 

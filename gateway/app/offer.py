@@ -109,7 +109,7 @@ class Offer:
 
     async def serve(self, build: Build) -> None:
         """Let every call from now on see this build."""
-        known = self.served.catalog.warnings
+        known = frozenset(self.served.catalog.warnings)
         self.served = build
         self.store.swap(build.catalog)
         self._retire()

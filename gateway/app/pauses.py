@@ -22,7 +22,7 @@ def favour_the_loop() -> None:
 
 @contextmanager
 def collections_put_off() -> Iterator[None]:
-    """Collect no garbage in cycles meanwhile. Files as they were read and catalogs are none: they have no cycles."""
+    """Collect no garbage in cycles meanwhile: of what is loaded and compiled, little has cycles but plugins' types."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

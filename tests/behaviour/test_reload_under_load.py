@@ -1,6 +1,7 @@
 """A hundred reloads while everybody works: no call fails, no list is mixed, and each change is told once to each."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from itertools import cycle, islice
 from pathlib import Path
@@ -47,6 +48,29 @@ async def test_a_hundred_reloads_under_load(tmp_path: Path) -> None:
         for ear in ears:
             await ear.hears_of("prompts")
             assert ear.heard() == []
+
+
+async def test_a_thousand_tools_reload_while_calls_go_on(tmp_path: Path) -> None:
+    """Generous bounds, for busy machines: elsewhere it takes a second, and calls take milliseconds."""
+    config = tmp_path / "config.yaml"
+    tool: Json = {
+        "description": "Looks.",
+        "input": {"path": "string", "depth": {"type": "integer", "default": 1}},
+        "shell": {"command": ["du", "--max-depth={{ depth }}", "--", "{{ path }}"]},
+    }
+    echo: Json = {"description": "Says it again.", "input": {"text": "string"}, "content": [{"text": "{{ text }}"}]}
+    save(config, f"tools: {{echo: {echo}}}")
+    async with asyncio.timeout(SECONDS), following(config) as place:
+        ear, client = await place.ear("listen"), await place.client(Cell(binding=HTTP, revision=LATEST))
+        told = asyncio.create_task(ear.hears_of("tools"))
+        save(config, f"tools: { {f't{number}': tool for number in range(1000)} | {'echo': echo} }")
+        begun, slowest = time.monotonic(), 0.0
+        while not told.done():
+            asked = time.monotonic()
+            assert (await client.call("echo", text="x")).text == "x"
+            slowest = max(slowest, time.monotonic() - asked)
+        assert time.monotonic() - begun < 10
+        assert slowest < 1
 
 
 async def change(place: Place, ears: list[Ear], letter: str) -> None:

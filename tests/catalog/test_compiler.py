@@ -1,12 +1,17 @@
 """From a file to a catalog: what is on offer, under which rules, and which list has changed."""
 
+import gc
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.plugins import Plugins
+from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.invocation import Blocks, Value
+from gateway.executors.services import Services
 from tests.catalog.conftest import Compile
 from tests.executors.recording import make_invocation
 
@@ -248,3 +253,31 @@ async def test_defaults_that_shape_results_leave_fixed_content_alone(compiled: C
     tool = catalog.tools["fixed"]
     call = make_invocation()
     assert tool.result.shape(await tool.executor.execute(call), call).content == [{"type": "text", "text": "written"}]
+
+
+def test_what_was_loaded_and_compiled_goes_with_the_last_reference(tmp_path: Path, services: Services) -> None:
+    """Cycles would wait for a collection of garbage, which a daemon puts off while it reloads."""
+    config, plugins, many = tmp_path / "config.yaml", Plugins(), range(50)
+    backends = [
+        {"shell": {"command": ["echo", "{{ path }}"]}},
+        {"http": {"url": "https://example.com/{path}", "query": {"n": "{{ n | default(1) }}"}}},
+        {"content": [{"text": "{% if n %}{{ n }}{% endif %}{{ path }}"}]},
+    ]
+    definition = {"description": "D", "input": {"path": "string", "n": "integer?"}}
+    tools = {f"t{i}{n}": definition | backend for i in many for n, backend in enumerate(backends)}
+    resources = {f"r{i}": {"uri": f"r{i}://{{id}}", "text": "{{ id }}"} for i in many}
+    prompts = {f"p{i}": {"arguments": {"a": "An argument."}, "messages": [{"user": "{{ a }}"}]} for i in many}
+    config.write_text(f"tools: {tools}\nresources: {resources}\nprompts: {prompts}")
+
+    def come_and_go() -> None:
+        compile_catalog(load(config), services=services, plugins=plugins, generation=1)
+
+    come_and_go()  # what is imported and cached stays
+    gc.collect()
+    gc.disable()
+    try:
+        come_and_go()
+        assert gc.collect() < len(tools)
+    finally:
+        gc.enable()
+        plugins.close()

@@ -136,6 +136,18 @@ async def test_a_reload_goes_on_when_whoever_asked_for_it_leaves(config: Path) -
     await reloader.close()
 
 
+async def test_a_save_that_is_followed_by_a_request_is_loaded_once(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        save_by_rename(config, "two")
+        assert (await reloader.reload()).is_good
+        assert await loads.next() == "two"
+        save_by_rename(config, "three")
+        assert await loads.next() == "three"
+        assert loads.served.empty()
+
+
 async def test_a_write_through_a_link_to_another_directory_is_seen(tmp_path: Path) -> None:
     real = tmp_path / "elsewhere" / "real.yaml"
     real.parent.mkdir()

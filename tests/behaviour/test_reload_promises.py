@@ -1,0 +1,306 @@
+"""What a reload leaves alone, what it says where it could not be done, and what becomes of names that it took away."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from textwrap import dedent
+from typing import Final
+
+import pytest
+
+from gateway.json_types import Json
+from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
+from tests.behaviour.client import Client, listed
+from tests.behaviour.following import CHANGED, STREAMS, Place, following, save
+from tests.behaviour.wires import HttpWire
+
+MODERN: Final = Cell(binding=HTTP, revision=LATEST)
+LEGACY: Final = Cell(binding=HTTP, revision=LATEST_LEGACY)
+TOOLS: Final = CHANGED.format("tools")
+
+PLUGIN: Final = """
+    import asyncio
+    from pathlib import Path
+    from gateway.plugin import Context
+
+    with open({marks!r}, "a") as marks:
+        marks.write("{version}")
+
+    VERSION = "{version}"
+
+    async def waits(path: str) -> str:
+        '''Waits until there is a file.'''
+        Path(path + ".begun").touch()
+        while not Path(path).exists():
+            await asyncio.sleep(0.01)
+        return VERSION
+
+    async def switch(context: Context, on: bool) -> None:
+        '''Switches another tool.'''
+        (context.enable if on else context.disable)("tools", "sometimes")
+"""
+CONFIG: Final = dedent("""
+    plugins: [plugins]
+    tools:
+      waits: {python: "house:waits"}
+      switch: {python: "house:switch"}
+      sometimes: {description: Sometimes., content: [{text: here}]}
+""")
+NEXT: Final = CONFIG + "  more: {description: More., content: []}\n"
+BROKEN: Final = "tools: {broken: {shell: {command: 7}}}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "plugins").mkdir()
+    write_plugin(tmp_path, "1")
+    save(tmp_path / "config.yaml", CONFIG)
+    return tmp_path
+
+
+def write_plugin(folder: Path, version: str) -> None:
+    save(folder / "plugins" / "house.py", dedent(PLUGIN).format(marks=str(folder / "marks"), version=version))
+
+
+@asynccontextmanager
+async def asked(folder: Path, *flags: str) -> AsyncIterator[Place]:
+    """A daemon that reloads when it is told to, and not by itself."""
+    async with following(folder / "config.yaml", *flags, watch=False) as place:
+        yield place
+
+
+async def names(client: Client) -> list[str]:
+    return [tool["name"] for tool in await listed(client, "tools/list", "tools")]
+
+
+async def begin_to_wait(client: Client, path: Path) -> asyncio.Task[str]:
+    """A call that runs until the file is there."""
+
+    async def call() -> str:
+        return (await client.call("waits", path=str(path))).text
+
+    calling = asyncio.create_task(call())
+    async with asyncio.timeout(10):
+        while not path.with_name(f"{path.name}.begun").exists():
+            await asyncio.sleep(0.01)
+    return calling
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+async def test_a_call_in_flight_ends_on_the_catalog_and_the_code_that_it_began_with(folder: Path, stream: str) -> None:
+    async with asked(folder) as place:
+        client = await place.client(STREAMS[stream])
+        calling = await begin_to_wait(client, folder / "go")
+        write_plugin(folder, "2")
+        save(folder / "config.yaml", "tools: {other: {content: []}}")
+        assert (await place.reload())[0] == 200
+        save(folder / "config.yaml", CONFIG)
+        assert (await place.reload())[0] == 200
+        save(folder / "config.yaml", "tools: {other: {content: []}}")
+        assert (await place.reload())[0] == 200
+        assert await names(client) == ["other"]
+        (folder / "go").touch()
+        assert await calling == "1"
+
+
+async def test_a_plugin_that_is_as_it_was_is_not_imported_again(folder: Path) -> None:
+    async with asked(folder) as place:
+        for config in (NEXT, BROKEN, CONFIG):
+            save(folder / "config.yaml", config)
+            await place.reload()
+        assert (folder / "marks").read_text() == "1"
+        write_plugin(folder, "2")
+        await place.reload()
+        assert (folder / "marks").read_text() == "12"
+        (folder / "go").touch()
+        client = await place.client(MODERN)
+        assert (await client.call("waits", path=str(folder / "go"))).text == "2"
+
+
+async def test_a_session_without_a_stream_is_told_when_it_opens_one(folder: Path) -> None:
+    async with asked(folder) as place:
+        client = await place.client(LEGACY)
+        assert isinstance(client.wire, HttpWire)
+        for config in (NEXT, CONFIG, NEXT):
+            save(folder / "config.yaml", config)
+            await place.reload()
+        await client.wire.listen()
+        await client.hear(TOOLS)
+        await client.wire.hang_up()
+        save(folder / "config.yaml", CONFIG + "prompts: {p: {messages: [user: x]}}")
+        await place.reload()
+        await client.wire.listen()
+        await client.hear(CHANGED.format("prompts"))
+        assert client.heard(TOOLS) == [{}]
+
+
+async def test_what_was_switched_off_stays_off_through_reloads(folder: Path) -> None:
+    async with asked(folder) as place:
+        client, ear = await place.client(MODERN), await place.ear("listen")
+        await client.call("switch", on=False)
+        await ear.hears(TOOLS)
+        save(folder / "config.yaml", NEXT)
+        await place.reload()
+        await ear.hears(TOOLS)
+        assert await names(client) == ["waits", "switch", "more"]
+        await client.call("switch", on=True)
+        await ear.hears(TOOLS)
+        assert await names(client) == ["waits", "switch", "sometimes", "more"]
+        assert ear.heard() == []
+
+
+async def test_a_broken_file_is_visible_until_it_is_right_and_changes_nothing(folder: Path) -> None:
+    async with asked(folder) as place:
+        ears = await place.ears()
+        before = await place.get("/-/status")
+        save(folder / "config.yaml", BROKEN)
+        status, report = await place.reload()
+        assert status == 422
+        assert "config.yaml:1:" in report["problems"][0]
+        assert report["generation"] == 1
+        for path in ("/-/status", "/-/ready"):
+            assert (await place.get(path))["problems"] == report["problems"]
+        after = await place.get("/-/status")
+        assert (after["generation"], after["files"], after["tools"]) == (1, before["files"], before["tools"])
+        assert (await place.get("/-/ready"))["ready"]
+        code, said = await status_command(place)
+        assert code == 1
+        assert report["problems"][0] in said
+        save(folder / "config.yaml", NEXT)
+        assert await place.reload() == (200, {"generation": 2, "problems": []})
+        for path in ("/-/status", "/-/ready"):
+            assert (await place.get(path))["problems"] == []
+        assert (await place.get("/-/status"))["files"] != before["files"]
+        assert (await status_command(place))[0] == 0
+        for ear in ears:
+            await ear.hears(TOOLS)
+            assert ear.heard() == []
+
+
+async def status_command(place: Place) -> tuple[int, str]:
+    url = place.url.removesuffix("/mcp")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "status", "--url", url), stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(20):
+        said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+async def test_what_only_a_start_takes_up_is_reported_and_the_rest_is_served(folder: Path) -> None:
+    async with asked(folder) as place:
+        save(folder / "config.yaml", NEXT + "listen: {path: /elsewhere}")
+        assert (await place.reload())[0] == 200
+        assert (await place.get("/-/status"))["restart_required"] == ["listen"]
+        assert "more" in await names(await place.client(MODERN))
+        save(folder / "config.yaml", NEXT)
+        await place.reload()
+        assert (await place.get("/-/status"))["restart_required"] == []
+
+
+async def test_a_hangup_signal_reloads(folder: Path) -> None:
+    async with asked(folder) as place:
+        ear = await place.ear("listen")
+        save(folder / "config.yaml", NEXT)
+        place.daemon.signal(signal.SIGHUP)
+        await ear.hears(TOOLS)
+        assert await place.generation() == 2
+
+
+async def test_without_watching_nothing_is_taken_up_unasked(folder: Path) -> None:
+    async with asked(folder, "--poll", "10ms") as place:
+        ear = await place.ear("listen")
+        save(folder / "config.yaml", NEXT + "prompts: {p: {messages: [user: x]}}")
+        save(folder / "config.yaml", NEXT)
+        await place.reload()
+        await ear.hears(TOOLS)
+        assert ear.heard() == []
+        assert await place.generation() == 2
+
+
+async def test_the_poll_finds_what_no_event_tells(folder: Path) -> None:
+    """A write through a hard link in another directory is no event in the one that is watched."""
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "other.yaml").hardlink_to(folder / "config.yaml")
+    async with following(folder / "config.yaml", "--poll", "200ms") as place:
+        ear = await place.ear("listen")
+        (elsewhere / "other.yaml").write_text(NEXT)
+        await ear.hears(TOOLS)
+
+
+GONE: Final = """
+    tools: {old: {description: Does it., content: []}, dropped: {description: Drops., content: []}}
+    prompts: {old: {description: Asks., messages: [user: x]}, dropped: {messages: [user: x]}}
+    resources:
+      old: {uri: "x:old", description: One., text: x}
+      dropped: {uri: "x:dropped", text: x}
+      items: {uri: "item://{id}", text: "{{ id }}"}
+      docs: {files: "docs/*.md"}
+"""
+CAME: Final = """
+    tools: {new: {description: Does it., content: []}}
+    prompts: {new: {description: Asks., messages: [user: x]}}
+    resources: {new: {uri: "x:new", description: One., text: x}, docs: {files: "docs/*.md"}}
+"""
+REMOVED: Final = "removed by a reload; list the {} again"
+
+
+@pytest.mark.parametrize("cell", STREAMS.values(), ids=str)
+async def test_a_name_that_a_reload_took_away_says_so(tmp_path: Path, cell: Cell) -> None:
+    save(tmp_path / "config.yaml", GONE)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").touch()
+    async with asked(tmp_path) as place:
+        client = await place.client(cell)
+        save(tmp_path / "config.yaml", CAME)
+        (tmp_path / "docs" / "page.md").unlink()
+        await place.reload()
+        no_resource = -32602 if cell.is_modern else -32002
+        for method, params, code, said in (
+            ("tools/call", {"name": "dropped"}, -32602, REMOVED.format("tools")),
+            ("tools/call", {"name": "old"}, -32602, "it is new"),
+            ("prompts/get", {"name": "dropped"}, -32602, REMOVED.format("prompts")),
+            ("prompts/get", {"name": "old"}, -32602, "it is new"),
+            ("resources/read", {"uri": "x:dropped"}, no_resource, REMOVED.format("resources")),
+            ("resources/read", {"uri": "x:old"}, no_resource, "it is x:new"),
+            ("resources/read", {"uri": "item://7"}, no_resource, REMOVED.format("resources")),
+            ("resources/read", {"uri": "docs:///page.md"}, no_resource, REMOVED.format("resources")),
+        ):
+            error = (await client.ask(method, params)).error
+            assert (error["code"], said in error["message"]) == (code, True), (params, error)
+        for method, params in (("tools/call", {"name": "never"}), ("resources/read", {"uri": "x:never"})):
+            assert "reload" not in (await client.ask(method, params)).error["message"]
+
+
+async def test_an_old_name_that_is_an_alias_goes_on_working(tmp_path: Path) -> None:
+    save(tmp_path / "config.yaml", "tools: {old: {content: []}}")
+    async with asked(tmp_path) as place:
+        client = await place.client(MODERN)
+        save(
+            tmp_path / "config.yaml",
+            """
+            tools: {new: {aliases: [old], content: [{text: works}]}}
+            prompts: {new: {aliases: [old], messages: [user: x]}}
+            resources: {new: {uri: "x:new", aliases: ["x:old"], text: works}}
+            """,
+        )
+        assert (await place.reload())[0] == 200
+        assert await names(client) == ["new"]
+        assert (await client.call("old")).text == "works"
+        assert "messages" in (await client.ask("prompts/get", {"name": "old"})).result
+        contents: Json = (await client.ask("resources/read", {"uri": "x:old"})).result["contents"]
+        assert contents[0]["text"] == "works"
+
+
+async def test_a_subscription_to_an_old_uri_hears_of_the_resource(tmp_path: Path) -> None:
+    save(tmp_path / "config.yaml", 'resources: {a: {uri: "x:new", aliases: ["x:old"], text: one}}')
+    async with asked(tmp_path) as place:
+        ear = await place.ear("get", "x:old")
+        save(tmp_path / "config.yaml", 'resources: {a: {uri: "x:new", aliases: ["x:old"], text: two}}')
+        await place.reload()
+        assert await ear.hears("notifications/resources/updated") == {"uri": "x:old"}

@@ -26,6 +26,7 @@ from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
+from gateway.transports.kept_streams import ReplayBounds
 from gateway.transports.sessions import Sessions
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
@@ -33,6 +34,7 @@ from gateway.transports.streams import Streams
 BOTH: Final = "application/json, text/event-stream"
 MODERN: Final = "2026-07-28"
 LEGACY: Final = "2025-11-25"
+NAME_FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
 ENVELOPE: Final = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -47,6 +49,8 @@ class Course:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     finished: int = 0
+    orders: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """What `obey` does next."""
     problems: list[str] = field(default_factory=list)
     """What the next reload finds."""
 
@@ -72,6 +76,23 @@ class Course:
             raise
         self.finished += 1
         return said("released")
+
+    async def obey(self, invocation: Invocation) -> Outcome:
+        """Do one order after the other; what is none is the answer."""
+        context, step = invocation.context, 0
+        self.started.set()
+        while True:
+            match await self.orders.get():
+                case "report":
+                    step += 1
+                    await context.progress(step)
+                case "close":
+                    await context.close_stream(retry_ms=20)
+                case "ask":
+                    answer = await context.elicit("name", "Your name?", NAME_FORM)
+                    return said(f"{answer.action} {answer.content}")
+                case text:
+                    return said(text)
 
     async def flood(self, invocation: Invocation) -> Outcome:
         """Report without end and without a pause."""
@@ -127,7 +148,7 @@ def catalog(course: Course) -> Catalog:
             arguments=Anything(),
             result=AsItIs(),
         )
-        for name in ("echo", "report", "wait", "flood")
+        for name in ("echo", "report", "wait", "obey", "flood")
     }
     return Catalog(
         generation=1,
@@ -199,9 +220,9 @@ class House:
         """A request of 2026-07-28; `fields` are header fields with `_` for `-`."""
         return await self.send(modern_request(method, params), modern_headers(method, params, **fields))
 
-    async def initialize(self, revision: str = LEGACY) -> str:
+    async def initialize(self, revision: str = LEGACY, **capabilities: Json) -> str:
         """Open a session and return its id."""
-        answer = await self.send(initialize_request(revision))
+        answer = await self.send(initialize_request(revision, **capabilities))
         assert answer.status == 200, answer
         assert answer.json["result"]["protocolVersion"] == revision
         session_id = answer.headers["Mcp-Session-Id"]
@@ -210,8 +231,9 @@ class House:
         return session_id
 
 
-def initialize_request(revision: str = LEGACY) -> dict[str, Json]:
-    params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+def initialize_request(revision: str = LEGACY, **capabilities: Json) -> dict[str, Json]:
+    client_info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": client_info}
     return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
 
 
@@ -245,11 +267,12 @@ async def house(
     stream_limit: int = 100,
     session_ttl: float = 3600,
     guard: Guard | None = None,
+    replay: ReplayBounds = ReplayBounds(),  # noqa: B008 - frozen
 ) -> AsyncIterator[House]:
     course = Course()
     async with AsyncExitStack() as stack:
         dispatcher = await stack.enter_async_context(dispatching(course))
-        sessions = Sessions(limit=session_limit, ttl=timedelta(seconds=session_ttl))
+        sessions = Sessions(limit=session_limit, ttl=timedelta(seconds=session_ttl), replay=replay)
         streams = Streams(limit=stream_limit)
         bounds = Bounds(max_body=max_body, max_depth=64, pace=Pace(keepalive=keepalive, patience=patience))
         mcp = StreamableHttp(dispatcher=dispatcher, sessions=sessions, streams=streams, bounds=bounds)

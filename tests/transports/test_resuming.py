@@ -1,0 +1,477 @@
+"""Connections break, are closed on purpose, or are read by nobody: what a session was told waits for who comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+import aiohttp
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.json_types import Json
+from gateway.transports.kept_streams import ReplayBounds
+from gateway.transports.sessions import LiveSession
+from tests.transports.house import House, call, house, legacy_request
+from tests.transports.test_streamable_http import in_session, settled, until
+
+REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
+SECONDS = 10
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[House]:
+    async with house() as it:
+        yield it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One block of an event stream that is no comment."""
+
+    fields: dict[str, str]
+
+    @classmethod
+    def read(cls, block: bytes) -> Self:
+        pairs = (line.partition(":") for line in block.decode().splitlines())
+        return cls(fields={name: value.removeprefix(" ") for name, _, value in pairs if name})
+
+    @property
+    def id(self) -> str:
+        return self.fields["id"]
+
+    @property
+    def message(self) -> Json:
+        return orjson.loads(self.fields["data"])
+
+    @property
+    def step(self) -> int:
+        return int(self.message["params"]["progress"])
+
+    @property
+    def text(self) -> str:
+        return str(self.message["result"]["content"][0]["text"])
+
+
+async def next_event(response: aiohttp.ClientResponse) -> Event:
+    async with asyncio.timeout(SECONDS):
+        while not (event := Event.read(await response.content.readuntil(b"\n\n"))).fields:
+            pass
+        return event
+
+
+async def next_message(response: aiohttp.ClientResponse) -> Event:
+    while not (event := await next_event(response)).fields.get("data"):
+        pass
+    return event
+
+
+async def rest(response: aiohttp.ClientResponse) -> list[Event]:
+    """What still comes, until the stream ends."""
+    async with asyncio.timeout(SECONDS):
+        blocks = (await response.read()).split(b"\n\n")
+    return [event for event in map(Event.read, blocks) if event.fields]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """A session, and its calls of the tool that obeys."""
+
+    house: House
+    headers: dict[str, str]
+
+    @classmethod
+    async def of(cls, of: House, revision: str = REVISIONS[-1], **capabilities: Json) -> Self:
+        return cls(house=of, headers=in_session(await of.initialize(revision, **capabilities)))
+
+    @property
+    def live(self) -> LiveSession:
+        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], principal=None)
+        assert live is not None
+        return live
+
+    async def call(
+        self, *orders: str, tool: str = "obey", request_id: int = 1, **headers: str
+    ) -> aiohttp.ClientResponse:
+        """Call a tool, with its first orders; whatever is the first event opens the response."""
+        for order in orders:
+            self.house.course.orders.put_nowait(order)
+        body = call(tool, token="t", request_id=request_id)
+        return await self.house.client.post(self.house.url, json=body, headers={**self.headers, **headers})
+
+    def get(self, after: str | None = None) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        headers = self.headers if after is None else {**self.headers, "Last-Event-ID": after}
+        return self.house.client.get(self.house.url, headers=headers)
+
+    async def orders(self, *orders: str) -> None:
+        """Give orders, and wait until the last has been heard."""
+        for order in orders:
+            self.house.course.orders.put_nowait(order)
+        await eventually(self.house.course.orders.empty)
+
+    async def cut(self, response: aiohttp.ClientResponse) -> None:
+        """Break a connection, and wait until that is known at the other end."""
+        response.close()
+        await settled(self.house)
+        assert (await self.house.send(legacy_request("ping", request_id="ping"), self.headers)).status == 200
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class TestIds:
+    @pytest.mark.parametrize("revision", REVISIONS)
+    async def test_streams_begin_with_an_id_since_2025_11_25_alone(self, served: House, revision: str) -> None:
+        client = await Client.of(served, revision)
+        response = await client.call("report", "done")
+        async with client.get() as stream:
+            served.dispatcher.announcements.list_changed("tools")
+            firsts = await next_event(response), await next_event(stream)
+        if revision == "2025-11-25":
+            assert [first.fields["data"] for first in firsts] == ["", ""]
+        else:
+            assert [first.message["method"] for first in firsts] == [
+                "notifications/progress",
+                "notifications/tools/list_changed",
+            ]
+
+    async def test_ids_are_unique_in_the_session_and_say_which_stream_they_are_of(self, served: House) -> None:
+        client = await Client.of(served)
+        ids = []
+        for _ in range(2):
+            response = await client.call("report", "report", "done")
+            ids.append([event.id for event in await rest(response)])
+        assert len({*ids[0], *ids[1]}) == 8
+        streams = [{each.partition("-")[0] for each in of_one} for of_one in ids]
+        assert [len(stream) for stream in streams] == [1, 1]
+        assert streams[0] != streams[1]
+
+    async def test_an_answer_alone_stays_json_and_nothing_is_kept_of_it(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call(tool="echo")
+        assert response.content_type == "application/json"
+        await response.read()
+        assert served.sessions.room.used == 0
+
+    async def test_who_takes_streams_alone_gets_ids_too(self, served: House) -> None:
+        client = await Client.of(served)
+        primed, answer = await rest(await client.call(tool="echo", Accept="text/event-stream"))
+        assert answer.id.removesuffix("1") == primed.id.removesuffix("0")
+
+
+class TestComingBack:
+    @pytest.mark.parametrize("revision", REVISIONS)
+    async def test_a_call_whose_connection_broke_is_answered_to_who_comes_back(
+        self, served: House, revision: str
+    ) -> None:
+        client = await Client.of(served, revision)
+        response = await client.call("report")
+        first = await next_message(response)
+        await client.cut(response)
+        await client.orders("report", "report", "done")
+        async with client.get(after=first.id) as again:
+            two, three, answer = await rest(again)
+        assert (first.step, two.step, three.step, answer.text) == (1, 2, 3, "done")
+
+    async def test_the_stream_goes_on_live_and_ends_with_the_answer(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call("report")
+        first = await next_message(response)
+        await client.cut(response)
+        await client.orders("report")
+        async with client.get(after=first.id) as again:
+            assert (await next_message(again)).step == 2
+            await client.orders("report", "report")
+            assert [(await next_message(again)).step for _ in range(2)] == [3, 4]
+            await client.orders("done")
+            assert [event.text for event in await rest(again)] == ["done"]
+
+    async def test_the_priming_id_is_enough_to_come_back_with(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call(tool="wait")
+        primed = await next_event(response)
+        await client.cut(response)
+        served.course.release.set()
+        await eventually(lambda: served.course.finished)
+        async with client.get(after=primed.id) as again:
+            assert [event.text for event in await rest(again)] == ["released"]
+
+    async def test_a_connection_may_break_again_and_again_and_an_event_be_asked_for_twice(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call("report", "report")
+        first = await next_message(response)
+        await client.cut(response)
+        for _ in range(3):
+            async with client.get(after=first.id) as again:
+                assert (await next_message(again)).step == 2
+            await settled(served)
+        await client.orders("done")
+        for _ in range(2):
+            async with client.get(after=first.id) as again:
+                assert [event.id.partition("-")[2] for event in await rest(again)] == ["2", "3"]
+
+    async def test_only_the_stream_that_the_id_names_is_replayed(self, served: House) -> None:
+        client = await Client.of(served)
+        one, other = await client.call(tool="report"), await client.call(tool="report")
+        first, *_ = await rest(one)
+        await rest(other)
+        async with client.get(after=first.id) as again:
+            replayed = await rest(again)
+        assert {event.id.partition("-")[0] for event in replayed} == {first.id.partition("-")[0]}
+        assert len(replayed) == 4
+
+    async def test_who_comes_back_takes_the_stream_over_from_a_connection_that_seems_alive(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call("report")
+        first = await next_message(response)
+        async with client.get(after=first.id) as again:
+            await client.orders("report", "done")
+            assert [event.fields.get("event") for event in await rest(again)] == ["message", "message"]
+            with pytest.raises(aiohttp.ClientError):
+                await rest(response)
+
+    async def test_the_streams_of_what_belongs_to_no_request_are_resumed_too(self, served: House) -> None:
+        client = await Client.of(served)
+        async with client.get() as stream:
+            primed = await next_event(stream)
+            served.dispatcher.announcements.list_changed("tools")
+            tools = await next_message(stream)
+        await settled(served)
+        served.dispatcher.announcements.list_changed("prompts")
+        async with client.get(after=primed.id) as again:
+            assert (await next_message(again)).id == tools.id
+            assert (await next_message(again)).message["method"] == "notifications/prompts/list_changed"
+            served.dispatcher.announcements.list_changed("resources")
+            resources = await next_message(again)
+        assert [event.id.partition("-")[2] for event in (tools, resources)] == ["1", "3"]
+
+    async def test_two_streams_have_ids_of_their_own_and_each_replays_its_own(self, served: House) -> None:
+        client = await Client.of(served)
+        async with client.get() as older, client.get() as newer:
+            primed = await next_event(older), await next_event(newer)
+            await settled(served, streams=2)
+            served.dispatcher.announcements.list_changed("tools")
+            await next_message(newer)
+        await settled(served)
+        async with client.get(after=primed[0].id) as again, client.get(after=primed[1].id) as other:
+            assert (await next_message(other)).message["method"] == "notifications/tools/list_changed"
+            await settled(served, streams=2)
+            served.dispatcher.announcements.list_changed("prompts")
+            later = await next_message(other)
+            assert later.message["method"] == "notifications/prompts/list_changed"
+            other.close()
+            await settled(served, streams=1)
+            served.dispatcher.announcements.list_changed("resources")
+            assert (await next_message(again)).message["method"] == "notifications/resources/list_changed"
+
+    async def test_a_call_cancelled_while_nobody_is_there_ends_its_stream_without_an_answer(
+        self, served: House
+    ) -> None:
+        client = await Client.of(served)
+        response = await client.call(tool="wait")
+        primed = await next_event(response)
+        await client.cut(response)
+        async with client.get(after=primed.id) as again:
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+            assert (await served.send(cancel, client.headers)).status == 202
+            assert await rest(again) == []
+
+
+class TestWrongIds:
+    async def test_an_id_that_is_none_of_the_sessions_gets_nothing(self, served: House) -> None:
+        mine, other = await Client.of(served), await Client.of(served)
+        response = await other.call(tool="report")
+        foreign, *_ = await rest(response)
+        for wrong in (foreign.id, "0-0", "nonsense", f"{foreign.id}0"):
+            answer = await served.send(None, {**mine.headers, "Last-Event-ID": wrong}, method="GET")
+            assert (answer.status, answer.json["error"]["message"]) == (
+                400,
+                "Last-Event-ID names no event of this session",
+            )
+        assert len(served.streams) == 0
+
+    async def test_an_id_whose_events_are_gone_gets_a_new_stream_and_a_log_line(self) -> None:
+        async with house(replay=ReplayBounds(age=timedelta(seconds=0.02))) as served:
+            client = await Client.of(served)
+            first, *_ = await rest(await client.call(tool="report"))
+            await eventually(lambda: served.sessions.room.used == 0)
+            with capture_logs() as logs:
+                async with client.get(after=first.id) as stream:
+                    assert (await next_event(stream)).id.partition("-")[0] != first.id.partition("-")[0]
+                    served.dispatcher.announcements.list_changed("tools")
+                    assert (await next_message(stream)).message["method"] == "notifications/tools/list_changed"
+        assert [entry["event"] for entry in logs] == ["stream not resumed: its events are no longer kept"]
+
+    async def test_an_id_after_which_nothing_comes_any_more_gets_a_new_stream(self, served: House) -> None:
+        client = await Client.of(served)
+        *_, answer = await rest(await client.call(tool="report"))
+        async with client.get(after=answer.id) as stream:
+            assert (await next_event(stream)).id.partition("-")[0] != answer.id.partition("-")[0]
+
+    async def test_an_empty_id_is_none(self, served: House) -> None:
+        client = await Client.of(served)
+        async with client.get(after="") as stream:
+            assert (await next_event(stream)).fields["data"] == ""
+
+
+class TestBounds:
+    async def test_of_a_flood_that_nobody_reads_the_newest_events_are_kept(self) -> None:
+        async with house(replay=ReplayBounds(stream_events=3)) as served:
+            client = await Client.of(served)
+            response = await client.call("report")
+            primed = await next_event(response)
+            await client.cut(response)
+            await client.orders(*["report"] * 5, "done")
+            async with client.get(after=primed.id) as again:
+                *steps, answer = await rest(again)
+            assert [event.step for event in steps] == [5, 6]
+            assert answer.text == "done"
+
+    async def test_an_answer_too_large_to_be_kept_is_owned_up_to(self) -> None:
+        async with house(replay=ReplayBounds(stream_bytes=1000)) as served:
+            client = await Client.of(served)
+            response = await client.call("report", "x" * 2000)
+            first, *_, whole = await rest(response)
+            assert whole.text == "x" * 2000
+            async with client.get(after=first.id) as again:
+                *_, answer = await rest(again)
+            assert answer.message["id"] == 1
+            assert "too large" in answer.message["error"]["message"]
+            assert answer.id == whole.id
+
+    async def test_a_client_that_reads_none_of_its_streams_costs_bounded_memory_and_is_dropped_with_a_log_line(
+        self,
+    ) -> None:
+        bounds = ReplayBounds(stream_bytes=500_000)
+        with capture_logs() as logs:
+            async with house(patience=0.1, replay=bounds) as served:
+                client = await Client.of(served)
+                response = await client.call(tool="flood")
+                await eventually(lambda: "slow reader dropped" in [entry["event"] for entry in logs])
+                assert not served.course.cancelled.is_set()
+                assert 0 < served.sessions.room.used <= bounds.stream_bytes
+                response.close()
+        assert [entry["path"] for entry in logs if entry["event"] == "slow reader dropped"] == ["/mcp"]
+
+    async def test_a_get_stream_that_nobody_reads_is_dropped_with_a_log_line_and_its_messages_are_kept(self) -> None:
+        with capture_logs() as logs:
+            async with house(patience=0.1) as served:
+                client = await Client.of(served)
+                async with client.get() as stream:
+                    primed = await next_event(stream)
+                    for number in range(2000):
+                        client.live.session.outbox.put(str(number), {"method": "x" * 50_000})
+                        await asyncio.sleep(0)
+                        if any(entry["event"] == "slow reader dropped" for entry in logs):
+                            break
+                    await settled(served)
+                async with client.get(after=primed.id) as again:
+                    assert (await next_message(again)).message["method"] == "x" * 50_000
+        assert "slow reader dropped" in [entry["event"] for entry in logs]
+
+    async def test_calls_that_nobody_came_back_for_leave_nothing_once_they_are_old(self) -> None:
+        async with house(replay=ReplayBounds(age=timedelta(seconds=0.1))) as served:
+            client = await Client.of(served)
+            before = asyncio.all_tasks()
+            for _ in range(20):
+                response = await client.call("report")
+                await next_message(response)
+                await client.cut(response)
+                await client.orders("done")
+            await eventually(lambda: served.sessions.room.used == 0)
+            assert len(client.live.streams) == 0
+            await eventually(
+                lambda: not {task for task in asyncio.all_tasks() - before if "request of" in task.get_name()}
+            )
+
+    async def test_a_session_deleted_in_the_middle_of_everything_ends_it_and_keeps_nothing(self, served: House) -> None:
+        client = await Client.of(served)
+        direct, broken = await client.call(tool="wait"), await client.call("report", request_id=2)
+        first = await next_message(broken)
+        await client.cut(broken)
+        async with client.get() as stream, client.get(after=first.id) as resumed:
+            await settled(served, streams=2)
+            assert (await served.send(None, client.headers, method="DELETE")).status == 204
+            await until(served.course.cancelled)
+            for ended in (direct, resumed):
+                assert "The session ended" in (await rest(ended))[-1].message["error"]["message"]
+            assert all(not event.fields["data"] for event in await rest(stream))
+        assert served.sessions.room.used == 0
+        answer = await served.send(None, {**client.headers, "Last-Event-ID": first.id}, method="GET")
+        assert answer.status == 404
+
+
+class TestClosingOnPurpose:
+    async def test_a_call_closes_its_stream_and_its_client_polls_for_the_rest(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call("close")
+        primed, retry = await rest(response)
+        assert (primed.fields["data"], retry.fields) == ("", {"retry": "20"})
+        await client.orders("report")
+        async with client.get(after=primed.id) as again:
+            reported = await next_message(again)
+            assert reported.step == 1
+            await client.orders("close")
+            assert [event.fields for event in await rest(again)] == [{"retry": "20"}]
+        await client.orders("done")
+        async with client.get(after=reported.id) as last:
+            assert [event.text for event in await rest(last)] == ["done"]
+
+    @pytest.mark.parametrize("revision", REVISIONS[:2])
+    async def test_older_clients_keep_their_stream(self, served: House, revision: str) -> None:
+        client = await Client.of(served, revision)
+        response = await client.call("report", "close", "report", "done")
+        assert [event.fields["event"] for event in await rest(response)] == ["message"] * 3
+
+    async def test_a_client_that_takes_no_streams_gets_its_answer_as_it_would_have(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call("close", "done", Accept="application/json")
+        assert response.content_type == "application/json"
+        assert (await response.json())["result"]["content"][0]["text"] == "done"
+
+    async def test_closing_what_is_closed_does_nothing(self, served: House) -> None:
+        client = await Client.of(served)
+        response = await client.call("close", "close", "done")
+        primed, *_ = await rest(response)
+        async with client.get(after=primed.id) as again:
+            assert [event.text for event in await rest(again)] == ["done"]
+
+
+class TestQuestions:
+    async def test_a_question_waits_for_who_comes_back(self, served: House) -> None:
+        client = await Client.of(served, elicitation={})
+        response = await client.call("report")
+        first = await next_message(response)
+        await client.cut(response)
+        await client.orders("ask")
+        async with client.get(after=first.id) as again:
+            question = await next_message(again)
+            assert question.message["method"] == "elicitation/create"
+            result = {"action": "accept", "content": {"name": "Ada"}}
+            answer = {"jsonrpc": "2.0", "id": question.message["id"], "result": result}
+            assert (await served.send(answer, client.headers)).status == 202
+            assert [event.text for event in await rest(again)] == ["accept {'name': 'Ada'}"]
+
+    async def test_who_takes_no_streams_cannot_be_asked_and_the_tool_hears_so_at_once(self, served: House) -> None:
+        client = await Client.of(served, elicitation={})
+        response = await client.call("ask", Accept="application/json")
+        result = (await response.json())["result"]
+        assert result["isError"] is True
+        assert "takes no event stream" in result["content"][0]["text"]
+
+    async def test_who_left_before_there_was_an_id_cannot_be_asked(self, served: House) -> None:
+        client = await Client.of(served, elicitation={})
+        calling = asyncio.create_task(client.call())
+        await until(served.course.started)
+        calling.cancel()
+        await asyncio.wait([calling])
+        assert (await served.send(legacy_request("ping", request_id="ping"), client.headers)).status == 200
+        await client.orders("ask")
+        await eventually(lambda: not client.live.tasks)
+        assert not client.live.session.pending_answers

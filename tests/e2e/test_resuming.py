@@ -1,0 +1,74 @@
+"""A proxy cuts the connection in the middle of a call, and the client comes back for the answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from tests.e2e.daemon import serving, text_of
+from tests.e2e.test_disconnects import STREAMS, opened
+
+
+class Proxy:
+    """Passes bytes on in both directions, until it is told to cut what is open."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._open: list[asyncio.StreamWriter] = []
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream_writer = await asyncio.open_connection(self._host, self._port)
+        self._open += [writer, upstream_writer]
+        await asyncio.gather(
+            self._pump(reader, upstream_writer), self._pump(upstream_reader, writer), return_exceptions=True
+        )
+
+    def cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+        self._open.clear()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(65536):
+            writer.write(chunk)
+            await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def proxied(url: str) -> AsyncIterator[Proxy]:
+    parts = urlsplit(url)
+    proxy = Proxy(str(parts.hostname), parts.port or 0)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    proxy.url = f"http://{host}:{port}{parts.path}"
+    try:
+        yield proxy
+    finally:
+        proxy.cut()
+        server.close()
+
+
+async def test_a_call_that_a_proxy_cut_off_is_answered_to_the_client_that_comes_back(config: Path) -> None:
+    timeout = aiohttp.ClientTimeout(total=20)
+    async with (
+        serving(config) as daemon,
+        proxied(await daemon.url()) as proxy,
+        aiohttp.ClientSession(timeout=timeout) as client,
+    ):
+        headers = {**STREAMS, "Mcp-Session-Id": await opened(client, proxy.url)}
+        params = {"name": "slow", "arguments": {"seconds": 2}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        async with client.post(proxy.url, json=message, headers=headers) as response:
+            event_id = (await response.content.readline()).decode().removeprefix("id: ").strip()
+            proxy.cut()
+        async with client.get(proxy.url, headers={**headers, "Last-Event-ID": event_id}) as again:
+            lines = (await again.text()).splitlines()
+        (answer,) = [orjson.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+        assert (answer["id"], text_of(answer)) == (1, "slept")

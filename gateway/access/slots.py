@@ -60,34 +60,51 @@ class Slots:
 class HeldSlot:
     """One place; given back once it was released and every task that it waits for is done."""
 
-    __slots__ = ("_key", "_lane", "_pending", "_slots")
+    __slots__ = ("_is_lent", "_key", "_lane", "_pending", "_slots")
 
     def __init__(self, slots: Slots, key: str, lane: "_Lane") -> None:
         self._slots = slots
         self._key = key
         self._lane = lane
         self._pending = 1
+        self._is_lent = False
 
     def hold_until(self, task: asyncio.Task[None]) -> None:
         self._pending += 1
         task.add_done_callback(lambda _: self.release())
 
     def lend(self) -> None:
-        """Let others have the place until `take_back` or `seize`."""
-        self._slots.give_back(self._key, self._lane)
+        """Let others have the place until `take_back` or `seize`. What is lent, or was given back, stays so."""
+        if self._pending and not self._is_lent:
+            self._is_lent = True
+            self._slots.give_back(self._key, self._lane)
 
     async def take_back(self) -> None:
-        """Wait for a place again, before those that have not begun."""
-        self._lane = await self._slots.take_again(self._key, self._lane)
+        """Wait for a place again, before those that have not begun; should the wait be cancelled, seize one."""
+        if not self._is_lent:
+            return
+        try:
+            lane = await self._slots.take_again(self._key, self._lane)
+        except BaseException:
+            self.seize()
+            raise
+        if self._is_lent:
+            self._is_lent, self._lane = False, lane
+        else:  # it was seized or released meanwhile
+            self._slots.give_back(self._key, lane)
 
     def seize(self) -> None:
         """Have the place again at once, over the limit if need be: the call is about to end."""
-        self._lane = self._slots.seize(self._key, self._lane)
+        if self._is_lent:
+            self._is_lent = False
+            self._lane = self._slots.seize(self._key, self._lane)
 
     def release(self) -> None:
         self._pending -= 1
-        if self._pending == 0:
+        if self._pending == 0 and not self._is_lent:
             self._slots.give_back(self._key, self._lane)
+        elif self._pending == 0:
+            self._is_lent = False
 
 
 class _Lane:

@@ -28,6 +28,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.primitives import Resource as ResourceConfig
 from gateway.config.primitives import Tool as ToolConfig
 from gateway.config.problems import Problems
+from gateway.config.server import SamplingLimits
 from gateway.errors import ConfigError, Problem
 from gateway.executors.http import check_connection
 from gateway.executors.services import Services
@@ -93,6 +94,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         left_out=tuple(parts.left_out),
         warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
+        sampling=document.limits.sampling or SamplingLimits(),
         fingerprints=fingerprints(tools=tools, resources=resources, templates=templates, prompts=prompts),
     )
 

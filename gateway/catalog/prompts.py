@@ -9,6 +9,7 @@ from gateway.catalog.backends import described, signature_of
 from gateway.catalog.completion import compile_completer
 from gateway.catalog.primitives import Completer, Prompt, PromptArgument, PromptMessages
 from gateway.catalog.requirements import required_capabilities
+from gateway.catalog.versions import definition_version
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.problems import Problems
@@ -50,6 +51,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, benc
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
+        version=definition_version(config, signature, bench=bench),
         arguments=tuple(_argument(key, argument) for key, argument in arguments.items()),
         messages=_MaskedMessages(messages, Scrubber(redactor=bench.redactor, keeps_controls=True)),
         completers=completers,

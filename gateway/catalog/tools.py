@@ -9,6 +9,7 @@ from gateway.catalog.backends import compile_backend, described, signature_of
 from gateway.catalog.primitives import Confirmation, Tool
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.schemas import compile_arguments
+from gateway.catalog.versions import definition_version
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.definitions import Output
@@ -65,6 +66,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
+        version=definition_version(config, signature, bench=bench),
         executor=executor,
         ask_timeout=allowance.ask_timeout,
         confirm=confirm,

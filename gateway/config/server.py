@@ -150,15 +150,18 @@ class Auth(Model):
     """Access tokens."""
 
 
+Rate = Annotated[str, matching(r"[1-9][0-9]{0,6}/(second|minute|hour|day)", "a rate such as 10/minute")]
+
+
 class SamplingLimits(Model):
     """How much tools may ask of the client's model."""
 
     per_call: PositiveCount | None = None
     """Requests in one call."""
-    rate: str | None = None
-    """Such as 10/minute."""
+    rate: Rate | None = None
+    """Requests of one caller's tools, such as 10/minute."""
     max_tokens: PositiveCount | None = None
-    """Of one request."""
+    """Of one request, which is cut down to it."""
 
 
 class Limits(Model):
@@ -168,7 +171,7 @@ class Limits(Model):
     """Such as 100/minute, per caller."""
     concurrency: Annotated[Count | None, UNSUPPORTED] = None
     """Calls of one caller that may run at once."""
-    sampling: Annotated[SamplingLimits | None, UNSUPPORTED] = None
+    sampling: SamplingLimits | None = None
     """How much tools may ask of the client's model."""
     sessions: PositiveCount = 10_000
     """Sessions at once."""

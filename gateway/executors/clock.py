@@ -24,9 +24,9 @@ class Clock:
         Raises:
             TimeoutError: it took longer; time in which the clock stood still does not count.
         """
-        own = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
+        own = math.inf if seconds is None else self._now() + seconds
         end = min(self.deadline, own)
-        async with asyncio.timeout_at(end) as timeout:
+        async with asyncio.timeout_at(end if self._stopped_at is None else None) as timeout:
             self._limits[timeout] = end
             try:
                 yield
@@ -35,6 +35,8 @@ class Clock:
 
     def stop(self) -> None:
         """Stand still until `go_on`."""
+        if self._stopped_at is not None:
+            return
         self._stopped_at = asyncio.get_running_loop().time()
         for timeout in self._limits:
             _reschedule(timeout, None)
@@ -48,6 +50,10 @@ class Clock:
         for timeout in self._limits:
             self._limits[timeout] += stood
             _reschedule(timeout, self._limits[timeout])
+
+    def _now(self) -> float:
+        """What this clock shows."""
+        return asyncio.get_running_loop().time() if self._stopped_at is None else self._stopped_at
 
 
 def _reschedule(timeout: asyncio.Timeout, when: float | None) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.executors.clock import Clock
@@ -105,14 +106,16 @@ class ToolResult:
 
 
 class AwaitingInput(BaseException):
-    """The call cannot go on before its client has answered; `result` says what is asked.
+    """Ends a call that cannot go on before its client has answered.
 
-    Not an `Exception`, so that no `except Exception` of an author takes it for a failure.
+    Not an `Exception`, so that no `except Exception` of an author takes it for a failure. Whoever catches it even so
+    changes nothing: see `RetryAsker`.
     """
 
-    def __init__(self, result: JsonObject) -> None:
+    def __init__(self, result: JsonObject = MappingProxyType({})) -> None:
         super().__init__("the call waits for its client's answers")
         self.result = result
+        """What the request is answered with, once the call has ended."""
 
 
 class Executor(Protocol):

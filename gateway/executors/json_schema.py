@@ -22,7 +22,7 @@ from gateway.executors.schema_rules import (
 )
 from gateway.json_types import Json, JsonObject
 
-__all__ = ["SchemaError", "Validator", "compile_schema", "validation_errors"]
+__all__ = ["SchemaError", "Validator", "compile_schema", "flaw_in", "validation_errors"]
 
 MAX_ERRORS: Final = 10
 
@@ -95,6 +95,12 @@ def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
     if isinstance(compiled, Validator):
         return compiled.errors(instance)
     return [SchemaError(path=(), message=f"the schema is broken: {flaw.message}") for flaw in compiled]
+
+
+def flaw_in(schema: JsonObject) -> str | None:
+    """Why a schema that somebody wrote while running is broken; None if it is not."""
+    compiled = _compiled(schema)
+    return None if isinstance(compiled, Validator) else next((flaw.message for flaw in compiled), "unknown dialect")
 
 
 def _compiled(schema: JsonObject) -> Validator | list[Flaw]:

@@ -133,6 +133,8 @@ class PythonExecutor:
                 raise ToolError(valid_text(str(error))) from error
             case ExecutionError() | MissingCapabilityError() | MalformedAnswerError() | AwaitingInput():
                 raise error
+            case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from an author's task group
+                raise AwaitingInput from None
         correlation_id = token_hex(8)
         log.error("plugin raised", plugin=self.signature.name, correlation_id=correlation_id, exc_info=error)
         raise ExecutionError(f"{self.signature.name} failed; correlation id {correlation_id}") from None

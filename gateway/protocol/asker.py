@@ -26,7 +26,8 @@ class Asker(Protocol):
         Raises:
             MissingCapabilityError: the client did not declare that it can be asked.
             MalformedAnswerError: an answer is none to its question (modern).
-            ExecutionError: the client refused, did not answer in time, or answered something else (legacy).
+            ExecutionError: the client refused, did not answer in time, or answered something else (legacy); the call
+                has asked too much; its keys are not one for each question.
             AwaitingInput: the answers are still to come (modern).
         """
 

@@ -6,73 +6,116 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Final, TypeVar
+from types import TracebackType
+from typing import Final, Self, TypeVar
 
-from gateway.catalog.fingerprints import fingerprint
 from gateway.catalog.primitives import Primitive
 from gateway.errors import ErrorCode, ExecutionError, MalformedAnswerError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import jsonrpc
+from gateway.protocol.answers import check_answer
+from gateway.protocol.askable import check_capabilities, for_revision
 from gateway.protocol.asker import Asker, Pause
-from gateway.protocol.questions import Question, check_answer, check_capabilities, for_revision
-from gateway.protocol.request import RequestContext
+from gateway.protocol.ledger import Ledger
+from gateway.protocol.questions import Question
+from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.sealed_state import Binding, State, StateSeal
 from gateway.protocol.session import Session
 
 T = TypeVar("T")
 
+_LONGEST_REASON: Final = 1000
+"""Characters of what a client says when it refuses; the model reads them."""
+
 
 def open_asker(
-    primitive: Primitive, request: RequestContext, *, method: str, seal: StateSeal, patience: timedelta
-) -> Asker:
-    """The way for a call of `primitive`.
+    primitive: Primitive, request: RequestContext, runtime: Runtime, *, method: str
+) -> AbstractAsyncContextManager[Asker]:
+    """The way for a call of `primitive`, for as long as the call lasts.
 
     Raises:
         RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
     """
+    ledger = Ledger(request.catalog, budget=runtime.sampling, caller=request.exchange.caller.key)
     if request.session is not None:
-        return LiveAsker(request, request.session, patience=patience)
-    return RetryAsker.open(primitive, request, method=method, seal=seal)
+        return LiveAsker(request, request.session, ledger=ledger, patience=primitive.ask_timeout)
+    binding = Binding(
+        principal=request.exchange.caller.principal,
+        method=method,
+        params=request.params,
+        definition=primitive.version,
+    )
+    return RetryAsker(request, ledger=ledger, seal=runtime.seal, binding=binding)
 
 
 class LiveAsker:
-    """Legacy: asks, and waits."""
+    """Legacy: asks, and waits. With the call end the questions that it has left open."""
 
-    def __init__(self, request: RequestContext, session: Session, *, patience: timedelta) -> None:
+    def __init__(self, request: RequestContext, session: Session, *, ledger: Ledger, patience: timedelta) -> None:
         self._request: Final = request
         self._session: Final = session
+        self._ledger: Final = ledger
         self._patience: Final = patience.total_seconds()
-        self._results: Final[dict[str, Json]] = {}
+        self._answers: Final[dict[str, JsonObject]] = {}
+        self._asking: Final[set[asyncio.Task[JsonObject]]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._withdraw(self._asking)
 
     async def ask(
         self, questions: Mapping[str, Question], *, pause: Pause, proven: bool = False
     ) -> Mapping[str, JsonObject]:
         del proven  # an answer comes on the session that was asked, under an id that was never used before
-        check_capabilities(questions, self._request.client_capabilities)
-        cut = {key: for_revision(question, self._request.revision) for key, question in questions.items()}
-        async with pause():
-            answers = await _all_or_none([self._answer(key, question) for key, question in cut.items()])
-        return dict(zip(cut, answers, strict=True))
+        entered = self._ledger.enter(questions)
+        new = {key: question for key, question in entered.items() if key not in self._answers}
+        if new:
+            check_capabilities(new, self._request.client_capabilities, self._request.revision)
+            cut = {key: for_revision(question, self._request.revision) for key, question in new.items()}
+            self._ledger.charge(new)
+            async with pause():
+                self._answers.update(await self._all_or_none(cut))
+        return {key: self._answers[key] for key in questions}
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        if key not in self._results:
-            self._results[key] = await function()
-        result: T = self._results[key]
-        return result
+        return await self._ledger.once(key, function)
+
+    async def _all_or_none(self, questions: Mapping[str, Question]) -> Mapping[str, JsonObject]:
+        """Ask beside each other; with the first that fails, the others are withdrawn."""
+        tasks = {
+            key: asyncio.create_task(self._answer(key, question), name="question")
+            for key, question in questions.items()
+        }
+        self._asking.update(tasks.values())
+        try:
+            return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
+        finally:
+            await self._withdraw(set(tasks.values()))
+            self._asking.difference_update(tasks.values())
+
+    @staticmethod
+    async def _withdraw(tasks: set[asyncio.Task[JsonObject]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer(self, key: str, question: Question) -> JsonObject:
         request_id, answering = self._session.expect_answer()
         try:
-            if not await self._send({"id": request_id, **question.wire}):
-                raise ExecutionError(
-                    f"The client cannot be asked {key!r}: it takes no event stream, or is gone for good"
-                )
             async with asyncio.timeout(self._patience):
-                answer = await answering
+                if not await self._send({"id": request_id, **question.wire}):
+                    raise ExecutionError(
+                        f"The client cannot be asked {key!r}: it takes no event stream, or is gone for good"
+                    )
+                response = await answering
         except (TimeoutError, asyncio.CancelledError) as error:
             await self._send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
             if isinstance(error, TimeoutError):
@@ -80,106 +123,98 @@ class LiveAsker:
             raise
         finally:
             self._session.forget_answer(request_id)
+        if response.error is not None:
+            raise ExecutionError(f"The client refused {key!r}: {_reason(response.error)}")
         try:
-            check_answer(key, question, answer)
+            check_answer(key, question, response.result)
         except MalformedAnswerError as error:
             raise ExecutionError(error.message) from error
+        answer: JsonObject = response.result
         return answer
 
     async def _send(self, message: JsonObject) -> bool:
         return await self._request.exchange.send({"jsonrpc": jsonrpc.VERSION, **message})
 
 
-@dataclass(slots=True, kw_only=True)
 class RetryAsker:
-    """Modern: finds the answers in the request, or ends the call."""
+    """Modern: finds the answers in the request, or ends the call.
 
-    request: RequestContext
-    primitive: Primitive
-    method: str
-    seal: StateSeal
-    responses: JsonObject
-    state: State | None
-    """What came with the request and is still good."""
-    answers: dict[str, Json]
-    results: dict[str, Json]
-    needs_proof: bool = False
+    What `ask` raises tells the author's code to unwind, and no more: once a question is open, the call is answered with
+    it when it ends, whatever the code did instead. Questions that were put beside each other go out together.
+    """
 
-    @classmethod
-    def open(cls, primitive: Primitive, request: RequestContext, *, method: str, seal: StateSeal) -> "RetryAsker":
-        responses = request.params.get("inputResponses", {})
-        if not isinstance(responses, dict):
-            raise RpcError(ErrorCode.INVALID_PARAMS, "`inputResponses` must be an object")
-        asker = cls(
-            request=request,
-            primitive=primitive,
-            method=method,
-            seal=seal,
-            responses=responses,
-            state=None,
-            answers={},
-            results={},
-        )
-        if (sealed := request.params.get("requestState")) is not None:
-            asker._take(seal.open(sealed, asker._binding))
-        return asker
+    def __init__(self, request: RequestContext, *, ledger: Ledger, seal: StateSeal, binding: Binding) -> None:
+        self._request: Final = request
+        self._ledger: Final = ledger
+        self._seal: Final = seal
+        self._binding: Final = binding
+        self._has_state, self._responses, self._answers = self._brought()
+        """Whether a state came that is still good, what answers came beside it, and those that count."""
+        self._needs_proof = False
+        self._open: Final[dict[str, Question]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open and not isinstance(error, asyncio.CancelledError):
+            raise AwaitingInput(self._result()) from None
 
     async def ask(
         self, questions: Mapping[str, Question], *, pause: Pause, proven: bool = False
     ) -> Mapping[str, JsonObject]:
         del pause  # nothing waits
-        self.needs_proof |= proven
-        for key, question in questions.items():
-            if key not in self.answers and key in self.responses and (self.state is not None or not proven):
-                check_answer(key, question, self.responses[key])
-                self.answers[key] = self.responses[key]
-        open_questions = {key: question for key, question in questions.items() if key not in self.answers}
-        if open_questions:
-            check_capabilities(open_questions, self.request.client_capabilities)
-            raise AwaitingInput(self._result(open_questions))
-        return {key: self.answers[key] for key in questions}
+        self._needs_proof |= proven
+        entered = self._ledger.enter(questions)
+        for key, question in entered.items():
+            if key not in self._answers and key in self._responses and (self._has_state or not proven):
+                check_answer(key, question, self._responses[key])
+                self._answers[key] = self._responses[key]
+        unanswered = {key: question for key, question in entered.items() if key not in self._answers}
+        if unanswered:
+            self._put({key: question for key, question in unanswered.items() if key not in self._open})
+            raise AwaitingInput
+        return {key: self._answers[key] for key in questions}
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        if key not in self.results:
-            self.results[key] = await function()
-        result: T = self.results[key]
-        return result
+        return await self._ledger.once(key, function)
 
-    def _take(self, state: State | None) -> None:
-        self.state = state
+    def _put(self, questions: Mapping[str, Question]) -> None:
+        check_capabilities(questions, self._request.client_capabilities, self._request.revision)
+        self._ledger.charge(questions)
+        self._open.update(questions)
+
+    def _brought(self) -> tuple[bool, JsonObject, dict[str, Json]]:
+        responses = self._request.params.get("inputResponses", {})
+        if not isinstance(responses, dict):
+            raise RpcError(ErrorCode.INVALID_PARAMS, "`inputResponses` must be an object")
+        sealed = self._request.params.get("requestState")
+        if sealed is None:
+            return False, responses, {}
+        state = self._seal.open(sealed, self._binding)
         if state is None:
-            self.responses = {}  # they answer what is to be asked anew
-        else:
-            self.answers.update(state.answers)
-            self.results.update(state.results)
+            return False, {}, {}  # the answers are to what must be asked anew
+        self._ledger.results.update(state.results)
+        return True, responses, dict(state.answers)
 
-    def _result(self, questions: Mapping[str, Question]) -> JsonObject:
-        """`InputRequiredResult`. A state goes along only where there is something to carry or to prove."""
+    def _result(self) -> JsonObject:
+        """`InputRequiredResult`. A state goes along only where there is something to carry or to prove.
+
+        Raises:
+            ExecutionError: it would be too large.
+        """
         result: dict[str, Json] = {
             "resultType": "input_required",
-            "inputRequests": {key: question.wire for key, question in questions.items()},
+            "inputRequests": {key: question.wire for key, question in self._open.items()},
         }
-        if self.answers or self.results or self.needs_proof:
-            state = State(answers=self.answers, results=self.results)
-            result["requestState"] = self.seal.seal(state, self._binding, only_once=self.needs_proof)
+        if self._answers or self._ledger.results or self._needs_proof:
+            state = State(answers=self._answers, results=self._ledger.results)
+            result["requestState"] = self._seal.seal(state, self._binding, only_once=self._needs_proof)
         return result
 
-    @property
-    def _binding(self) -> Binding:
-        return Binding.of(
-            principal=self.request.exchange.caller.principal,
-            method=self.method,
-            params=self.request.params,
-            definition=fingerprint([self.primitive.definition]),
-        )
 
-
-async def _all_or_none(asking: Sequence[Coroutine[Json, Json, JsonObject]]) -> Sequence[JsonObject]:
-    """Run them beside each other; with the first that fails, the others are withdrawn."""
-    tasks = [asyncio.create_task(each, name="question") for each in asking]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _reason(error: Json) -> str:
+    message = error.get("message") if isinstance(error, dict) else None
+    return message[:_LONGEST_REASON] if isinstance(message, str) else "it gave no reason"

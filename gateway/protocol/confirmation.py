@@ -7,8 +7,9 @@ from typing import Final
 from gateway.catalog.primitives import Confirmation
 from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.json_types import JsonObject
+from gateway.protocol.answers import read_answer
 from gateway.protocol.asker import Asker
-from gateway.protocol.questions import CONFIRMATION_KEY, elicitation, read_answer
+from gateway.protocol.questions import CONFIRMATION_KEY, elicitation
 
 _NOTHING_TO_FILL_IN: Final[JsonObject] = {"type": "object", "properties": {}}
 

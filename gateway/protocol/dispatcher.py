@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from gateway.access.sampling import SamplingBudget
 from gateway.access.slots import Slots
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
@@ -53,6 +54,7 @@ class Dispatcher:
             store=store,
             read=resources.read,
             seal=StateSeal(secret_key),
+            sampling=SamplingBudget(),
         )
 
     async def answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:

@@ -1,18 +1,20 @@
-"""What a server may ask its client: elicitation, sampling, roots. Builds requests and reads answers. Pure.
+"""What a server may ask its client: elicitation, sampling, roots. Builds requests in the form of 2026-07-28. Pure.
 
-MCP 2025-11-25 and 2026-07-28: client/elicitation, client/sampling, client/roots. Requests are built in the form of
-2026-07-28; `for_revision` cuts them down for a client of an older one, or says that it cannot be asked.
+MCP 2025-11-25 and 2026-07-28: client/elicitation, client/sampling, client/roots. What a client of an older revision can
+be asked is in `askable`, what its answers must be in `answers`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
-from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError
-from gateway.executors.json_schema import SchemaError, validation_errors
+import orjson
+
+from gateway.executors.json_schema import flaw_in
 from gateway.json_types import Json, JsonObject
-from gateway.plugin import Answer, Sample, ToolError
-from gateway.protocol.versions import V2025_06_18, V2025_11_25, V2026_07_28
+from gateway.plugin import ToolError
+from gateway.protocol import jsonrpc
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -21,7 +23,7 @@ LIST_ROOTS: Final = "roots/list"
 CONFIRMATION_KEY: Final = "mcp-gateway.confirm"
 """Of the question that `confirm:` puts; no author may use it for one of their own."""
 
-_ACTIONS: Final = ("accept", "decline", "cancel")
+_FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class Question:
     @property
     def wire(self) -> JsonObject:
         return {"method": self.method, "params": self.params}
+
+    @property
+    def is_form(self) -> bool:
+        return self.method == ELICIT and self.params.get("mode") != "url"
 
 
 def elicitation(message: str, schema: JsonObject) -> Question:
@@ -63,129 +69,94 @@ def read_question(wire: Json) -> Question:
         ToolError: it is none.
     """
     match wire:
-        case {"method": str(method), **rest} if method in _NEEDS and isinstance(params := rest.get("params", {}), dict):
+        case {"method": str(method), **rest} if method in _FLAWS and isinstance(params := rest.get("params", {}), dict):
             return Question(method, params)
-    raise ToolError(f"A question is {{'method': …, 'params': {{…}}}} with one of the methods {', '.join(_NEEDS)}")
+    raise ToolError(f"A question is {{'method': …, 'params': {{…}}}} with one of the methods {', '.join(_FLAWS)}")
 
 
-def check_capabilities(questions: Mapping[str, Question], declared: JsonObject) -> None:
-    """Raises: MissingCapabilityError: the client did not declare that it can be asked this."""
-    missing: dict[str, Json] = {}
-    for question in questions.values():
-        for name, features in _NEEDS[question.method](question.params).items():
-            if not _has(declared, name, features):
-                missing[name] = {**missing.get(name, {}), **features}
-    if missing:
-        raise MissingCapabilityError(missing)
-
-
-def for_revision(question: Question, revision: str) -> Question:
-    """The question as `revision` has it.
+def checked(key: str, question: Question) -> Question:
+    """A question as bare JSON.
 
     Raises:
-        ExecutionError: a client of that revision cannot be asked this.
+        ToolError: no client could answer it.
     """
-    if question.method != ELICIT or revision >= V2026_07_28:
-        return question
-    if revision < V2025_06_18:
-        raise ExecutionError(f"A client of revision {revision} cannot be asked anything by form")
-    if revision >= V2025_11_25:
-        return question
-    schema = question.params["requestedSchema"]
-    properties = {name: _plain_choice(name, field) for name, field in schema.get("properties", {}).items()}
-    return Question(ELICIT, {**question.params, "requestedSchema": {**schema, "properties": properties}})
+    try:
+        params = orjson.loads(orjson.dumps(question.params, default=jsonrpc.plain))
+    except (TypeError, RecursionError) as error:
+        raise ToolError(f"The question {key!r} cannot be written as JSON: {error}") from error
+    question = Question(question.method, params)
+    flaw = _FLAWS[question.method](params)
+    if flaw is not None:
+        raise ToolError(f"The question {key!r} {flaw}")
+    return question
 
 
-def check_answer(key: str, question: Question, answer: Json) -> None:
-    """Raises: MalformedAnswerError: this is no answer to the question."""
-    if not isinstance(answer, dict):
-        raise MalformedAnswerError(key, "must be an object")
-    _CHECKS[question.method](key, question, answer)
+def _flaw_of_elicitation(params: JsonObject) -> str | None:
+    if not isinstance(params.get("message"), str):
+        return "needs a `message`"
+    match params.get("mode", "form"):
+        case "form":
+            return _flaw_of_form(params.get("requestedSchema"))
+        case "url":
+            return None if _is_web_address(params.get("url")) else "needs a `url`: https://…"
+    return "must have one of the modes form, url"
 
 
-def read_answer(answer: JsonObject) -> Answer:
-    content = answer.get("content") if answer["action"] == "accept" else None
-    return Answer(action=answer["action"], content=content)
+def _flaw_of_form(schema: Json) -> str | None:
+    """Forms are flat (client/elicitation, "Requested Schema")."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return 'needs a schema with `"type": "object"`'
+    fields = schema.get("properties")
+    if not isinstance(fields, dict):
+        return "needs a schema with `properties`"
+    odd = [name for name, field in fields.items() if not _is_field(field)]
+    if odd:
+        return f"has fields that are neither text, a number, a boolean nor a choice: {', '.join(odd)}"
+    flaw = flaw_in(schema)
+    return None if flaw is None else f"has a broken schema: {flaw}"
 
 
-def read_sample(answer: JsonObject) -> Sample:
-    content = answer["content"]
-    blocks = content if isinstance(content, list) else [content]
-    text = "".join(block["text"] for block in blocks if block.get("type") == "text")
-    return Sample(text=text, content=content, model=answer.get("model", ""), stop_reason=answer.get("stopReason"))
-
-
-def read_roots(answer: JsonObject) -> list[JsonObject]:
-    return list(answer["roots"])
-
-
-def _has(declared: JsonObject, name: str, features: JsonObject) -> bool:
-    capability = declared.get(name)
-    if not isinstance(capability, dict):
+def _is_field(field: Json) -> bool:
+    if not isinstance(field, dict):
         return False
-    if name == "elicitation" and "form" in features and not capability:
-        return True  # an empty object means forms, as before there were modes
-    return features.keys() <= capability.keys()
+    items = field.get("items")
+    is_choice_of_several = (
+        field.get("type") == "array" and isinstance(items, dict) and ("enum" in items or "anyOf" in items)
+    )
+    return field.get("type") in _FIELD_TYPES or is_choice_of_several
 
 
-def _elicitation_needs(params: JsonObject) -> dict[str, JsonObject]:
-    return {"elicitation": {"url": {}} if params.get("mode") == "url" else {"form": {}}}
+def _is_web_address(url: Json) -> bool:
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in {"https", "http"} and bool(parts.hostname)
 
 
-def _sampling_needs(params: JsonObject) -> dict[str, JsonObject]:
-    return {"sampling": {"tools": {}} if "tools" in params or "toolChoice" in params else {}}
+def _flaw_of_sampling(params: JsonObject) -> str | None:
+    messages, most = params.get("messages"), params.get("maxTokens")
+    if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+        return "needs `messages`: a list of {role: user or assistant, content: a block or several}"
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        return "needs `maxTokens`: a whole number above 0"
+    return None
 
 
-_NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, JsonObject]]]] = {
-    ELICIT: _elicitation_needs,
-    SAMPLE: _sampling_needs,
-    LIST_ROOTS: lambda _: {"roots": {}},
+def _is_message(message: Json) -> bool:
+    match message:
+        case {"role": "user" | "assistant", "content": {"type": str()}}:
+            return True
+        case {"role": "user" | "assistant", "content": [*blocks]}:
+            return all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks)
+    return False
+
+
+_FLAWS: Final[Mapping[str, Callable[[JsonObject], str | None]]] = {
+    ELICIT: _flaw_of_elicitation,
+    SAMPLE: _flaw_of_sampling,
+    LIST_ROOTS: lambda _: None,
 }
-"""What a client must have declared for each method, in the shape of ClientCapabilities."""
-
-
-def _plain_choice(name: str, field: JsonObject) -> JsonObject:
-    """A form's field as 2025-06-18 has it: titles beside an enum, defaults for booleans alone, no lists."""
-    if field.get("type") == "array":
-        raise ExecutionError(f"A client of revision {V2025_06_18} cannot choose several values, as {name!r} wants")
-    plain = {key: value for key, value in field.items() if key != "oneOf"}
-    if field.get("type") != "boolean":
-        plain.pop("default", None)
-    if "oneOf" in field:
-        plain["enum"] = [choice["const"] for choice in field["oneOf"]]
-        plain["enumNames"] = [choice.get("title", choice["const"]) for choice in field["oneOf"]]
-    return plain
-
-
-def _check_elicited(key: str, question: Question, answer: JsonObject) -> None:
-    if answer.get("action") not in _ACTIONS:
-        raise MalformedAnswerError(key, f"must have an `action`: one of {', '.join(_ACTIONS)}")
-    if answer["action"] != "accept" or question.params.get("mode") == "url":
-        return
-    errors: Sequence[SchemaError] = validation_errors(question.params["requestedSchema"], answer.get("content", {}))
-    if errors:
-        raise MalformedAnswerError(key, f"does not fit what was asked: {'; '.join(map(str, errors))}")
-
-
-def _check_sampled(key: str, _question: Question, answer: JsonObject) -> None:
-    content = answer.get("content")
-    blocks = content if isinstance(content, list) else [content]
-    for block in blocks:
-        is_text = isinstance(block, dict) and (block.get("type") != "text" or isinstance(block.get("text"), str))
-        if not is_text:
-            raise MalformedAnswerError(key, "must have `content`: a content block, or a list of them")
-
-
-def _check_roots(key: str, _question: Question, answer: JsonObject) -> None:
-    listed = answer.get("roots")
-    if not isinstance(listed, list) or not all(
-        isinstance(root, dict) and isinstance(root.get("uri"), str) for root in listed
-    ):
-        raise MalformedAnswerError(key, "must have `roots`: a list of objects with a `uri`")
-
-
-_CHECKS: Final[Mapping[str, Callable[[str, Question, JsonObject], None]]] = {
-    ELICIT: _check_elicited,
-    SAMPLE: _check_sampled,
-    LIST_ROOTS: _check_roots,
-}
+"""Why an author's request is none."""

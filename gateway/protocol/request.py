@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.access.sampling import SamplingBudget
 from gateway.access.slots import Slots
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
@@ -73,6 +74,7 @@ class Runtime:
     announcements: Announcements
     store: CatalogStore
     seal: StateSeal
+    sampling: SamplingBudget
     read: "Read"
     """Reads a resource as the sender of a request may: for tools and prompts that embed one."""
 

@@ -5,9 +5,9 @@ clock is used up while a question is open.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TypeVar
 
 from gateway.access.slots import HeldSlot
 from gateway.catalog.primitives import Primitive
@@ -15,13 +15,12 @@ from gateway.errors import MissingCapabilityError
 from gateway.executors.clock import Clock
 from gateway.executors.invocation import Invocation
 from gateway.json_types import JsonObject
-from gateway.protocol.asker import Asker
-from gateway.protocol.asking import open_asker
+from gateway.protocol.asker import Asker, Pause
 from gateway.protocol.interactions import CallContext
+from gateway.protocol.questions import Question
 from gateway.protocol.request import RequestContext, Runtime
 
-_ASKING: Final = ("tools/call", "prompts/get", "resources/read")
-"""Methods whose calls may ask the client (2026-07-28 basic/patterns/mrtr)."""
+T = TypeVar("T")
 
 
 def check_client(primitive: Primitive, request: RequestContext) -> None:
@@ -29,21 +28,10 @@ def check_client(primitive: Primitive, request: RequestContext) -> None:
     missing = {
         name: wanted
         for name, wanted in primitive.required_capabilities.items()
-        if name not in request.client_capabilities
+        if request.client_capabilities.get(name) is None
     }
     if missing:
         raise MissingCapabilityError(missing)
-
-
-def asker_for(method: str, primitive: Primitive, request: RequestContext, runtime: Runtime) -> Asker | None:
-    """How a call of `primitive` may ask its client; None where the method does not allow it.
-
-    Raises:
-        RpcError: -32602, the answers that came with the request cannot be.
-    """
-    if method not in _ASKING:
-        return None
-    return open_asker(primitive, request, method=method, seal=runtime.seal, patience=primitive.ask_timeout)
 
 
 @asynccontextmanager
@@ -69,10 +57,12 @@ async def invocation(  # noqa: PLR0913 - all that a call is
         deadline=clock.deadline,
     )
 
-    async def read(uri: str) -> Sequence[JsonObject]:
-        return await runtime.read(uri, request, runtime, asker=asker)
+    pause = _Pause(clock, slot)
 
-    context = CallContext(request, runtime, asker=asker, pause=_Pause(clock, slot), read_resource=read)
+    async def read(uri: str) -> Sequence[JsonObject]:
+        return await runtime.read(uri, request, runtime, asker=None if asker is None else _Inner(asker, pause))
+
+    context = CallContext(request, runtime, asker=asker, pause=pause, read_resource=read)
     try:
         yield Invocation(
             arguments=arguments,
@@ -94,22 +84,57 @@ class _Pause:
         self._clock = clock
         self._slot = slot
         self._open = 0
+        self._returning = asyncio.Lock()
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[None]:
         self._open += 1
-        if self._open == 1:
-            self._clock.stop()
-            self._slot.lend()
+        self._clock.stop()
+        self._slot.lend()
         try:
             yield
-        except BaseException:
+        except asyncio.CancelledError:
             self._open -= 1
             if not self._open:
                 self._slot.seize()
                 self._clock.go_on()
             raise
+        except BaseException:
+            await self._end_one()
+            raise
+        await self._end_one()
+
+    async def _end_one(self) -> None:
+        """A question was answered, or will not be: go on, unless another one is open or is put meanwhile."""
         self._open -= 1
-        if not self._open:
-            await self._slot.take_back()
-            self._clock.go_on()
+        try:
+            async with self._returning:
+                if not self._open:
+                    await self._slot.take_back()
+        finally:
+            if self._open:
+                self._slot.lend()
+            else:
+                self._slot.seize()  # where the wait was cancelled
+                self._clock.go_on()
+
+
+class _Inner:
+    """The asker of a call within a call: while it asks, the outer one pauses too."""
+
+    def __init__(self, asker: Asker, outer: Pause) -> None:
+        self._asker = asker
+        self._outer = outer
+
+    async def ask(
+        self, questions: Mapping[str, Question], *, pause: Pause, proven: bool = False
+    ) -> Mapping[str, JsonObject]:
+        @asynccontextmanager
+        async def both() -> AsyncIterator[None]:
+            async with self._outer(), pause():
+                yield
+
+        return await self._asker.ask(questions, pause=both, proven=proven)
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        return await self._asker.once(key, function)

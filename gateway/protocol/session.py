@@ -4,8 +4,7 @@ import asyncio
 import secrets
 from typing import Final
 
-from gateway.errors import ExecutionError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.jsonrpc import Response
 from gateway.protocol.outbox import Outbox
@@ -47,14 +46,14 @@ class Session:
         self.subscriptions: frozenset[str] = frozenset()
         """URIs of `resources/subscribe`."""
         self.in_flight: Final = InFlight()
-        self.pending_answers: Final[dict[str, asyncio.Future[JsonObject]]] = {}
+        self.pending_answers: Final[dict[str, asyncio.Future[Response]]] = {}
         """By request id, what the client was asked and has not answered."""
         self.outbox: Final = Outbox()
 
-    def expect_answer(self) -> tuple[str, asyncio.Future[JsonObject]]:
+    def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
         """A new id for a request to the client, and what its answer will come as."""
         request_id = f"gateway-{secrets.token_hex(8)}"
-        answering: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        answering: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.pending_answers[request_id] = answering
         return request_id, answering
 
@@ -64,14 +63,5 @@ class Session:
     def take_answer(self, response: Response) -> None:
         """Hand the client's response to whoever waits for it. One that nobody waits for came too late."""
         answering = self.pending_answers.get(response.id) if isinstance(response.id, str) else None
-        if answering is None or answering.done():
-            return
-        if response.error is not None:
-            answering.set_exception(ExecutionError(f"The client refused: {_reason(response.error)}"))
-        else:
-            answering.set_result(response.result)
-
-
-def _reason(error: Json) -> str:
-    message = error.get("message") if isinstance(error, dict) else None
-    return message if isinstance(message, str) else "it gave no reason"
+        if answering is not None and not answering.done():
+            answering.set_result(response)

@@ -4,9 +4,10 @@ from gateway.catalog.primitives import Prompt
 from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import revisions
+from gateway.protocol.asking import open_asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import asker_for, check_client, invocation
+from gateway.protocol.running import check_client, invocation
 from gateway.protocol.unknown import unknown_prompt
 
 
@@ -24,9 +25,11 @@ async def get_prompt(request: RequestContext, runtime: Runtime) -> JsonObject:
         raise unknown_prompt(name, runtime)
     check_client(prompt, request)
     arguments = _complete_arguments(prompt, given)
-    asker = asker_for("prompts/get", prompt, request, runtime)
     try:
-        async with invocation("prompts/get", prompt, arguments, request, runtime, asker=asker) as call:
+        async with (
+            open_asker(prompt, request, runtime, method="prompts/get") as asker,
+            invocation("prompts/get", prompt, arguments, request, runtime, asker=asker) as call,
+        ):
             messages = await prompt.messages.render(call)
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error

@@ -1,6 +1,7 @@
 """resources/list, resources/templates/list and resources/read (server/resources)."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Final
 
@@ -9,9 +10,10 @@ from gateway.errors import ExecutionError, ResourceNotFoundError, ResourceUnread
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results, revisions
 from gateway.protocol.asker import Asker
+from gateway.protocol.asking import open_asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import asker_for, check_client, invocation
+from gateway.protocol.running import check_client, invocation
 from gateway.protocol.unknown import unknown_resource
 
 
@@ -61,9 +63,12 @@ async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a 
     asker: Asker | None,
 ) -> Sequence[JsonObject]:
     check_client(resource, request)
-    asker = asker or asker_for("resources/read", resource, request, runtime)
+    opened = open_asker(resource, request, runtime, method="resources/read") if asker is None else nullcontext(asker)
     try:
-        async with invocation("resources/read", resource, variables, request, runtime, asker=asker) as call:
+        async with (
+            opened as way,
+            invocation("resources/read", resource, variables, request, runtime, asker=way) as call,
+        ):
             return resource.contents.contents(await resource.executor.execute(call), uri=uri)
     except ResourceNotFoundError as error:
         raise unknown_resource(uri, runtime) from error  # as it was asked for, not as the backend would write it

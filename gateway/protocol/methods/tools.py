@@ -8,10 +8,11 @@ from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.executors.invocation import Invocation, Outcome, ToolResult, size_of
 from gateway.json_types import JsonObject
 from gateway.protocol import headers, results
+from gateway.protocol.asking import open_asker
 from gateway.protocol.confirmation import confirm
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import asker_for, check_client, invocation
+from gateway.protocol.running import check_client, invocation
 from gateway.protocol.unknown import unknown_tool
 from gateway.protocol.versions import Era
 
@@ -41,11 +42,11 @@ async def _result(tool: Tool, arguments: JsonObject, request: RequestContext, ru
     try:
         check_client(tool, request)
         prepared = tool.arguments.prepare(arguments)
-        asker = asker_for("tools/call", tool, request, runtime)
-        if tool.confirm is not None and asker is not None:
-            await confirm(tool.confirm, prepared, asker)
-        async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
-            return await _shaped(tool, await tool.executor.execute(call), call, runtime)
+        async with open_asker(tool, request, runtime, method="tools/call") as asker:
+            if tool.confirm is not None:
+                await confirm(tool.confirm, prepared, asker)
+            async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
+                return await _shaped(tool, await tool.executor.execute(call), call, runtime)
     except MissingCapabilityError as error:
         if request.era is Era.MODERN:
             raise

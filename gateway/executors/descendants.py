@@ -9,12 +9,12 @@ import os
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Final
 
-from gateway.executors.process_table import MARKER, Child, child, child_pids, marker_of
+from gateway.executors.process_table import MARKER, Child, all_pids, child, child_pids, marker_of
 
 Families = Mapping[int, set[int]]
 """Living children by the process id of the leader of their tree."""
@@ -61,6 +61,10 @@ class Descendants:
         self._sessions &= {each.session for each in children}
         self._unclaimed = {each.pid: self._unclaimed[each.pid] for each in children if each.pid in self._unclaimed}
         return families
+
+    def everybody(self) -> Iterator[int]:
+        """Every process of the machine that carries one of our markers. Slow: looks at each."""
+        return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self._prefix))
 
     def _leader_of(self, living: Child) -> int | None:
         marker = marker_of(living.pid)

@@ -42,7 +42,7 @@ def child_pids() -> list[int]:
     try:
         return [int(pid) for pid in Path(f"/proc/self/task/{own}/children").read_bytes().split()]
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        return [pid for pid in _all_pids() if (fields := _stat(pid)) and int(fields[1]) == own]
+        return [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == own]
 
 
 def child(pid: int) -> Child | None:
@@ -72,7 +72,8 @@ def _stat(pid: int) -> list[str] | None:
     return line.rpartition(")")[2].split()  # the name before it may hold anything
 
 
-def _all_pids() -> Iterator[int]:
+def all_pids() -> Iterator[int]:
+    """Every process of the machine."""
     try:
         yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - names are enough
     except OSError:

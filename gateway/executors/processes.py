@@ -62,6 +62,9 @@ class Processes:
         self._is_closed = True
         for tree in tuple(self._trees):
             tree.signal(signal.SIGKILL)
+        for pid in self._descendants.everybody():  # those that left their group, too
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     @property
     def running(self) -> int:

@@ -88,7 +88,7 @@ class KeptStreams:
         self.expire()
         stream, after = self._streams.get(number), int(match[2])
         if stream is None:
-            log.info("stream not resumed: its events are no longer kept", event_id=event_id)
+            log.debug("stream not resumed: its events are no longer kept", event_id=event_id)
             return None
         if after > stream.last or (after == 0 and not self.primes):
             return _FOREIGN

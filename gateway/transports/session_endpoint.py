@@ -4,8 +4,10 @@ A request runs in a task of its session, and the connection that it came on only
 not a cancellation.
 """
 
+import asyncio
 from typing import Final
 
+import structlog
 from aiohttp import web
 
 from gateway.errors import ErrorCode, RpcError
@@ -24,6 +26,8 @@ from gateway.transports.request_stream import RequestStream, Unheard
 from gateway.transports.session_stream import SessionStream
 from gateway.transports.sessions import LiveSession, Sessions
 from gateway.transports.streams import Streams
+
+log: Final = structlog.get_logger()
 
 
 class SessionEndpoint:
@@ -102,9 +106,7 @@ class SessionEndpoint:
         response = incoming.late_response(self._pace, preamble=kept.preamble)
         ending = stream.attach(response)
         task = live.spawn(self._dispatcher.answer_legacy(message, live.session, stream))
-        task.add_done_callback(
-            lambda task: stream.finish(_session_ended(message) if task.cancelled() else task.result())
-        )
+        task.add_done_callback(lambda task: stream.finish(_reply_of(task, message)))
         try:
             return await response.end(await ending)
         finally:
@@ -169,7 +171,19 @@ async def _carry_outbox(session: Session, stream: SessionStream) -> None:
             await stream.say(jsonrpc.encode(message))
 
 
+def _reply_of(task: asyncio.Task[Reply], message: Request | Batch) -> Reply:
+    if task.cancelled():
+        return _session_ended(message)
+    if (bug := task.exception()) is not None:
+        log.error("request failed", exc_info=bug)
+        return _failed(message, ErrorCode.INTERNAL_ERROR, "Internal error", status=500)
+    return task.result()
+
+
 def _session_ended(message: Request | Batch) -> Reply:
+    return _failed(message, ErrorCode.INVALID_REQUEST, "The session ended before this was answered", status=404)
+
+
+def _failed(message: Request | Batch, code: ErrorCode, why: str, *, status: int) -> Reply:
     request_id = message.id if isinstance(message, Request) else None
-    error = RpcError(ErrorCode.INVALID_REQUEST, "The session ended before this was answered")
-    return results.error_reply(error, request_id=request_id, revision=None, status=404)
+    return results.error_reply(RpcError(code, why), request_id=request_id, revision=None, status=status)

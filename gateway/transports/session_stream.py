@@ -119,13 +119,13 @@ class SessionStream:
         """Write an event to whoever is there, and keep it for who comes back.
 
         Returns:
-            False if nobody is there, and nobody can come back.
+            False if the last was said, or nobody is there and nobody can come back.
 
         Raises:
             ConnectionError: the reader has just gone. The event is kept.
         """
         async with self._lock:
-            if not self._has_reader:
+            if self.is_over or not self._has_reader:
                 return False
             frame = self._framed(data)
             self._keeper.keep(self, frame)

@@ -53,6 +53,12 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "http/ignores-sessions": "streamable-http: session ids and event ids mean nothing",
         "http/disconnect-is-not-cancellation": "2025-11-25 basic/transports Sending Messages: the call goes on",
         "sse/disconnect-is-cancellation": "2024-11-05 basic/transports: the stream is the session (decision)",
+        "http/event-ids": "2025-11-25 basic/transports Resumability: unique in the session, and of one stream; priming",
+        "http/resume": "2025-11-25 basic/transports Resumability: by GET, what came after on that stream alone",
+        "http/foreign-event-ids": "decision: 400 for an id that is none of the session's, a new stream for an old one",
+        "http/replay-bounds": "decision: bounded by events, bytes and age; nothing is kept of a session that ended",
+        "http/polling": "2025-11-25 basic/transports Sending Messages: retry, then closed before the answer",
+        "http/questions-wait": "2025-11-25 basic/transports: requests go on the stream of the call, and wait like it",
         "http/no-cancelled-notification": "basic/patterns/cancellation: over HTTP the closed stream alone cancels",
         # Lists
         "pagination/walk": "server/utilities/pagination: every entry once, until there is no nextCursor",

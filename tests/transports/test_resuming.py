@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from gateway.json_types import Json
 from gateway.transports.kept_streams import ReplayBounds
 from gateway.transports.sessions import LiveSession
+from tests.requirements import requirement
 from tests.transports.house import House, call, house, legacy_request
 from tests.transports.test_streamable_http import in_session, settled, until
 
@@ -126,6 +127,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 
 class TestIds:
+    @requirement("http/event-ids")
     @pytest.mark.parametrize("revision", REVISIONS)
     async def test_streams_begin_with_an_id_since_2025_11_25_alone(self, served: House, revision: str) -> None:
         client = await Client.of(served, revision)
@@ -141,6 +143,7 @@ class TestIds:
                 "notifications/tools/list_changed",
             ]
 
+    @requirement("http/event-ids")
     async def test_ids_are_unique_in_the_session_and_say_which_stream_they_are_of(self, served: House) -> None:
         client = await Client.of(served)
         ids = []
@@ -152,6 +155,7 @@ class TestIds:
         assert [len(stream) for stream in streams] == [1, 1]
         assert streams[0] != streams[1]
 
+    @requirement("http/event-ids")
     async def test_an_answer_alone_stays_json_and_nothing_is_kept_of_it(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call(tool="echo")
@@ -159,6 +163,7 @@ class TestIds:
         await response.read()
         assert served.sessions.room.used == 0
 
+    @requirement("http/event-ids")
     async def test_who_takes_streams_alone_gets_ids_too(self, served: House) -> None:
         client = await Client.of(served)
         primed, answer = await rest(await client.call(tool="echo", Accept="text/event-stream"))
@@ -166,6 +171,7 @@ class TestIds:
 
 
 class TestComingBack:
+    @requirement("http/resume")
     @pytest.mark.parametrize("revision", REVISIONS)
     async def test_a_call_whose_connection_broke_is_answered_to_who_comes_back(
         self, served: House, revision: str
@@ -179,6 +185,7 @@ class TestComingBack:
             two, three, answer = await rest(again)
         assert (first.step, two.step, three.step, answer.text) == (1, 2, 3, "done")
 
+    @requirement("http/resume")
     async def test_the_stream_goes_on_live_and_ends_with_the_answer(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call("report")
@@ -192,6 +199,7 @@ class TestComingBack:
             await client.orders("done")
             assert [event.text for event in await rest(again)] == ["done"]
 
+    @requirement("http/resume")
     async def test_the_priming_id_is_enough_to_come_back_with(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call(tool="wait")
@@ -202,6 +210,7 @@ class TestComingBack:
         async with client.get(after=primed.id) as again:
             assert [event.text for event in await rest(again)] == ["released"]
 
+    @requirement("http/resume")
     async def test_a_connection_may_break_again_and_again_and_an_event_be_asked_for_twice(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call("report", "report")
@@ -216,6 +225,7 @@ class TestComingBack:
             async with client.get(after=first.id) as again:
                 assert [event.id.partition("-")[2] for event in await rest(again)] == ["2", "3"]
 
+    @requirement("http/resume")
     async def test_only_the_stream_that_the_id_names_is_replayed(self, served: House) -> None:
         client = await Client.of(served)
         one, other = await client.call(tool="report"), await client.call(tool="report")
@@ -226,6 +236,7 @@ class TestComingBack:
         assert {event.id.partition("-")[0] for event in replayed} == {first.id.partition("-")[0]}
         assert len(replayed) == 4
 
+    @requirement("http/resume")
     async def test_who_comes_back_takes_the_stream_over_from_a_connection_that_seems_alive(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call("report")
@@ -236,6 +247,7 @@ class TestComingBack:
             with pytest.raises(aiohttp.ClientError):
                 await rest(response)
 
+    @requirement("http/resume")
     async def test_the_streams_of_what_belongs_to_no_request_are_resumed_too(self, served: House) -> None:
         client = await Client.of(served)
         async with client.get() as stream:
@@ -251,6 +263,7 @@ class TestComingBack:
             resources = await next_message(again)
         assert [event.id.partition("-")[2] for event in (tools, resources)] == ["1", "3"]
 
+    @requirement("http/resume")
     async def test_two_streams_have_ids_of_their_own_and_each_replays_its_own(self, served: House) -> None:
         client = await Client.of(served)
         async with client.get() as older, client.get() as newer:
@@ -270,6 +283,7 @@ class TestComingBack:
             served.dispatcher.announcements.list_changed("resources")
             assert (await next_message(again)).message["method"] == "notifications/resources/list_changed"
 
+    @requirement("http/resume")
     async def test_a_call_cancelled_while_nobody_is_there_ends_its_stream_without_an_answer(
         self, served: House
     ) -> None:
@@ -284,6 +298,7 @@ class TestComingBack:
 
 
 class TestWrongIds:
+    @requirement("http/foreign-event-ids")
     async def test_an_id_that_is_none_of_the_sessions_gets_nothing(self, served: House) -> None:
         mine, other = await Client.of(served), await Client.of(served)
         response = await other.call(tool="report")
@@ -296,6 +311,7 @@ class TestWrongIds:
             )
         assert len(served.streams) == 0
 
+    @requirement("http/foreign-event-ids")
     async def test_an_id_whose_events_are_gone_gets_a_new_stream_and_a_log_line(self) -> None:
         async with house(replay=ReplayBounds(age=timedelta(seconds=0.02))) as served:
             client = await Client.of(served)
@@ -308,12 +324,14 @@ class TestWrongIds:
                     assert (await next_message(stream)).message["method"] == "notifications/tools/list_changed"
         assert [entry["event"] for entry in logs] == ["stream not resumed: its events are no longer kept"]
 
+    @requirement("http/foreign-event-ids")
     async def test_an_id_after_which_nothing_comes_any_more_gets_a_new_stream(self, served: House) -> None:
         client = await Client.of(served)
         *_, answer = await rest(await client.call(tool="report"))
         async with client.get(after=answer.id) as stream:
             assert (await next_event(stream)).id.partition("-")[0] != answer.id.partition("-")[0]
 
+    @requirement("http/foreign-event-ids")
     async def test_an_empty_id_is_none(self, served: House) -> None:
         client = await Client.of(served)
         async with client.get(after="") as stream:
@@ -321,6 +339,7 @@ class TestWrongIds:
 
 
 class TestBounds:
+    @requirement("http/replay-bounds")
     async def test_of_a_flood_that_nobody_reads_the_newest_events_are_kept(self) -> None:
         async with house(replay=ReplayBounds(stream_events=3)) as served:
             client = await Client.of(served)
@@ -333,6 +352,7 @@ class TestBounds:
             assert [event.step for event in steps] == [5, 6]
             assert answer.text == "done"
 
+    @requirement("http/replay-bounds")
     async def test_an_answer_too_large_to_be_kept_is_owned_up_to(self) -> None:
         async with house(replay=ReplayBounds(stream_bytes=1000)) as served:
             client = await Client.of(served)
@@ -345,6 +365,7 @@ class TestBounds:
             assert "too large" in answer.message["error"]["message"]
             assert answer.id == whole.id
 
+    @requirement("http/replay-bounds")
     async def test_a_client_that_reads_none_of_its_streams_costs_bounded_memory_and_is_dropped_with_a_log_line(
         self,
     ) -> None:
@@ -359,6 +380,7 @@ class TestBounds:
                 response.close()
         assert [entry["path"] for entry in logs if entry["event"] == "slow reader dropped"] == ["/mcp"]
 
+    @requirement("http/replay-bounds")
     async def test_a_get_stream_that_nobody_reads_is_dropped_with_a_log_line_and_its_messages_are_kept(self) -> None:
         with capture_logs() as logs:
             async with house(patience=0.1) as served:
@@ -375,6 +397,7 @@ class TestBounds:
                     assert (await next_message(again)).message["method"] == "x" * 50_000
         assert "slow reader dropped" in [entry["event"] for entry in logs]
 
+    @requirement("http/replay-bounds")
     async def test_calls_that_nobody_came_back_for_leave_nothing_once_they_are_old(self) -> None:
         async with house(replay=ReplayBounds(age=timedelta(seconds=0.1))) as served:
             client = await Client.of(served)
@@ -390,6 +413,7 @@ class TestBounds:
                 lambda: not {task for task in asyncio.all_tasks() - before if "request of" in task.get_name()}
             )
 
+    @requirement("http/replay-bounds")
     async def test_a_session_deleted_in_the_middle_of_everything_ends_it_and_keeps_nothing(self, served: House) -> None:
         client = await Client.of(served)
         direct, broken = await client.call(tool="wait"), await client.call("report", request_id=2)
@@ -408,6 +432,7 @@ class TestBounds:
 
 
 class TestClosingOnPurpose:
+    @requirement("http/polling")
     async def test_a_call_closes_its_stream_and_its_client_polls_for_the_rest(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call("close")
@@ -423,18 +448,21 @@ class TestClosingOnPurpose:
         async with client.get(after=reported.id) as last:
             assert [event.text for event in await rest(last)] == ["done"]
 
+    @requirement("http/polling")
     @pytest.mark.parametrize("revision", REVISIONS[:2])
     async def test_older_clients_keep_their_stream(self, served: House, revision: str) -> None:
         client = await Client.of(served, revision)
         response = await client.call("report", "close", "report", "done")
         assert [event.fields["event"] for event in await rest(response)] == ["message"] * 3
 
+    @requirement("http/polling")
     async def test_a_client_that_takes_no_streams_gets_its_answer_as_it_would_have(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call("close", "done", Accept="application/json")
         assert response.content_type == "application/json"
         assert (await response.json())["result"]["content"][0]["text"] == "done"
 
+    @requirement("http/polling")
     async def test_closing_what_is_closed_does_nothing(self, served: House) -> None:
         client = await Client.of(served)
         response = await client.call("close", "close", "done")
@@ -444,6 +472,7 @@ class TestClosingOnPurpose:
 
 
 class TestQuestions:
+    @requirement("http/questions-wait")
     async def test_a_question_waits_for_who_comes_back(self, served: House) -> None:
         client = await Client.of(served, elicitation={})
         response = await client.call("report")
@@ -458,6 +487,7 @@ class TestQuestions:
             assert (await served.send(answer, client.headers)).status == 202
             assert [event.text for event in await rest(again)] == ["accept {'name': 'Ada'}"]
 
+    @requirement("http/questions-wait")
     async def test_who_takes_no_streams_cannot_be_asked_and_the_tool_hears_so_at_once(self, served: House) -> None:
         client = await Client.of(served, elicitation={})
         response = await client.call("ask", Accept="application/json")
@@ -465,6 +495,7 @@ class TestQuestions:
         assert result["isError"] is True
         assert "takes no event stream" in result["content"][0]["text"]
 
+    @requirement("http/questions-wait")
     async def test_who_left_before_there_was_an_id_cannot_be_asked(self, served: House) -> None:
         client = await Client.of(served, elicitation={})
         calling = asyncio.create_task(client.call())

@@ -17,13 +17,14 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import handshake, headers, jsonrpc, message_log, results
+from gateway.protocol import handshake, headers, jsonrpc, results
 from gateway.protocol.announcements import Announcements
 from gateway.protocol.cursors import Cursors
 from gateway.protocol.envelope import Envelope, Rejection, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, RequestId, Response
 from gateway.protocol.list_pages import ListPages
+from gateway.protocol.message_log import MessageLog
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.table import METHODS
 from gateway.protocol.request import RequestContext, Runtime
@@ -42,6 +43,7 @@ class Dispatcher:
     def __init__(self, *, store: CatalogStore, services: Services, secret_key: bytes) -> None:
         cursors = Cursors(secret_key)
         self._store: Final = store
+        self._message_log: Final = MessageLog()
         self.announcements: Final = Announcements()
         store.subscribe(self.announcements.catalog_changed)
         self.slots: Final = Slots()
@@ -69,8 +71,8 @@ class Dispatcher:
         5. over HTTP, `Mcp-Name` is the name: -32020
         6. the method's own checks
         """
-        exchange = message_log.received(message, exchange)
-        return message_log.answered(await self._answer_modern(message, exchange), exchange)
+        exchange = self._message_log.received(message, exchange)
+        return self._message_log.answered(await self._answer_modern(message, exchange), exchange)
 
     async def _answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
         match message:
@@ -97,9 +99,9 @@ class Dispatcher:
 
     async def open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
         """Answer `initialize`. The session is None if the request was refused."""
-        exchange = message_log.received(request, exchange)
+        exchange = self._message_log.received(request, exchange)
         session, reply = self._open_session(request, exchange)
-        return session, message_log.answered(reply, exchange)
+        return session, self._message_log.answered(reply, exchange)
 
     def _open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
         try:
@@ -112,8 +114,8 @@ class Dispatcher:
 
     async def answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         """Answer a message of a session. A request that its sender cancels is answered with nothing."""
-        exchange = message_log.received(message, exchange)
-        return message_log.answered(await self._answer_legacy(message, session, exchange), exchange)
+        exchange = self._message_log.received(message, exchange)
+        return self._message_log.answered(await self._answer_legacy(message, session, exchange), exchange)
 
     async def _answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         match message:

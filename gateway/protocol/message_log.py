@@ -18,19 +18,24 @@ from gateway.protocol.jsonrpc import Batch, InvalidMessageError, Message, Notifi
 log: Final = structlog.get_logger(__name__)
 
 
-def received(message: Message, exchange: Exchange) -> Exchange:
-    """Log a message, and return the exchange by which what is sent on its behalf is logged, too."""
-    if not log.is_enabled_for(logging.DEBUG):
-        return exchange
-    log.debug("message received", binding=exchange.caller.binding.value, message=_written(message))
-    return _LoggedExchange(exchange)
+class MessageLog:
+    """Made when the level is settled: looking it up takes longer than anything else that is done to each message."""
 
+    def __init__(self) -> None:
+        self._is_wanted: Final[bool] = log.is_enabled_for(logging.DEBUG)
 
-def answered(reply: Reply, exchange: Exchange) -> Reply:
-    """Log a reply, and return it."""
-    if reply.body is not None and log.is_enabled_for(logging.DEBUG):
-        log.debug("message sent", binding=exchange.caller.binding.value, message=orjson.loads(reply.body))
-    return reply
+    def received(self, message: Message, exchange: Exchange) -> Exchange:
+        """Log a message, and return the exchange by which what is sent on its behalf is logged, too."""
+        if not self._is_wanted:
+            return exchange
+        log.debug("message received", binding=exchange.caller.binding.value, message=_written(message))
+        return _LoggedExchange(exchange)
+
+    def answered(self, reply: Reply, exchange: Exchange) -> Reply:
+        """Log a reply, and return it."""
+        if self._is_wanted and reply.body is not None:
+            log.debug("message sent", binding=exchange.caller.binding.value, message=orjson.loads(reply.body))
+        return reply
 
 
 @dataclass(frozen=True, slots=True)

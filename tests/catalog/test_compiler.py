@@ -12,6 +12,7 @@ from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.invocation import Blocks, Value
 from gateway.executors.services import Services
+from gateway.json_types import Json
 from tests.catalog.conftest import Compile
 from tests.executors.recording import make_invocation
 
@@ -258,12 +259,12 @@ async def test_defaults_that_shape_results_leave_fixed_content_alone(compiled: C
 def test_what_was_loaded_and_compiled_goes_with_the_last_reference(tmp_path: Path, services: Services) -> None:
     """Cycles would wait for a collection of garbage, which a daemon puts off while it reloads."""
     config, plugins, many = tmp_path / "config.yaml", Plugins(), range(50)
-    backends = [
+    backends: list[dict[str, Json]] = [
         {"shell": {"command": ["echo", "{{ path }}"]}},
         {"http": {"url": "https://example.com/{path}", "query": {"n": "{{ n | default(1) }}"}}},
         {"content": [{"text": "{% if n %}{{ n }}{% endif %}{{ path }}"}]},
     ]
-    definition = {"description": "D", "input": {"path": "string", "n": "integer?"}}
+    definition: dict[str, Json] = {"description": "D", "input": {"path": "string", "n": "integer?"}}
     tools = {f"t{i}{n}": definition | backend for i in many for n, backend in enumerate(backends)}
     resources = {f"r{i}": {"uri": f"r{i}://{{id}}", "text": "{{ id }}"} for i in many}
     prompts = {f"p{i}": {"arguments": {"a": "An argument."}, "messages": [{"user": "{{ a }}"}]} for i in many}

@@ -76,11 +76,12 @@ class TextTemplate:
         if self.run is None:
             return Rendering(text=self.literal or "", begins_with_value=False)
         frame = Frame(variables, in_element=in_element, null=null)
-        with _named(self.place):
-            try:
-                self.run(frame)
-            except AbsentElement:
-                return None
+        try:
+            self.run(frame)
+        except AbsentElement:
+            return None
+        except _MISFITS as error:
+            raise _named(error, self.place) from error
         return Rendering(text=frame.text, begins_with_value=frame.begins_with_value)
 
     def value(self, variables: JsonObject, *, null: Json = MISSING) -> Json:
@@ -90,8 +91,10 @@ class TextTemplate:
             ExecutionError: as for `render`.
         """
         if self.single is not None:
-            with _named(self.place):
+            try:
                 return self.single(Frame(variables, in_element=True, null=null))
+            except _MISFITS as error:
+                raise _named(error, self.place) from error
         rendering = self.rendering(variables, in_element=True, null=null)
         return MISSING if rendering is None else rendering.text
 
@@ -104,8 +107,10 @@ class Expression:
     evaluate: Evaluate
 
     def is_true(self, variables: JsonObject) -> bool:
-        with _named(self.place):
+        try:
             return bool(self.evaluate(Frame(variables)))
+        except _MISFITS as error:
+            raise _named(error, self.place) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +129,13 @@ class JsonTemplate:
         return ABSENT if value is MISSING else value
 
 
-@contextmanager
-def _named(place: str) -> Iterator[None]:
-    """Name the template in what goes wrong in it."""
-    try:
-        yield
-    except (ExecutionError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        # Boundary: values are the caller's, and no expression may turn one that does not fit into a failure of ours.
-        raise ExecutionError(f"{place}: {error}") from error
+# Boundary: values are the caller's, and no expression may turn one that does not fit into a failure of ours.
+_MISFITS: Final = (ExecutionError, TypeError, ValueError, ArithmeticError, RecursionError)
+
+
+def _named(error: Exception, place: str) -> ExecutionError:
+    """Name the template in what went wrong in it."""
+    return ExecutionError(f"{place}: {error}")
 
 
 def compile_text(source: str, scope: Scope) -> TextTemplate:

@@ -19,6 +19,8 @@ MODERN: Final = (V2026_07_28,)
 """Revisions in which every request carries its own metadata."""
 LATEST_LEGACY: Final = LEGACY[-1]
 
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+
 
 class Era(StrEnum):
     LEGACY = "legacy"
@@ -32,4 +34,4 @@ def negotiate(requested: str) -> str:
 
 def is_modern_date(version: str) -> bool:
     """Whether this reads as a revision of the modern era, be it one of ours or not."""
-    return re.fullmatch(r"\d{4}-\d{2}-\d{2}", version) is not None and version >= V2026_07_28
+    return _DATE.fullmatch(version) is not None and version >= V2026_07_28

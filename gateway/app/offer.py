@@ -21,9 +21,11 @@ from gateway.catalog.footprint import Footprint
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
+from gateway.config.base import Model
 from gateway.config.document import Document
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.secrets import Redactor
+from gateway.config.server import Limits, Listen
 from gateway.errors import Problem
 from gateway.executors.services import Services
 from gateway.executors.threads import Threads
@@ -77,7 +79,7 @@ class Offer:
     def restart_required(self) -> list[str]:
         """Sections whose change takes effect with the next start."""
         first, now = self._first, self.served.document
-        return [name for name in FIXED_SECTIONS if getattr(first, name) != getattr(now, name)]
+        return [name for name in FIXED_SECTIONS if _fixed(getattr(first, name)) != _fixed(getattr(now, name))]
 
     async def open(self, loaded: LoadedConfig) -> None:
         """Compile and hold the first catalog.
@@ -163,6 +165,11 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
         trees=frozenset({*loaded.trees, *footprint.trees}),
         present=frozenset({*(path for path, digest in loaded.files.items() if digest), *footprint.trees}),
     )
+
+
+def _fixed(section: Listen | Limits) -> Model:
+    """What of a section only a start takes up: `limits.sampling` is looked up by each call."""
+    return section.model_copy(update={"sampling": None}) if isinstance(section, Limits) else section
 
 
 def _report(warnings: Iterable[Problem]) -> None:

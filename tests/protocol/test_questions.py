@@ -71,7 +71,7 @@ def test_only_what_was_declared_is_asked(question: Question, declared: Json, lac
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_revisions_have_what_they_have(revision: str) -> None:
-    everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
+    everything: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
     assert (missing(FORM, everything, revision) is None) == (revision >= "2025-06-18")
     assert (missing(URL, everything, revision) is None) == (revision >= "2025-11-25")
     assert (missing(TOOLS, everything, revision) is None) == (revision >= "2025-11-25")
@@ -222,7 +222,8 @@ def test_who_declines_need_not_fill_anything_in(action: str) -> None:
 
 def test_what_was_filled_in_must_fit_the_form() -> None:
     check_answer("key", FORM, {"action": "accept", "content": {"name": "Ada", "more": 1}})
-    for content in ({}, {"name": 7}, [], "Ada", None):
+    contents: list[Json] = [{}, {"name": 7}, [], "Ada", None]
+    for content in contents:
         assert "does not fit what was asked" in malformed(FORM, {"action": "accept", "content": content})
     assert "does not fit what was asked" in malformed(FORM, {"action": "accept"})
     assert "one of accept, decline, cancel" in malformed(FORM, {"action": "ok", "content": {"name": "Ada"}})
@@ -244,7 +245,16 @@ def test_a_sample_is_one_block_or_several() -> None:
         answer = {"role": "assistant", "content": content, "model": "m", "stopReason": "endTurn"}
         check_answer("key", TEXT, answer)
         assert (read_sample(answer).text, read_sample(answer).model) == (text, "m")
-    for content in (None, "Hi", [None], {"text": "Hi"}, {"type": "text"}, {"type": "text", "text": 7}, {"type": 1}):
+    broken: list[Json] = [
+        None,
+        "Hi",
+        [None],
+        {"text": "Hi"},
+        {"type": "text"},
+        {"type": "text", "text": 7},
+        {"type": 1},
+    ]
+    for content in broken:
         malformed(TEXT, {"role": "assistant", "content": content, "model": "m"})
     malformed(TEXT, {"content": block, "model": 7})
     malformed(TEXT, {"content": block, "model": "m", "stopReason": 7})
@@ -254,7 +264,7 @@ def test_roots_are_directories_of_the_client() -> None:
     answer = {"roots": [{"uri": "file:///home/ada", "name": "home"}, {"uri": "file:///tmp"}]}
     check_answer("key", roots(), answer)
     assert read_roots(answer) == answer["roots"]
-    for listed in (
+    broken: list[Json] = [
         None,
         {},
         [None],
@@ -262,5 +272,6 @@ def test_roots_are_directories_of_the_client() -> None:
         [{"uri": 7}],
         [{"uri": "https://example.com"}],
         [{"uri": "file:///", "name": 7}],
-    ):
+    ]
+    for listed in broken:
         malformed(roots(), {"roots": listed})

@@ -22,7 +22,11 @@ BINDING: Final = Binding(
 STATE: Final = State(answers={"name": {"action": "accept", "content": {"name": "Ada"}}}, results={"step": [1, 2]})
 
 JSON: Final = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )

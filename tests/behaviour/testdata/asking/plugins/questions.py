@@ -1,0 +1,119 @@
+"""Every interaction with a client, written once for both eras: on the loop and in a thread."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.plugin import Answer, Context, ProtocolError, Sample, SyncContext
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+FORM = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "default": "John"},
+        "number": {"type": "number", "default": 1.5},
+        "flag": {"type": "boolean", "default": True},
+        "one": {"type": "string", "enum": ["a", "b"], "default": "b"},
+        "titled": {"type": "string", "oneOf": [{"const": "a", "title": "A"}], "default": "a"},
+    },
+}
+SEVERAL: Mapping[str, Mapping[str, Any]] = {
+    "name": {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": NAME}},
+    "again": {
+        "method": "sampling/createMessage",
+        "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "twice"}}], "maxTokens": 5},
+    },
+    "where": {"method": "roots/list"},
+}
+STEPS: list[str] = []
+
+
+async def on_the_loop(context: Context) -> dict[str, Any]:
+    """Asks for everything that there is, one after the other and several at once."""
+    await context.once("step", step)
+    form = await context.elicit("form", "Fill in", FORM)
+    sample = await context.sample("sample", "Say something", system_prompt="Be brief", max_tokens=50)
+    roots = await context.list_roots("roots")
+    several = await context.ask(SEVERAL)
+    return told(form, sample, several, roots=[root["uri"] for root in roots])
+
+
+def in_a_thread(context: SyncContext) -> dict[str, Any]:
+    """The same, in a thread."""
+    context.once("step", lambda: STEPS.append("step"))
+    form = context.elicit("form", "Fill in", FORM)
+    sample = context.sample("sample", "Say something", system_prompt="Be brief", max_tokens=50)
+    roots = context.list_roots("roots")
+    several = context.ask(SEVERAL)
+    return told(form, sample, several, roots=[root["uri"] for root in roots])
+
+
+async def step() -> None:
+    """What must not be done twice for one call."""
+    STEPS.append("step")
+
+
+def told(form: Answer, sample: Sample, several: Mapping[str, Any], *, roots: list[str]) -> dict[str, Any]:
+    return {
+        "form": form.content,
+        "sample": sample.text,
+        "model": sample.model,
+        "roots": roots,
+        "several": sorted(several),
+        "name": several["name"]["content"]["name"],
+    }
+
+
+async def steps() -> int:
+    """How often the step was taken since this was asked last."""
+    taken = len(STEPS)
+    STEPS.clear()
+    return taken
+
+
+async def named(context: Context) -> str:
+    """Asks for a name."""
+    answer = await context.elicit("name", "Who?", NAME)
+    return f"{answer.action} {answer.content}"
+
+
+async def linked(context: Context) -> str:
+    """Sends the user to a page."""
+    return (await context.elicit_url("link", "Log in", "https://example.com/login")).action
+
+
+async def chosen(context: Context) -> str:
+    """Asks for several choices."""
+    choices = {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}
+    answer = await context.elicit("choices", "Which?", {"type": "object", "properties": {"many": choices}})
+    return f"{answer.action} {answer.content}"
+
+
+async def chatty(context: Context, times: int) -> str:
+    """Asks the model again and again."""
+    for number in range(times):
+        await context.sample(f"sample {number}", f"{number}", max_tokens=1000)
+    return "said enough"
+
+
+async def prompted(context: Context) -> str:
+    """Writes a prompt to whoever is named."""
+    return f"Dear {await name_of(context)}"
+
+
+async def read(context: Context) -> str:
+    """Is another resource for whoever is named."""
+    return f"Hello {await name_of(context)}"
+
+
+async def reads(context: Context) -> str:
+    """Reads a resource that asks."""
+    text: str = (await context.read_resource("x://asks"))[0]["text"]
+    return text
+
+
+async def name_of(context: Context) -> str:
+    answer = await context.elicit("name", "Who?", NAME)
+    if answer.content is None:
+        raise ProtocolError(1, "nobody")
+    name: str = answer.content["name"]
+    return name

@@ -1,0 +1,230 @@
+"""A client of either era in this process, who can be asked."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+import orjson
+import pytest
+
+from gateway.app import Gateway
+from gateway.config.settings import read_settings
+from gateway.json_types import Json, JsonObject
+from gateway.protocol import meta
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding, Caller
+from gateway.protocol.jsonrpc import Notification, Request, Response
+from gateway.protocol.session import Session
+
+ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
+EVERYTHING: Final[JsonObject] = MappingProxyType(
+    {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+)
+SECONDS: Final = 10
+
+Says = Callable[[str, JsonObject], Json]
+"""What the person or model at the client answers to a method and its params; raises `Silence` to say nothing."""
+
+
+class Silence(Exception):  # noqa: N818 - no error
+    """Nobody answers."""
+
+
+def say(method: str, params: JsonObject) -> Json:
+    """Say yes, or something friendly, to everything."""
+    match method:
+        case "elicitation/create":
+            fields = params.get("requestedSchema", {}).get("properties", {})
+            return {"action": "accept", "content": {name: _filled_in(field) for name, field in fields.items()}}
+        case "sampling/createMessage":
+            text = params["messages"][-1]["content"]["text"]
+            return {"role": "assistant", "content": {"type": "text", "text": f"echo {text}"}, "model": "parrot"}
+    return {"roots": [{"uri": "file:///home/ada", "name": "home"}]}
+
+
+def _filled_in(field: JsonObject) -> Json:
+    if "default" in field:
+        return field["default"]
+    if "enum" in field:
+        return field["enum"][0]
+    return {"boolean": True, "integer": 7, "number": 7.5}.get(field["type"], "Ada")
+
+
+class Peer(Protocol):
+    asked: list[JsonObject]
+    """Every question that came, in order."""
+
+    async def request(self, method: str, params: JsonObject) -> dict[str, Json]:
+        """Send a request, answer what is asked meanwhile, and return the message that answers it."""
+
+
+async def call(peer: Peer, tool: str, /, **arguments: Json) -> dict[str, Json]:
+    """The result of a call, however many questions come before it."""
+    message = await peer.request("tools/call", {"name": tool, "arguments": arguments})
+    assert "result" in message, message
+    result: dict[str, Json] = message["result"]
+    return result
+
+
+async def text(peer: Peer, tool: str, /, **arguments: Json) -> str:
+    result = await call(peer, tool, **arguments)
+    return f"{'error: ' if result.get('isError') else ''}{result['content'][0]['text']}"
+
+
+class ModernPeer:
+    """Tries again with the answers (2026-07-28)."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        says: Says = say,
+        capabilities: JsonObject = EVERYTHING,
+        principal: str | None = None,
+    ) -> None:
+        self._dispatcher: Final = dispatcher
+        self.says = says
+        self.capabilities = capabilities
+        self.caller: Final = Caller(binding=Binding.MEMORY, principal=principal)
+        self.asked: list[JsonObject] = []
+        self.sent: Final[list[JsonObject]] = []
+        """What came before answers."""
+        self._ids: Final = count(1)
+
+    async def send(self, message: JsonObject) -> bool:
+        assert "id" not in message, "a request to the client has no place in this revision"
+        self.sent.append(message)
+        return True
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """There is none."""
+
+    async def once(self, method: str, params: JsonObject) -> dict[str, Json]:
+        """Send a request once, whatever it is answered with."""
+        fields = {
+            meta.META_PROTOCOL_VERSION: "2026-07-28",
+            meta.META_CLIENT_CAPABILITIES: dict(self.capabilities),
+            **params.get(meta.META, {}),
+        }
+        request = Request(next(self._ids), method, {**params, meta.META: fields})
+        async with asyncio.timeout(SECONDS):
+            reply = await self._dispatcher.answer_modern(request, self)
+        message: dict[str, Json] = orjson.loads(reply.body or b"{}")
+        return message
+
+    async def request(self, method: str, params: JsonObject) -> dict[str, Json]:
+        for _ in range(10):
+            message = await self.once(method, params)
+            result = message.get("result", {})
+            if result.get("resultType") != "input_required":
+                return message
+            params = {**params, **self.answers(result)}
+        raise AssertionError("there is no end of questions")
+
+    def answers(self, result: JsonObject) -> dict[str, Json]:
+        """What a retry brings along."""
+        given: dict[str, Json] = {}
+        for key, question in result["inputRequests"].items():
+            self.asked.append(question)
+            given[key] = self.says(question["method"], question["params"])
+        return {"inputResponses": given, **{k: v for k, v in result.items() if k == "requestState"}}
+
+
+class LegacyPeer:
+    """Answers requests of the server while its own is served."""
+
+    def __init__(self, dispatcher: Dispatcher, *, says: Says = say) -> None:
+        self._dispatcher: Final = dispatcher
+        self.says = says
+        self.hears = True
+        """Whether what is sent before answers arrives."""
+        self.caller: Final = Caller(binding=Binding.MEMORY)
+        self.asked: list[JsonObject] = []
+        self.questions: Final[asyncio.Queue[JsonObject]] = asyncio.Queue()
+        """The same as they come, for who waits for them."""
+        self.sent: Final[list[JsonObject]] = []
+        self._ids: Final = count(1)
+        self.session: Session
+
+    async def open(self, revision: str = "2025-11-25", capabilities: JsonObject = EVERYTHING) -> "LegacyPeer":
+        params = {"protocolVersion": revision, "capabilities": dict(capabilities), "clientInfo": {}}
+        session, _ = await self._dispatcher.open_session(Request(0, "initialize", params), self)
+        assert session is not None
+        self.session = session
+        return self
+
+    async def send(self, message: JsonObject) -> bool:
+        if "id" not in message or not self.hears:
+            self.sent.append(message)
+            return self.hears
+        self.asked.append({"method": message["method"], "params": message["params"]})
+        self.questions.put_nowait(message)
+        with suppress(Silence):
+            await self.answer(message["id"], result=self.says(message["method"], message["params"]))
+        return True
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """There is none."""
+
+    async def answer(self, request_id: Json, **response: Json) -> None:
+        await self._dispatcher.answer_legacy(Response(request_id, **response), self.session, self)
+
+    async def notify(self, method: str, params: JsonObject) -> None:
+        await self._dispatcher.answer_legacy(Notification(method, params), self.session, self)
+
+    async def request(self, method: str, params: JsonObject) -> dict[str, Json]:
+        request = Request(next(self._ids), method, params)
+        async with asyncio.timeout(SECONDS):
+            reply = await self._dispatcher.answer_legacy(request, self.session, self)
+        message: dict[str, Json] = orjson.loads(reply.body or b"{}")
+        return message
+
+
+class House:
+    """A gateway, and clients of it."""
+
+    def __init__(self, gateway: Gateway, folder: Path) -> None:
+        self.gateway: Final = gateway
+        self.folder: Final = folder
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self.gateway._dispatcher
+
+    def modern(self, **given: Any) -> ModernPeer:
+        return ModernPeer(self.dispatcher, **given)
+
+    async def legacy(self, *, revision: str = "2025-11-25", says: Says = say, **given: Any) -> LegacyPeer:
+        return await LegacyPeer(self.dispatcher, says=says).open(revision, **given)
+
+    async def of(self, era: str, *, says: Says = say, capabilities: JsonObject = EVERYTHING) -> Peer:
+        if era == "modern":
+            return self.modern(says=says, capabilities=capabilities)
+        return await self.legacy(says=says, capabilities=capabilities)
+
+    async def edit(self, old: str, new: str, *, file: str = "config.yaml") -> None:
+        """Change a file, and reload."""
+        path = self.folder / file
+        before = path.read_text()
+        assert old in before
+        path.write_text(before.replace(old, new))
+        assert (await self.gateway._reload())["problems"] == []
+
+    async def quiet(self) -> None:
+        """Wait until nothing runs, waits or is being cleaned up."""
+        slots = self.dispatcher.slots
+        async with asyncio.timeout(SECONDS):
+            while (slots.running, slots.waiting) != (0, 0):
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def house(folder: Path) -> AsyncIterator[House]:
+    """Serve the configuration of a folder."""
+    settings = read_settings({"config": folder / "config.yaml", "log_level": "error", "no_watch": True})
+    async with Gateway(settings) as gateway:
+        yield House(gateway, folder)

@@ -58,6 +58,14 @@ def mark() -> Iterator[str]:
     assert not left
 
 
+@pytest.fixture(autouse=True)
+def nothing_inherited() -> None:
+    """Reap orphans of daemons that earlier tests ended: the test process is their subreaper, and nobody's parent."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
 def alive(mark: str) -> list[int]:
     """Processes with the mark in their environment, zombies apart, which have none."""
     found = []

@@ -6,6 +6,8 @@ The pure parts are elsewhere (envelope, handshake, results); here is the order i
 import asyncio
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -26,7 +28,8 @@ from gateway.protocol.jsonrpc import Batch, InvalidMessageError, Message, Notifi
 from gateway.protocol.list_pages import ListPages
 from gateway.protocol.message_log import MessageLog
 from gateway.protocol.methods import lifecycle, resources
-from gateway.protocol.methods.table import METHODS
+from gateway.protocol.methods.table import METHODS, Method
+from gateway.protocol.progress import SILENCE, Progress
 from gateway.protocol.request import RequestContext, Runtime
 from gateway.protocol.sealed_state import StateSeal
 from gateway.protocol.session import Session
@@ -40,9 +43,13 @@ _NOTHING: Final = Reply(body=None, status=202)
 class Dispatcher:
     """Answers messages of both eras from the store's current catalog. Its methods raise nothing but CancelledError."""
 
-    def __init__(self, *, store: CatalogStore, services: Services, secret_key: bytes) -> None:
+    def __init__(
+        self, *, store: CatalogStore, services: Services, secret_key: bytes, silence: timedelta = SILENCE
+    ) -> None:
+        """Serve nothing yet; `silence` is how long a call may be silent whose caller wants progress."""
         cursors = Cursors(secret_key)
         self._store: Final = store
+        self._silence: Final = silence
         self._message_log: Final = MessageLog()
         self.announcements: Final = Announcements()
         store.subscribe(self.announcements.catalog_changed)
@@ -167,7 +174,7 @@ class Dispatcher:
         """Run a method that exists, and turn whatever comes out of it into a reply."""
         try:
             try:
-                result = await METHODS[method].handler(context, self._runtime)
+                result = await self._result(context, METHODS[method])
             except AwaitingInput as waiting:
                 result = waiting.result
             return Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
@@ -180,6 +187,14 @@ class Dispatcher:
             log.exception("request failed", method=method, correlation_id=correlation_id)
             hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {correlation_id})")
             return results.error_reply(hidden, request_id=context.request_id, revision=context.revision)
+
+    async def _result(self, context: RequestContext, method: Method) -> JsonObject | bytes:
+        token = context.progress_token
+        if token is None or not method.is_call:
+            return await method.handler(context, self._runtime)
+        progress = Progress(token, context.exchange, revision=context.revision, silence=self._silence)
+        async with progress:
+            return await method.handler(replace(context, progress=progress), self._runtime)
 
     def _modern_context(self, request: Request, envelope: Envelope, exchange: Exchange) -> RequestContext:
         return RequestContext(

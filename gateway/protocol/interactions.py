@@ -1,16 +1,12 @@
-"""The context of one call: what a tool may say to its caller while it runs. Implements `gateway.plugin.Context`.
-
-A client that hears nothing for a minute gives up, so a call that it wants progress of is never silent for long.
-"""
+"""The context of one call: what a tool may say to its caller while it runs. Implements `gateway.plugin.Context`."""
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, ToolError
-from gateway.protocol import answers, jsonrpc, meta, questions, revisions
+from gateway.protocol import answers, jsonrpc, meta, questions
 from gateway.protocol.asker import Asker, Pause
 from gateway.protocol.questions import CONFIRMATION_KEY, Question
 from gateway.protocol.request import RequestContext, Runtime
@@ -35,7 +31,6 @@ class CallContext:
         self._asker: Final = asker
         self._pause: Final = pause
         self._read_resource: Final = read_resource
-        self._last_progress: float | None = None
         self._is_closed = False
 
     def close(self) -> None:
@@ -76,17 +71,9 @@ class CallContext:
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
-        if self.progress_token is None or not math.isfinite(value):  # JSON has neither infinity nor NaN
-            return
-        if self._last_progress is not None and value <= self._last_progress:
-            return
-        self._last_progress = value
-        params: dict[str, Json] = {"progressToken": self.progress_token, "progress": value}
-        if total is not None and math.isfinite(total):
-            params["total"] = total
-        if message is not None:
-            params["message"] = self._request.catalog.redactor.text(message)
-        await self._send("notifications/progress", revisions.strip("ProgressParams", params, self._request.revision))
+        if self._request.progress is not None and not self._is_closed:
+            masked = None if message is None else self._request.catalog.redactor.text(message)
+            await self._request.progress.report(value, total, masked)
 
     async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:
         """Send a log message, if the client asked for its level."""

@@ -17,6 +17,7 @@ from gateway.protocol.cursors import Cursors
 from gateway.protocol.exchange import Binding, Exchange
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.list_pages import ListPages
+from gateway.protocol.progress import Progress
 from gateway.protocol.sealed_state import StateSeal
 from gateway.protocol.session import Session
 from gateway.protocol.versions import MODERN, Era
@@ -36,6 +37,8 @@ class RequestContext:
     session: Session | None = None
     """None in the modern era."""
     envelope_log_level: str | None = None
+    progress: Progress | None = None
+    """Where its sender wants to hear of it, and it may take a while."""
 
     @property
     def era(self) -> Era:

@@ -46,6 +46,11 @@ def say(method: str, params: JsonObject) -> Json:
     return {"roots": [{"uri": "file:///home/ada", "name": "home"}]}
 
 
+def silent(_method: str, _params: JsonObject) -> Json:
+    """Leave every question open."""
+    raise Silence
+
+
 def _filled_in(field: JsonObject) -> Json:
     if "default" in field:
         return field["default"]

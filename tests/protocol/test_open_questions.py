@@ -5,12 +5,8 @@ from typing import Final
 
 import pytest
 
-from gateway.json_types import Json, JsonObject
-from tests.protocol.peers import SECONDS, House, LegacyPeer, Silence, say, text
-
-
-def silent(_method: str, _params: JsonObject) -> Json:
-    raise Silence
+from gateway.json_types import JsonObject
+from tests.protocol.peers import SECONDS, House, LegacyPeer, say, silent, text
 
 
 async def begun(peer: LegacyPeer, tool: str) -> tuple[asyncio.Task[str], JsonObject]:

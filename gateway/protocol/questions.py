@@ -117,13 +117,21 @@ def _flaw_of_form(schema: Json) -> str | None:
 
 
 def _is_field(field: Json) -> bool:
-    if not isinstance(field, dict):
-        return False
-    items = field.get("items")
-    is_choice_of_several = (
-        field.get("type") == "array" and isinstance(items, dict) and ("enum" in items or "anyOf" in items)
-    )
-    return field.get("type") in _FIELD_TYPES or is_choice_of_several
+    match field:
+        case {"type": "array", "items": {"anyOf": choices}} | {"type": "string", "oneOf": choices}:
+            return isinstance(choices, list) and all(map(_is_choice, choices))
+        case {"type": "array", "items": {"enum": list()}}:
+            return True
+        case {"type": str(kind)}:
+            return kind in _FIELD_TYPES
+    return False
+
+
+def _is_choice(choice: Json) -> bool:
+    match choice:
+        case {"const": str(), "title": str()}:
+            return True
+    return False
 
 
 def _is_web_address(url: Json) -> bool:

@@ -10,7 +10,8 @@ from typing import Final, Protocol
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import meta
 from tests.behaviour.cells import Cell
-from tests.conformance.wire_schemas import WireSchemas
+from tests.conformance.wire_schemas import INPUT_REQUIRED, WireSchemas
+from tests.protocol.peers import Says, say
 
 SECONDS: Final = 15.0
 NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
@@ -88,6 +89,10 @@ class Client:
         """Header fields to send instead of the right ones; None sends none of that name."""
         self.initialized: JsonObject = {}
         """What `initialize` was answered with."""
+        self.says: Says = say
+        self.asked: Final[list[JsonObject]] = []
+        """Every question of the server, in order."""
+        self._replying: Final[set[asyncio.Task[None]]] = set()
         self._schemas: Final = schemas
         self._calls: Final[list[Call]] = []
         self._unasked: Final[list[dict[str, Json]]] = []
@@ -111,6 +116,13 @@ class Client:
 
     async def call(self, tool: str, **arguments: Json) -> Answer:
         return await self.ask("tools/call", {"name": tool, "arguments": arguments})
+
+    async def converse(self, method: str, params: JsonObject) -> Answer:
+        """Ask, and answer what the server asks until it has answered, in the way of the era."""
+        given = dict(params)
+        while (answer := await self.ask(method, given)).message.get("result", {}).get("resultType") == INPUT_REQUIRED:
+            given = {**params, **self._answers(answer.result)}
+        return answer
 
     async def begin(self, tool: str, *, token: Json = None, **arguments: Json) -> Call:
         """Call a tool, and ask for progress with that token."""
@@ -150,6 +162,9 @@ class Client:
             return
         self._check(message, None)
         assert "method" in message, message
+        if "id" in message:
+            self._reply_to(message)
+            return
         (self._unasked if call is None else call.notifications).append(message)
         (self._arrived if call is None else call.arrived).set()
 
@@ -158,6 +173,20 @@ class Client:
         answer = await self.wire.raw(body)
         self._check(answer.message, None)
         return answer
+
+    def _reply_to(self, question: JsonObject) -> None:
+        assert not self.cell.is_modern, "this revision has no requests of the server"
+        self.asked.append(question)
+        result = self.says(question["method"], question.get("params", {}))
+        replying = asyncio.create_task(self.wire.send({"jsonrpc": "2.0", "id": question["id"], "result": result}, None))
+        self._replying.add(replying)
+        replying.add_done_callback(self._replying.discard)
+
+    def _answers(self, result: JsonObject) -> dict[str, Json]:
+        """What a retry brings along."""
+        self.asked.extend(result["inputRequests"].values())
+        given = {key: self.says(each["method"], each["params"]) for key, each in result["inputRequests"].items()}
+        return {"inputResponses": given, **{key: value for key, value in result.items() if key == "requestState"}}
 
     def _check(self, message: dict[str, Json], answers: str | None) -> None:
         if self._schemas is not None:

@@ -14,6 +14,8 @@ import jsonschema_rs
 from gateway.json_types import Json, JsonObject
 
 OLDEST: Final = "2024-11-05"
+INPUT_REQUIRED: Final = "input_required"
+"""The type of a result that asks something."""
 _OPEN: Final = re.compile(r".*(Meta|Result|Error)(Object)?|Error|Result")
 """Types that other types extend, and `_meta`."""
 _OWN_RESULTS: Final = re.compile(r"(Call|List|Read|Get|Complete|Initialize|Discover|Subscriptions)\w*Result")
@@ -40,6 +42,9 @@ class _Revision:
         self._types: Final[dict[str, Json]] = self._document[self._section]
         for name, definition in self._types.items():
             _close(name, definition)
+        for bound in self._types.get("NumberSchema", {}).get("properties", {}).values():
+            if bound.get("type") == "integer":  # written by a generator; the source of the same revision says number
+                bound["type"] = "number"
         self._methods: Final = {
             definition["properties"]["method"]["const"]: name
             for name, definition in self._types.items()
@@ -58,11 +63,12 @@ class _Revision:
                 yield from self._check(name, message if wrapped else message["error"])
         else:
             yield from self._check(self._first("JSONRPCResultResponse", "JSONRPCResponse"), message)
-            name = self._result_type(answers)
-            if name is not None:
-                yield from self._check(name, message["result"])
+            is_asking = message["result"].get("resultType") == INPUT_REQUIRED
+            yield from self._check(
+                "InputRequiredResult" if is_asking else self._result_type(answers), message["result"]
+            )
 
-    def _result_type(self, method: str | None) -> str | None:
+    def _result_type(self, method: str | None) -> str:
         request = self._methods.get(method or "", "")
         name = request.removesuffix("Request") + "Result"
         return name if name in self._types else "EmptyResult"

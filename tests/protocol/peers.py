@@ -56,6 +56,8 @@ def _filled_in(field: JsonObject) -> Json:
         return field["default"]
     if "enum" in field:
         return field["enum"][0]
+    if field["type"] == "array":
+        return field["items"]["enum"][:1]
     return {"boolean": True, "integer": 7, "number": 7.5}.get(field["type"], "Ada")
 
 

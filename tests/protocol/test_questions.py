@@ -95,7 +95,7 @@ EVERY_FIELD: Final[dict[str, Json]] = {
     "number": {"type": "number", "default": 1.5},
     "flag": {"type": "boolean", "default": True},
     "plain": {"type": "string", "enum": ["a", "b"], "default": "a"},
-    "titled": {"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b"}], "default": "a"},
+    "titled": {"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}], "default": "a"},
 }
 
 
@@ -119,7 +119,7 @@ def test_2025_06_18_gets_names_beside_an_enum_and_defaults_for_flags_alone() -> 
         "number": {"type": "number"},
         "flag": {"type": "boolean", "default": True},
         "plain": {"type": "string", "enum": ["a", "b"]},
-        "titled": {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "b"]},
+        "titled": {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
     }
 
 
@@ -167,6 +167,8 @@ def test_a_request_for_more_tokens_than_the_limit_is_cut_down() -> None:
         (form({"deep": {"type": "object"}}), "neither text, a number, a boolean nor a choice: deep"),
         (form({"list": {"type": "array", "items": {"type": "string"}}}), "nor a choice: list"),
         (form({"odd": True}), "nor a choice: odd"),
+        (form({"untitled": {"type": "string", "oneOf": [{"const": "a"}]}}), "nor a choice: untitled"),
+        (form({"several": {"type": "array", "items": {"anyOf": "a"}}}), "nor a choice: several"),
         (form({"text": {"type": "string", "minLength": "many"}}), "has a broken schema"),
         (Question("elicitation/create", {"message": "m", "mode": "voice"}), "one of the modes form, url"),
         (url_elicitation("m", "javascript:alert(1)"), "needs a `url`"),

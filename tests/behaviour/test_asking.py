@@ -1,0 +1,178 @@
+"""A server that asks its client, over each binding and in each revision: one plugin, written once."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from gateway.json_types import Json, JsonObject
+from tests.behaviour.cells import STDIO, Cell, cells
+from tests.behaviour.client import Answer, Client
+from tests.behaviour.conftest import Newcomer
+from tests.e2e.daemon import Daemon, serving
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CONFIG: Final = Path(__file__).parent / "testdata" / "asking" / "config.yaml"
+EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+FORMS_SINCE: Final = "2025-06-18"
+LINKS_SINCE: Final = "2025-11-25"
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def page() -> AsyncIterator[str]:
+    """A page for the tool that fetches one."""
+
+    async def hello(_request: web.Request) -> web.Response:
+        return web.Response(text="fetched")
+
+    app = web.Application()
+    app.router.add_get("/", hello)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASKING_URL", f"{site.name}/")
+        yield site.name
+    await runner.cleanup()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def listening(page: str, processes: AsyncExitStack) -> Daemon:
+    """The daemon that listens for HTTP."""
+    return await processes.enter_async_context(serving(CONFIG))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def daemon(cell: Cell, page: str, listening: Daemon) -> AsyncIterator[Daemon]:
+    if cell.binding != STDIO:
+        yield listening
+        return
+    async with serving(CONFIG, "--stdio") as process:
+        yield process
+
+
+async def text(client: Client, tool: str, **arguments: Json) -> str:
+    answer = await client.converse("tools/call", {"name": tool, "arguments": arguments})
+    return f"{'error: ' if answer.result.get('isError') else ''}{answer.text}".strip()
+
+
+async def converse(client: Client, tool: str) -> Answer:
+    return await client.converse("tools/call", {"name": tool})
+
+
+@cells(since=FORMS_SINCE)
+@requirement("elicitation/form", "sampling/create", "roots/list", "asking/several")
+async def test_one_plugin_asks_everything(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    for tool in ("on_the_loop", "in_a_thread"):
+        answer = await converse(client, tool)
+        assert answer.result["structuredContent"] == {
+            "form": {"text": "John", "number": 1.5, "flag": True, "one": "b", "titled": "a"}
+            if cell.revision > FORMS_SINCE
+            else {"text": "Ada", "number": 7.5, "flag": True, "one": "a", "titled": "a"},
+            "sample": "echo Say something",
+            "model": "parrot",
+            "roots": ["file:///home/ada"],
+            "several": ["again", "name", "where"],
+            "name": "Ada",
+        }
+        assert await text(client, "steps") == "1"
+    assert len(client.asked) == 12
+    letter = await client.converse("prompts/get", {"name": "letter"})
+    assert letter.result["messages"][0]["content"]["text"] == "Dear Ada"
+    read = await client.converse("resources/read", {"uri": "x://asks"})
+    assert read.result["contents"][0]["text"] == "Hello Ada"
+
+
+@cells(since=LINKS_SINCE)
+@requirement("elicitation/url")
+async def test_a_user_is_sent_to_a_page(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    assert await text(client, "linked") == "accept"
+    assert ("elicitationId" in client.asked[0]["params"]) != cell.is_modern
+    assert await text(client, "chosen") == "accept {'many': ['a']}"
+
+
+@cells()
+@requirement("asking/declared")
+async def test_nobody_is_asked_who_did_not_say_that_they_can_be(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+    client = await newcomer(cell, capabilities={"roots": {}}, daemon=daemon)
+    for tool in ("named", "linked", "by_shell"):
+        answer = await client.ask(
+            "tools/call", {"name": tool, "arguments": {"file": "a"} if tool == "by_shell" else {}}
+        )
+        if cell.is_modern:
+            assert answer.error["code"] == -32021
+            assert answer.status in {None, 400}
+        else:
+            assert answer.result["isError"]
+    assert await text(client, "without_asking") == "done"
+    assert client.asked == []
+
+
+@cells(until="2025-03-26")
+@requirement("asking/declared", "sampling/create")
+async def test_revisions_without_forms_still_sample(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    assert await text(client, "chatty", times=2) == "said enough"
+    assert len(client.asked) == 2
+    assert await text(client, "named") == "error: This needs a client with the capability elicitation"
+
+
+@cells(since=FORMS_SINCE)
+@requirement("elicitation/form")
+async def test_the_user_says_yes_or_no_to_every_kind_of_tool(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    assert await text(client, "by_shell", file="a.txt") == "deleted a.txt"
+    assert await text(client, "by_http") == "fetched"
+    assert await text(client, "by_python") == "accept {'name': 'Ada'}"
+    assert await text(client, "without_asking") == "done"
+    assert [each["params"]["message"] for each in client.asked] == ["Delete a.txt?", *["Sure?"] * 2, "Who?", "Sure?"]
+    for action, did in (("decline", "declined"), ("cancel", "dismissed the question")):
+        client.says = lambda _method, _params, action=action: {"action": action}  # type: ignore[misc]
+        for tool, arguments in (
+            ("by_shell", {"file": "a"}),
+            ("by_http", {}),
+            ("by_python", {}),
+            ("without_asking", {}),
+        ):
+            assert await text(client, tool, **arguments) == f"error: The user {did}; nothing was done."
+
+
+def misunderstand(_method: str, _params: JsonObject) -> Json:
+    return {"action": "accept", "content": {"name": 7}}
+
+
+@cells(since=FORMS_SINCE)
+@requirement("asking/malformed")
+async def test_an_answer_that_does_not_fit_is_an_error_in_the_way_of_the_era(
+    cell: Cell, newcomer: Newcomer, daemon: Daemon
+) -> None:
+    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    client.says = misunderstand
+    answer = await converse(client, "named")
+    if cell.is_modern:
+        assert answer.error["code"] == -32602
+    else:
+        assert answer.result["isError"]
+        assert "does not fit what was asked: /name must be a string, was 7" in answer.text
+
+
+@cells(since="2026-07-28")
+@requirement("mrtr/state", "mrtr/retry")
+async def test_a_state_is_of_one_call_and_a_yes_of_one_time(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    params = {"name": "by_shell", "arguments": {"file": "a"}}
+    asked = (await client.ask("tools/call", params)).result
+    retry = {**params, **client._answers(asked)}
+    for change in ({"arguments": {"file": "b"}}, {"name": "by_http", "arguments": {}}, {"requestState": "x"}):
+        assert (await client.ask("tools/call", {**retry, **change})).error["code"] == -32602
+    assert (await client.ask("tools/call", retry)).text == "deleted a\n"
+    assert (await client.ask("tools/call", retry)).result["resultType"] == "input_required"

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -62,36 +62,47 @@ def interpreter(line: int) -> str:
 
 
 async def walk(cell: Cell, config: Path, plan: Plan) -> dict[str, Any]:
-    """Serve `config`, let the client use all of it, and return what it saw.
-
-    With stdio HTTP is served beside it, since the demo has a tool that asks for the daemon's status there.
-    """
-    python = interpreter(cell.line)
-    address = f"127.0.0.1:{_free_port()}"
-    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
-    serve = [sys.executable, "-m", "gateway", "serve", str(config)]
-    asked: dict[str, Any] = {
-        "url": f"http://{address}/mcp" if cell.binding == "http" else None,
-        "command": [*serve, "--stdio"],
-        "environ": environ,
-        "mode": cell.mode,
+    """Serve `config`, let the client use all of it, and return what it saw."""
+    asked = {
         "arguments": plan.arguments,
         "uris": list(plan.uris),
         "completions": [list(completion) for completion in plan.completions],
     }
-    if cell.binding == "http":
-        async with _served(serve, environ, address):
-            outcome = await _drive(python, cell.line, asked)
-    else:
-        outcome = await _drive(python, cell.line, asked)
+    return await _drive(cell, config, "client", asked)
+
+
+async def talk(cell: Cell, config: Path, *, edit: dict[str, str]) -> dict[str, Any]:
+    """Serve `config`, let the client answer what it is asked and edit the file, and return what it saw."""
+    return await _drive(cell, config, "talk", {"edit": edit})
+
+
+async def _drive(cell: Cell, config: Path, driver: str, plan: dict[str, Any]) -> dict[str, Any]:
+    """With stdio HTTP is served beside it, since the demo has a tool that asks for the daemon's status there."""
+    python = interpreter(cell.line)
+    address = f"127.0.0.1:{_free_port()}"
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
+    serve = [sys.executable, "-m", "gateway", "serve", str(config)]
+    path = {"http": "/mcp", "sse": "/sse"}.get(cell.binding)
+    asked = {
+        **plan,
+        "binding": cell.binding,
+        "url": None if path is None else f"http://{address}{path}",
+        "command": [*serve, "--stdio"],
+        "environ": environ,
+        "mode": cell.mode,
+    }
+    async with AsyncExitStack() as stack:
+        if path is not None:
+            await stack.enter_async_context(_served(serve, environ, address))
+        outcome = await _run(python, f"{driver}_{cell.line}x.py", asked)
     assert outcome["revision"] == cell.revision
     return outcome
 
 
-async def _drive(python: str, line: int, plan: dict[str, Any]) -> dict[str, Any]:
+async def _run(python: str, driver: str, plan: dict[str, Any]) -> dict[str, Any]:
     client = await asyncio.create_subprocess_exec(
         python,
-        str(DRIVERS / f"client_{line}x.py"),
+        str(DRIVERS / driver),
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

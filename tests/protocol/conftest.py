@@ -9,12 +9,12 @@ import pytest
 
 from tests.protocol.peers import House, house
 
-ASKING: Final = Path(__file__).parents[1] / "behaviour" / "testdata" / "asking"
+TESTDATA: Final = Path(__file__).parents[1] / "behaviour" / "testdata"
 
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[House]:
     """A copy of the files, to be edited."""
-    async with house(shutil.copytree(ASKING, tmp_path / "asking")) as made:
+    async with house(shutil.copytree(TESTDATA, tmp_path / "testdata") / "asking") as made:
         yield made
         await made.quiet()

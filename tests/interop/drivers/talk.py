@@ -1,0 +1,92 @@
+"""What both official clients do when the server talks back: answer its questions, hear its notifications, cancel."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+SECONDS = 30
+
+
+class Talker(Protocol):
+    """The few verbs in which the client's two lines differ."""
+
+    async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None = None) -> Any: ...
+    async def ask_for_logs(self) -> None: ...
+    async def cancel(self, calling: "asyncio.Task[Any]") -> None:
+        """Cancel a call; the task is named after its tool."""
+
+    def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event that is set when the list of tools has changed."""
+
+    async def tools(self) -> list[str]: ...
+
+
+class Desk:
+    """Whoever answers at the client, and keeps what was asked and told."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.logged: list[Any] = []
+
+    def fill_in(self, message: str, form: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
+        """The action and the content for an elicitation."""
+        self.asked.append(message)
+        if "no.txt" in message:
+            return "decline", None
+        fields = (form or {}).get("properties", {})
+        return "accept", {name: field.get("default", "Ada") for name, field in fields.items()} if form else None
+
+    def speak(self, text: str) -> str:
+        """What the model says."""
+        self.asked.append(text)
+        return f"echo {text}"
+
+
+async def talk(talker: Talker, desk: Desk, plan: Any) -> dict[str, Any]:
+    """Use everything in which the server speaks first."""
+    heard: list[Any] = []
+
+    async def note(value: float, total: float | None, message: str | None) -> None:
+        heard.append([value, total, message])
+
+    outcome = {
+        "asked": [_seen(await talker.call(name, {})) for name in ("on_the_loop", "in_a_thread")],
+        "confirmed": _seen(await talker.call("by_shell", {"file": "yes.txt"})),
+        "declined": _seen(await talker.call("by_shell", {"file": "no.txt"})),
+        "counted": _seen(await talker.call("count", {"values": [1, 2, 3]}, note)),
+        "progress": heard,
+    }
+    await talker.ask_for_logs()
+    await talker.call("talk", {})
+    return {
+        **outcome,
+        "cancelled": await _cancelled(talker),
+        "tools": await _after_an_edit(talker, **plan["edit"]),
+        "questions": desk.asked,
+        "logged": desk.logged,
+    }
+
+
+async def _cancelled(talker: Talker) -> Any:
+    calling = asyncio.create_task(talker.call("wait", {"key": "k"}), name="wait")
+    await talker.call("reach", {"key": "k", "state": "running"})
+    await talker.cancel(calling)
+    state = _seen(await talker.call("reach", {"key": "k", "state": "cancelled"}))
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+    return state
+
+
+async def _after_an_edit(talker: Talker, path: str, old: str, new: str) -> list[str]:
+    async with talker.changes() as changed:
+        Path(path).write_text(Path(path).read_text().replace(old, new))
+        await asyncio.wait_for(changed.wait(), SECONDS)
+    return await talker.tools()
+
+
+def _seen(result: Any) -> Any:
+    seen = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return [seen.get("isError", False), seen.get("structuredContent", seen["content"][0]["text"])]

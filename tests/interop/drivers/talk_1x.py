@@ -1,0 +1,94 @@
+"""Talks with a server as the official client's first line does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from mcp import ClientSession, StdioServerParameters, types
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.interop.drivers.talk import Desk, Progress, talk
+from tests.interop.drivers.walk import read_plan, report
+
+
+class First:
+    """`Talker` over `ClientSession`."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._changed = asyncio.Event()
+        self._request_ids: dict[str, int] = {}
+        self.session: ClientSession
+
+    async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None = None) -> Any:
+        self._request_ids[name] = self.session._request_id  # the client tells nobody which one it takes
+        return await self.session.call_tool(name, arguments, progress_callback=progress)
+
+    async def ask_for_logs(self) -> None:
+        await self.session.set_logging_level("warning")
+
+    async def cancel(self, calling: "asyncio.Task[Any]") -> None:
+        params = types.CancelledNotificationParams(requestId=self._request_ids[calling.get_name()])
+        await self.session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[asyncio.Event]:
+        self._changed.clear()
+        yield self._changed
+
+    async def tools(self) -> list[str]:
+        return [tool.name for tool in (await self.session.list_tools()).tools]
+
+    async def hear(self, message: Any) -> None:
+        if isinstance(getattr(message, "root", None), types.ToolListChangedNotification):
+            self._changed.set()
+
+    async def log(self, params: Any) -> None:
+        self._desk.logged.append([params.level, params.data])
+
+    async def fill_in(self, _context: Any, params: Any) -> Any:
+        action, content = self._desk.fill_in(params.message, getattr(params, "requestedSchema", None))
+        return types.ElicitResult(action=action, content=content)
+
+    async def speak(self, _context: Any, params: Any) -> Any:
+        text = self._desk.speak(params.messages[-1].content.text)
+        content = types.TextContent(type="text", text=text)
+        return types.CreateMessageResult(role="assistant", content=content, model="parrot")
+
+    async def roots(self, _context: Any) -> Any:
+        return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada", name="home")])
+
+
+async def main() -> None:
+    plan, desk = read_plan(), Desk()
+    talker = First(desk)
+    async with AsyncExitStack() as stack:
+        if plan["binding"] == "stdio":
+            server = StdioServerParameters(command=plan["command"][0], args=plan["command"][1:], env=plan["environ"])
+            read, write = await stack.enter_async_context(stdio_client(server))
+        elif plan["binding"] == "sse":
+            read, write = await stack.enter_async_context(sse_client(plan["url"]))
+        else:
+            read, write, _ = await stack.enter_async_context(streamable_http_client(plan["url"]))
+        talker.session = await stack.enter_async_context(
+            ClientSession(
+                read,
+                write,
+                read_timeout_seconds=timedelta(seconds=30),
+                sampling_callback=talker.speak,
+                elicitation_callback=talker.fill_in,
+                list_roots_callback=talker.roots,
+                logging_callback=talker.log,
+                message_handler=talker.hear,
+            )
+        )
+        answer = await talker.session.initialize()
+        outcome = await talk(talker, desk, plan)
+    report({**outcome, "revision": answer.protocolVersion})
+
+
+asyncio.run(main())

@@ -1,0 +1,42 @@
+"""What users of the official Python client are asked and told, in both its lines, over each transport."""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.interop.conftest import CELLS, PROJECT, Cell, talk
+
+TESTDATA: Final = PROJECT / "tests" / "behaviour" / "testdata"
+ASKED: Final = {
+    "form": {"text": "John", "number": 1.5, "flag": True, "one": "b", "titled": "a"},
+    "sample": "echo Say something",
+    "model": "parrot",
+    "roots": ["file:///home/ada"],
+    "several": ["again", "name", "where"],
+    "name": "Ada",
+}
+OVER_SSE: Final = [
+    Cell(line=1, binding="sse", revision="2025-11-25"),
+    Cell(line=2, binding="sse", mode="legacy", revision="2025-11-25"),
+]
+
+
+@pytest.mark.parametrize("cell", [*CELLS, *OVER_SSE], ids=str)
+async def test_the_server_asks_tells_and_is_told_to_stop(cell: Cell, tmp_path: Path) -> None:
+    config = shutil.copytree(TESTDATA, tmp_path / "testdata") / "asking" / "config.yaml"
+    edit = {"path": str(config), "old": "  named:", "new": "  renamed:"}
+    seen = await talk(cell, config, edit=edit)
+    assert seen["asked"] == [[False, ASKED]] * 2
+    assert seen["confirmed"] == [False, "deleted yes.txt\n"]
+    assert seen["declined"] == [True, "The user declined; nothing was done."]
+    assert sorted(seen["questions"]) == sorted(
+        ["Delete yes.txt?", "Delete no.txt?", *["Fill in", "Say something", "Who?", "twice"] * 2]
+    )
+    assert seen["counted"] == [False, "counted"]
+    assert seen["progress"] == [[1, 100, "at 1"], [2, 100, "at 2"], [3, 100, "at 3"]]
+    assert [level for level, _ in seen["logged"]] == ["warning", "error", "critical", "alert", "emergency"]
+    assert seen["cancelled"] == [False, "cancelled"]
+    assert "renamed" in seen["tools"]
+    assert "named" not in seen["tools"]

@@ -4,8 +4,25 @@
 
 A plugin function's parameters become the tool's input schema, its return annotation the output schema and its docstring
 the description. A parameter annotated `Context` (async functions) or `SyncContext` (plain functions, run in a thread)
-receives the context of the call. Questions to the client (`elicit`, `sample`, …) come before side effects: a client of
-2026-07-28 answers by calling again, and the function then runs again from its start.
+receives the context of the call.
+
+**Questions to the client** (`elicit`, `elicit_url`, `sample`, `list_roots`, `ask`) are written once for all revisions.
+A client until 2025-11-25 answers while the function waits. One of 2026-07-28 answers by calling again, and then the
+function runs again from its start, with the answer at hand:
+
+- Ask first, act afterwards: what comes before an unanswered question is done again with each try. A step that must not
+  be, or that takes long, goes into `once`.
+- Each question has a key, the same in every try, and a key has one question. Do not make keys of what changes (times,
+  random numbers); `f"file {name}"` is fine.
+- Take the same way in every try. What the function does may depend on its arguments, on answers, and on what `once` has
+  kept; not on the time of day.
+- Questions that do not depend on each other go out together: `ask`, or `asyncio.gather` over `elicit` and the like.
+- A question that is not answered ends the call. Code that catches everything (`except:`, `except BaseException`) around
+  one only makes itself believe otherwise.
+- Whether the client can be asked is in `client_capabilities`; one that cannot is refused for you.
+
+The time that a question is open counts against `ask_timeout`, not against the tool's `timeout`, and others may use the
+tool's place meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -98,7 +115,11 @@ Content = Text | Image | Audio | EmbeddedResource | ResourceLink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the user did with an elicitation; `content` is there only where `action` is accept."""
+    """What the user did with an elicitation.
+
+    `content` is what the form was filled in with, and fits its schema; it is there only where `action` is accept, and
+    empty after a link. Declining is an answer: what becomes of it is for the function to decide.
+    """
 
     action: Literal["accept", "decline", "cancel"]
     content: JsonObject | None = None
@@ -145,10 +166,21 @@ class Context(_Facts, Protocol):
     def http(self) -> HttpClient:
         """The shared client; private, loopback and link-local addresses are refused."""
 
-    async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None: ...
-    async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None: ...
-    async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer: ...
-    async def elicit_url(self, key: str, message: str, url: str) -> Answer: ...
+    async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell how far the call is, if the client wants to know; values grow, and one that does not is left out."""
+
+    async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:
+        """Send a log message to the client, if it asked for that level."""
+
+    async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
+        """Ask the user to fill in a form. Never ask for secrets this way (client/elicitation).
+
+        `schema` is an object of text, numbers, booleans and choices; nothing nested.
+        """
+
+    async def elicit_url(self, key: str, message: str, url: str) -> Answer:
+        """Ask the user to open a page; `accept` says that they were willing to, not that they are done there."""
+
     async def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
         self,
         key: str,
@@ -160,10 +192,23 @@ class Context(_Facts, Protocol):
         stop_sequences: Sequence[str] | None = None,
         model_preferences: JsonObject | None = None,
         tools: Sequence[JsonObject] | None = None,
-    ) -> Sample: ...
-    async def list_roots(self, key: str) -> Sequence[JsonObject]: ...
-    async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]: ...
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T: ...
+    ) -> Sample:
+        """Ask the client's model, within what `limits.sampling` allows."""
+
+    async def list_roots(self, key: str) -> Sequence[JsonObject]:
+        """Ask for the directories that the client works in: `uri`, and `name` where it has one."""
+
+    async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
+        """Ask several questions at once; each is `{"method": …, "params": …}`, each answer the client's result."""
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        """What `function` returned when it first ran for this call; it must be JSON, and comes back as JSON has it.
+
+        A client of 2026-07-28 carries the result from try to try: it can read it, and not change it, and 64 KiB is all
+        that fits with the answers. So keep no secrets here, but a name by which you find them. A client that comes
+        back without it makes the function run again.
+        """
+
     async def close_stream(self, retry_ms: int | None = None) -> None: ...
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
         """The resource's contents, as this caller would read them (`ReadResourceResult.contents`)."""

@@ -8,10 +8,10 @@ from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.errors import Problem
 from gateway.executors.cache import ResponseCache
-from gateway.executors.http_clients import HttpClients
-from gateway.executors.parking import ParkedOutputs
-from gateway.executors.processes import Processes
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.services import Services
+from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.config.reference import keys_reference, markdown_table
-from gateway.executors.template_filters import FILTERS, TESTS
+from gateway.executors.templates.filters import FILTERS, TESTS
 
 _HEAD: Final = """\
 # Reference of the configuration file

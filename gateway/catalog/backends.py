@@ -14,14 +14,14 @@ from gateway.config.primitives import Resource, Tool
 from gateway.config.problems import Problems
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
-from gateway.executors.files import FileReader, SingleFile
-from gateway.executors.http import compile_http
+from gateway.executors.files.executor import FileReader, SingleFile
+from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Invocation, Outcome, RawOutput
-from gateway.executors.python import compile_python
+from gateway.executors.python.executor import compile_python
+from gateway.executors.python.signature import Signature
 from gateway.executors.scope import Scope
-from gateway.executors.shell import compile_shell
-from gateway.executors.signature import Signature
-from gateway.executors.templating import TextTemplate, compile_text
+from gateway.executors.shell.executor import compile_shell
+from gateway.executors.templates.templating import TextTemplate, compile_text
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, bench: Workbench) -> Signature | None:

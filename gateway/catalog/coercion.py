@@ -12,8 +12,8 @@ import orjson
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from gateway.executors.json_schema import Validator
-from gateway.executors.schema_rules import is_deeper
+from gateway.executors.schemas.json_schema import Validator
+from gateway.executors.schemas.rules import is_deeper
 from gateway.json_types import Json
 
 _MAX_ROUNDS: Final = 4

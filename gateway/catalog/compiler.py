@@ -30,7 +30,7 @@ from gateway.config.primitives import Tool as ToolConfig
 from gateway.config.problems import Problems
 from gateway.config.server import SamplingLimits
 from gateway.errors import ConfigError, Problem
-from gateway.executors.http import check_connection
+from gateway.executors.http.executor import check_connection
 from gateway.executors.services import Services
 
 Config = TypeVar("Config", bound=Definition)

@@ -16,13 +16,13 @@ from gateway.config.backends import Shell
 from gateway.config.primitives import CommandCompletion
 from gateway.errors import ExecutionError
 from gateway.executors.clock import Clock
-from gateway.executors.files import compile_file_globs
-from gateway.executors.globs import Globs
+from gateway.executors.files.executor import compile_file_globs
+from gateway.executors.files.globs import Globs
 from gateway.executors.invocation import Executor, Failure, Invocation, RawOutput
-from gateway.executors.plugin_results import valid_text
-from gateway.executors.python import PythonExecutor, compile_python
+from gateway.executors.python.executor import PythonExecutor, compile_python
+from gateway.executors.python.results import valid_text
 from gateway.executors.scope import Inputs, Scope
-from gateway.executors.shell import compile_shell
+from gateway.executors.shell.executor import compile_shell
 from gateway.executors.threads import Threads
 
 log: Final = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.executors.schema_errors import shown
+from gateway.executors.schemas.errors import shown
 from gateway.json_types import Json
 
 

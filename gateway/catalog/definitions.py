@@ -9,8 +9,8 @@ from gateway.config.definitions import ContentAnnotations, Definition, Icon
 from gateway.config.primitives import PromptArgument, Resource, Tool, ToolAnnotations
 from gateway.config.server import Server
 from gateway.executors.content import content_annotations
-from gateway.executors.globs import Found
-from gateway.executors.media_types import media_type_of
+from gateway.executors.files.globs import Found
+from gateway.executors.output.media_types import media_type_of
 from gateway.json_types import Json, JsonObject
 
 _HINTS: Final = {

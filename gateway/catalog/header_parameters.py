@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.catalog.primitives import HeaderParameter
-from gateway.executors.schema_rules import Flaw, SchemaPath, subschemas
+from gateway.executors.schemas.rules import Flaw, SchemaPath, subschemas
 from gateway.json_types import Json, JsonObject
 
 KEYWORD: Final = "x-mcp-header"

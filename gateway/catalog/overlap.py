@@ -7,7 +7,7 @@ template has next. Errs on the side of "yes": `{?var}` is not looked at, and the
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from gateway.executors.uri_grammar import Expression, parse_uri_template
+from gateway.executors.uris.grammar import Expression, parse_uri_template
 
 _SEGMENT: Final = frozenset("/?#")
 """What a value of `{var}` cannot hold unencoded."""

@@ -21,7 +21,7 @@ from gateway.catalog.plugin_import import IMPORT_SECONDS, ImportFailedError, NoS
 from gateway.catalog.plugin_package import PackageFinder, PluginPackage, read_package
 from gateway.config.problems import Problems
 from gateway.errors import ConfigError, Problem
-from gateway.executors.signature import Signature, read_signature
+from gateway.executors.python.signature import Signature, read_signature
 from gateway.executors.threads import Threads
 
 log: Final = structlog.get_logger()

@@ -12,7 +12,7 @@ from gateway.config.secrets import Redactor
 from gateway.config.server import SamplingLimits
 from gateway.errors import Problem
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
-from gateway.executors.templating import TextTemplate
+from gateway.executors.templates.templating import TextTemplate
 from gateway.json_types import JsonObject, empty
 
 

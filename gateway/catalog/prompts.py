@@ -15,13 +15,13 @@ from gateway.config import primitives as models
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
-from gateway.executors.files import FileReader
+from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Invocation
-from gateway.executors.plugin_results import block_of, plain_json, valid_text
-from gateway.executors.python import PythonExecutor, compile_python
+from gateway.executors.output.scrubber import Scrubber
+from gateway.executors.python.executor import PythonExecutor, compile_python
+from gateway.executors.python.results import block_of, plain_json, valid_text
+from gateway.executors.python.signature import Signature
 from gateway.executors.scope import Inputs, Scope
-from gateway.executors.scrubber import Scrubber
-from gateway.executors.signature import Signature
 from gateway.json_types import JsonObject
 from gateway.plugin import Audio, EmbeddedResource, Image, ResourceLink, Text
 

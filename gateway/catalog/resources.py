@@ -16,8 +16,7 @@ from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_soun
 from gateway.config import primitives as models
 from gateway.config.problems import Problems
 from gateway.executors.content import ABSOLUTE
-from gateway.executors.contents import compile_contents
-from gateway.executors.files import (
+from gateway.executors.files.executor import (
     FileReader,
     FilesMatcher,
     ListedFile,
@@ -25,11 +24,12 @@ from gateway.executors.files import (
     ServedFiles,
     compile_file_globs,
 )
-from gateway.executors.globs import Listing
+from gateway.executors.files.globs import Listing
+from gateway.executors.output.contents import compile_contents
 from gateway.executors.scope import Inputs, Scope
-from gateway.executors.template_expressions import did_you_mean
-from gateway.executors.uri_grammar import Expression, Part, UriTemplateError, parse_uri_template
-from gateway.executors.uri_matcher import compile_matcher
+from gateway.executors.templates.expressions import did_you_mean
+from gateway.executors.uris.grammar import Expression, Part, UriTemplateError, parse_uri_template
+from gateway.executors.uris.matcher import compile_matcher
 from gateway.json_types import JsonObject
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")

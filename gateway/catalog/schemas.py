@@ -15,8 +15,8 @@ from gateway.catalog.primitives import HeaderParameter
 from gateway.config.primitives import InputProperty, Tool
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
-from gateway.executors.json_schema import SchemaError, Validator, compile_schema
-from gateway.executors.schema_rules import SchemaPath, subschemas
+from gateway.executors.schemas.json_schema import SchemaError, Validator, compile_schema
+from gateway.executors.schemas.rules import SchemaPath, subschemas
 from gateway.executors.scope import Inputs
 from gateway.json_types import Json, JsonObject
 

@@ -14,13 +14,13 @@ from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_soun
 from gateway.config import primitives as models
 from gateway.config.definitions import Output
 from gateway.config.problems import Problems
-from gateway.executors.output import OF_FIXED_CONTENT, compile_output
-from gateway.executors.output_room import DEFAULT_MAX_SIZE
-from gateway.executors.parking import MAX_OUTPUT_BYTES
-from gateway.executors.result_shaper import Backend
+from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
+from gateway.executors.output.parking import MAX_OUTPUT_BYTES
+from gateway.executors.output.result_shaper import Backend
+from gateway.executors.output.room import DEFAULT_MAX_SIZE
+from gateway.executors.python.signature import Signature
 from gateway.executors.scope import Scope
-from gateway.executors.signature import Signature
-from gateway.executors.templating import compile_text
+from gateway.executors.templates.templating import compile_text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """MCP 2026-07-28 server/tools, "Tool Names"."""

@@ -6,8 +6,8 @@ from gateway.catalog.backends import file_of
 from gateway.catalog.workbench import Workbench
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.config.problems import Problems
-from gateway.executors.regular_files import Facts, facts_of
-from gateway.executors.signature import Signature
+from gateway.executors.files.regular_files import Facts, facts_of
+from gateway.executors.python.signature import Signature
 
 
 def definition_version(config: Tool | Prompt, signature: Signature | None, *, bench: Workbench) -> str:

@@ -14,12 +14,12 @@ from typing import Final, Protocol
 from gateway.config.content import Block, Embedded, Link, Media
 from gateway.config.definitions import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError
-from gateway.executors.files import FileReader
+from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks, Invocation, Outcome
-from gateway.executors.media_types import media_type_of
+from gateway.executors.output.media_types import media_type_of
 from gateway.executors.scope import Scope
-from gateway.executors.templating import TextTemplate, compile_text
-from gateway.executors.uri_templates import UriTemplate, compile_uri_template
+from gateway.executors.templates.templating import TextTemplate, compile_text
+from gateway.executors.uris.templates import UriTemplate, compile_uri_template
 from gateway.json_types import JsonObject
 
 ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")

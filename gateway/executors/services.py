@@ -5,9 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from gateway.executors.cache import ResponseCache
-from gateway.executors.http_clients import HttpClients
-from gateway.executors.parking import ParkedOutputs
-from gateway.executors.processes import Processes
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.output.parking import ParkedOutputs
+from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.errors import MalformedAnswerError
-from gateway.executors.json_schema import validation_errors
+from gateway.executors.schemas.json_schema import validation_errors
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, Sample
 from gateway.protocol.questions import ELICIT, LIST_ROOTS, SAMPLE, Question

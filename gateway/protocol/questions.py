@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from gateway.executors.json_schema import flaw_in
+from gateway.executors.schemas.json_schema import flaw_in
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import ToolError
 from gateway.protocol import jsonrpc

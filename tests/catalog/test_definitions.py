@@ -6,8 +6,8 @@ import gateway
 from gateway.catalog import definitions
 from gateway.config.primitives import Prompt, PromptArgument, Resource, Tool
 from gateway.config.server import Server
-from gateway.executors.globs import Found
-from gateway.executors.regular_files import Facts
+from gateway.executors.files.globs import Found
+from gateway.executors.files.regular_files import Facts
 from gateway.json_types import JsonObject
 
 ICON = {"src": "https://x.example/i.png", "mime_type": "image/png", "sizes": "48x48", "theme": "dark"}

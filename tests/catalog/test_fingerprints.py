@@ -3,8 +3,8 @@
 from gateway.catalog.definitions import file_definition
 from gateway.catalog.fingerprints import fingerprint
 from gateway.config.primitives import Resource
-from gateway.executors.globs import Found
-from gateway.executors.regular_files import Facts
+from gateway.executors.files.globs import Found
+from gateway.executors.files.regular_files import Facts
 
 
 def test_a_written_file_is_not_another_list_and_a_new_one_is() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gateway.config.backends import ArgvItem, Conditional
 from gateway.config.text import Inserted, Interpolated
 from gateway.errors import ExecutionError
-from gateway.executors.argv import LONGEST_ARGUMENT, compile_argv
-from gateway.executors.interpreters import INTERPRETERS, STARTERS
+from gateway.executors.shell.argv import LONGEST_ARGUMENT, compile_argv
+from gateway.executors.shell.interpreters import INTERPRETERS, STARTERS
 from gateway.json_types import Json, JsonObject
 from tests.executors.recording import make_scope, messages_of
 

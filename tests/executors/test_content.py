@@ -9,7 +9,7 @@ import pytest
 from gateway.config.content import Block
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.content import ContentExecutor, compile_blocks
-from gateway.executors.files import FileReader
+from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks
 from gateway.executors.threads import Threads
 from gateway.json_types import Json, JsonObject

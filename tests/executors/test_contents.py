@@ -6,8 +6,8 @@ import pytest
 
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.contents import ContentsShaper, compile_contents
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Value
+from gateway.executors.output.contents import ContentsShaper, compile_contents
 from gateway.json_types import Json
 
 SECRET = "s3cr3t-t0k3n"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ExecutionError, ResourceNotFoundError
-from gateway.executors.files import (
+from gateway.executors.files.executor import (
     FileReader,
     FilesMatcher,
     ListedFile,
@@ -22,7 +22,7 @@ from gateway.executors.files import (
     SingleFile,
     compile_file_globs,
 )
-from gateway.executors.globs import compile_globs
+from gateway.executors.files.globs import compile_globs
 from gateway.executors.invocation import RawOutput
 from gateway.executors.threads import Threads
 from tests.executors.recording import make_invocation, make_scope, messages_of

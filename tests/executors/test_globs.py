@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.executors.globs import Globs, compile_globs, split_glob
+from gateway.executors.files.globs import Globs, compile_globs, split_glob
 
 
 def listed(globs: Globs, at_most: int = 100) -> list[str]:

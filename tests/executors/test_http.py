@@ -15,12 +15,12 @@ from gateway.config.secrets import Redactor
 from gateway.config.text import Inserted, Interpolated
 from gateway.errors import ExecutionError
 from gateway.executors.cache import ResponseCache
-from gateway.executors.http import compile_http
-from gateway.executors.http_clients import HttpClients
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
-from gateway.executors.parking import ParkedOutputs
-from gateway.executors.processes import Processes
+from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.services import Services
+from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 from gateway.json_types import Json
 from tests.executors.recording import make_invocation, make_scope, messages_of

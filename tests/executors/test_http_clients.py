@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from gateway.executors import http_clients
-from gateway.executors.address_guard import AddressGuard
-from gateway.executors.dns import DaemonResolver
-from gateway.executors.http_clients import ClientProfile, HttpClients
+from gateway.executors.http import clients as http_clients
+from gateway.executors.http.address_guard import AddressGuard
+from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.dns import DaemonResolver
 from gateway.executors.threads import Threads
 
 

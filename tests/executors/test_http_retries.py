@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.config.backends import Retry
-from gateway.executors.http_retries import compile_retry, pause_before, statuses_of
+from gateway.executors.http.retries import compile_retry, pause_before, statuses_of
 
 NOW = datetime(2026, 7, 28, 12, 0, 0, tzinfo=UTC)
 

@@ -13,14 +13,14 @@ from gateway.config.backends import ClientTls, Connection, Http
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.cache import ResponseCache
-from gateway.executors.http import compile_http
-from gateway.executors.http_clients import HttpClients
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.http.executor import compile_http
+from gateway.executors.http.tls import compile_tls
 from gateway.executors.invocation import Outcome, RawOutput
-from gateway.executors.parking import ParkedOutputs
-from gateway.executors.processes import Processes
+from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.services import Services
+from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
-from gateway.executors.tls import compile_tls
 from tests.executors.recording import make_invocation, make_scope, messages_of
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")

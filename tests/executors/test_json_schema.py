@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.problems import Problems
-from gateway.executors.json_schema import MAX_ERRORS, Validator, compile_schema
-from gateway.executors.schema_errors import MAX_MESSAGE
+from gateway.executors.schemas.errors import MAX_MESSAGE
+from gateway.executors.schemas.json_schema import MAX_ERRORS, Validator, compile_schema
 from gateway.json_types import Json, JsonObject
 from tests.executors.recording import OneFile
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gateway.config.definitions import Output
 from gateway.config.secrets import Redactor
 from gateway.executors.invocation import ABSENT, Blocks, Failure, Outcome, RawOutput, ToolResult, Value
-from gateway.executors.output import compile_output
-from gateway.executors.parking import ParkedOutputs
-from gateway.executors.result_shaper import Backend
+from gateway.executors.output.compiler import compile_output
+from gateway.executors.output.parking import ParkedOutputs
+from gateway.executors.output.result_shaper import Backend
 from gateway.json_types import Json
 from tests.executors.recording import make_invocation, make_scope, messages_of
 

@@ -2,8 +2,8 @@
 
 import base64
 
-from gateway.executors import parking
-from gateway.executors.parking import ParkedOutputs
+from gateway.executors.output import parking
+from gateway.executors.output.parking import ParkedOutputs
 
 
 class Clock:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.executors.plain_text import clean
+from gateway.executors.output.plain_text import clean
 
 
 @pytest.mark.parametrize(

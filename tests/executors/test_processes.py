@@ -17,10 +17,10 @@ import pytest
 import uvloop
 
 from gateway.errors import ExecutionError
-from gateway.executors.captured import Capture
-from gateway.executors.process_table import child_pids
-from gateway.executors.process_tree import NOWHERE, Command, Sinks
-from gateway.executors.processes import DeadlineError, Processes
+from gateway.executors.shell.captured import Capture
+from gateway.executors.shell.process_table import child_pids
+from gateway.executors.shell.process_tree import NOWHERE, Command, Sinks
+from gateway.executors.shell.processes import DeadlineError, Processes
 from tests.executors.recording import RecordingSlot
 
 T = TypeVar("T")
@@ -431,9 +431,9 @@ def test_it_works_without_pidfds(run: Run[None], mark: str, monkeypatch: pytest.
 
 AS_INIT = """
 import asyncio, os
-from gateway.executors.process_table import child_pids
-from gateway.executors.process_tree import Command
-from gateway.executors.processes import Processes
+from gateway.executors.shell.process_table import child_pids
+from gateway.executors.shell.process_tree import Command
+from gateway.executors.shell.processes import Processes
 from tests.executors.recording import RecordingSlot
 
 async def main():

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from gateway.config.secrets import Redactor
-from gateway.executors.progress_lines import LONGEST_MESSAGE, PER_SECOND, ProgressLines
+from gateway.executors.shell.progress_lines import LONGEST_MESSAGE, PER_SECOND, ProgressLines
 from tests.executors.recording import RecordingContext
 
 

@@ -17,9 +17,9 @@ from gateway.config.backends import PythonCall
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError, RpcError
 from gateway.executors.invocation import Blocks, Invocation, Outcome, RawOutput, Value
-from gateway.executors.plugin_results import outcome_of
-from gateway.executors.python import PythonExecutor, compile_python
-from gateway.executors.signature import read_signature
+from gateway.executors.python.executor import PythonExecutor, compile_python
+from gateway.executors.python.results import outcome_of
+from gateway.executors.python.signature import read_signature
 from gateway.executors.threads import Threads
 from gateway.json_types import Json
 from gateway.plugin import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.executors.regular_files import NotServedError, TooLargeError, facts_of, read_beneath, read_regular
+from gateway.executors.files.regular_files import NotServedError, TooLargeError, facts_of, read_beneath, read_regular
 
 
 def open_descriptors() -> int:

@@ -14,9 +14,9 @@ from gateway.config.backends import Shell
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
-from gateway.executors.process_table import child_pids
 from gateway.executors.services import Services, running_services
-from gateway.executors.shell import compile_shell
+from gateway.executors.shell.executor import compile_shell
+from gateway.executors.shell.process_table import child_pids
 from gateway.json_types import Json, JsonObject
 from tests.executors.recording import RecordingContext, RecordingSlot, make_invocation, make_scope, messages_of
 

@@ -14,9 +14,9 @@ from typing_extensions import TypedDict
 
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
-from gateway.executors.docstrings import read_docstring
+from gateway.executors.python.docstrings import read_docstring
+from gateway.executors.python.signature import Signature, read_signature
 from gateway.executors.scope import Inputs
-from gateway.executors.signature import Signature, read_signature
 from gateway.json_types import JsonObject
 from gateway.plugin import Context, Image, SyncContext, Text
 from tests.executors.recording import OneFile, RecordingContext

@@ -11,9 +11,9 @@ from jinja2.sandbox import SandboxedEnvironment
 from gateway.config.text import Inserted, Interpolated
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import ABSENT
-from gateway.executors.template_filters import FILTERS, TESTS
-from gateway.executors.template_frame import MISSING
-from gateway.executors.templating import compile_expression, compile_json, compile_text
+from gateway.executors.templates.filters import FILTERS, TESTS
+from gateway.executors.templates.frame import MISSING
+from gateway.executors.templates.templating import compile_expression, compile_json, compile_text
 from gateway.json_types import Json, JsonObject
 from tests.executors.recording import make_scope, messages_of
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.executors.uri_matcher import UriMatcher, compile_matcher
-from gateway.executors.uri_templates import compile_uri_template
+from gateway.executors.uris.matcher import UriMatcher, compile_matcher
+from gateway.executors.uris.templates import compile_uri_template
 from tests.executors.recording import make_scope, messages_of
 
 

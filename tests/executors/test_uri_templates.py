@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.config.text import Inserted, Interpolated
-from gateway.executors.uri_templates import compile_uri_template
+from gateway.executors.uris.templates import compile_uri_template
 from gateway.json_types import Json
 from tests.executors.recording import make_scope, messages_of
 

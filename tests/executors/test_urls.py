@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import ExecutionError
-from gateway.executors.urls import base_url_mistake, compile_url
+from gateway.executors.uris.urls import base_url_mistake, compile_url
 from gateway.json_types import Json
 from tests.executors.recording import make_scope, messages_of
 

@@ -1,0 +1,1 @@
+"""Files as resources: which ones a glob means, and how they are opened safely."""

@@ -1,0 +1,189 @@
+"""Resources that are files: one file, or those that globs mean. Read anew at each call, in a thread, up to a cap.
+
+Why the globs are asked again at each read: what was listed may be gone, and what was not may be there now. A file that
+they do not mean *now* is not found, and so is whatever is not a regular file under their root.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+from gateway.config.problems import Problems
+from gateway.errors import ExecutionError, ResourceNotFoundError
+from gateway.executors.files.globs import Globs, compile_globs, split_glob
+from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
+from gateway.executors.invocation import Invocation, Outcome, RawOutput
+from gateway.executors.output.media_types import media_type_of
+from gateway.executors.threads import Threads
+
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReader:
+    """Reads files of one definition."""
+
+    threads: Threads
+    max_size: int
+
+    async def read(self, path: str, invocation: Invocation) -> bytes | None:
+        """The bytes of a file that the operator named; None if there is none.
+
+        Raises:
+            ExecutionError: it is too large, or cannot be read, or not in time.
+        """
+        return await self._run(partial(read_regular, path, max_size=self.max_size), invocation)
+
+    async def read_beneath(self, root: str, path: str, invocation: Invocation) -> bytes | None:
+        """The bytes of a file that a caller named; None if there is none under `root`.
+
+        Raises:
+            ExecutionError: it is too large, or cannot be read, or not in time.
+        """
+        return await self._run(partial(read_beneath, root, path, max_size=self.max_size), invocation)
+
+    async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:
+        try:
+            return await self.threads.run(read, deadline=invocation.deadline, on_stuck=invocation.slot.hold_until)
+        except TimeoutError as error:
+            raise ExecutionError("The file could not be read in time") from error
+        except NotServedError:
+            return None
+        except TooLargeError as error:
+            raise ExecutionError(f"The file is larger than {self.max_size:,} bytes") from error
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            # The text is the system's for this number alone: the error's own names the absolute path.
+            raise ExecutionError(f"The file cannot be read: {os.strerror(error.errno or errno.EIO)}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleFile:
+    """`file:`: the one file of a resource."""
+
+    path: str
+    uri: str
+    reader: FileReader
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        data = await self.reader.read(self.path, invocation)
+        if data is None:
+            raise ResourceNotFoundError(self.uri)
+        return RawOutput(data=data, media_type=media_type_of(self.path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFiles:
+    """`files:`: what globs mean, under URIs that begin with one prefix."""
+
+    globs: Globs
+    prefix: str
+    """What stands before the path, such as `runbooks:///`."""
+    reader: FileReader
+
+    def uri_of(self, path: str) -> str:
+        return self.prefix + quote(os.fsencode(path), safe="/")
+
+    def path_of(self, uri: str) -> str | None:
+        """The path that a URI asks for, decoded once; None if the globs mean none."""
+        if not uri.startswith(self.prefix):
+            return None
+        path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
+        return path if _is_plain(path) and self.globs.matches(path) else None
+
+    async def read(self, path: str, invocation: Invocation) -> Outcome:
+        """Read one file, as the globs and the directory are now.
+
+        Raises:
+            ResourceNotFoundError: they mean no such file.
+            ExecutionError: it is too large, or cannot be read, or not in time.
+        """
+        data = None
+        if _is_plain(path) and self.globs.matches(path):
+            data = await self.reader.read_beneath(self.globs.root, path, invocation)
+        if data is None:
+            raise ResourceNotFoundError(self.uri_of(path))
+        return RawOutput(data=data, media_type=media_type_of(path))
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """One file that was there when the catalog was compiled."""
+
+    files: ServedFiles
+    path: str
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        return await self.files.read(self.path, invocation)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedFile:
+    """Whichever file the URI's variable names."""
+
+    files: ServedFiles
+    variable: str
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        return await self.files.read(invocation.arguments[self.variable], invocation)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesMatcher:
+    """Matches a URI of the files: the prefix as it is, and the rest as a path."""
+
+    files: ServedFiles
+    variable: str
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        path = self.files.path_of(uri)
+        return None if path is None else {self.variable: path}
+
+
+def _is_plain(path: str) -> bool:
+    """Whether every segment is a name, and no character could be taken for something else by another system."""
+    return not ("\0" in path or "\\" in path) and all(name not in {"", ".", ".."} for name in path.split("/"))
+
+
+def compile_file_globs(
+    globs: Sequence[str], *, root: str | None, problems: Problems, look_at: Callable[[Path], None] = lambda _: None
+) -> Globs | None:
+    """Settle the root and the patterns below it; None where they were written wrongly, which is then reported.
+
+    `problems` is where `files` and `root` stand. Without `root` there is one glob, and its first part is the root.
+    `look_at` is told the root, even if it is not there.
+    """
+    base, below = (root, tuple(globs)) if root is not None else _split(globs[0])
+    patterns = [_pattern(glob, root=base, problems=problems.at("files", index)) for index, glob in enumerate(below)]
+    directory = os.path.normpath(problems.directory / base)
+    look_at(Path(directory))
+    if not Path(directory).is_dir():
+        problems.at("files" if root is None else "root").error(f"there is no directory `{base}`")
+        return None
+    good = [pattern for pattern in patterns if pattern is not None]
+    return compile_globs(directory, good) if len(good) == len(patterns) else None
+
+
+def _split(glob: str) -> tuple[str, tuple[str]]:
+    base, below = split_glob(glob)
+    return base, (below,)
+
+
+def _pattern(pattern: str, *, root: str, problems: Problems) -> str | None:
+    if pattern.startswith("/"):
+        problems.error(f"with `root` a glob is relative to it; `{pattern}` is absolute")
+        return None
+    names = [name for name in pattern.split("/") if name not in {"", "."}]
+    if ".." in names:
+        problems.error(f"`..` leads outside the root `{root}`")
+        return None
+    if not names:
+        problems.error("expected a path or a glob such as docs/**/*.md")
+        return None
+    return "/".join(names)

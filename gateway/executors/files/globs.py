@@ -1,0 +1,189 @@
+"""Which paths under a directory a list of globs means: matching one path, and a bounded walk that lists them all.
+
+`*`, `?` and `[…]` stand for characters of one name, `**` for any number of directories (at the end: for every file
+below). A name that begins with a dot is never meant. A path is matched name by name against the set of places in the
+patterns where one may stand, so that no pattern can take longer than its length times the path's.
+"""
+
+import fnmatch
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from gateway.executors.files.regular_files import Facts, facts_of, lies_beneath
+
+LONGEST_PATH: Final = 4096
+"""Linux's PATH_MAX; a longer path names no file."""
+
+_WILDCARD: Final = re.compile(r"[*?\[]")
+_MOST_ENTRIES: Final = 1_000_000
+"""How many directory entries one walk looks at."""
+
+_Segment: TypeAlias = re.Pattern[str] | None
+"""What one name has to look like; None stands for `**`."""
+
+_Places: TypeAlias = frozenset[tuple[int, int]]
+"""Where one may stand: the number of the pattern, and how many of its segments are behind."""
+
+
+def split_glob(glob: str) -> tuple[str, str]:
+    """Part a glob into its directory and what follows: from the first name with a wildcard on, or the last name."""
+    names = glob.split("/")
+    first = next((i for i, name in enumerate(names) if _WILDCARD.search(name)), len(names) - 1)
+    directory = "/".join(names[:first])
+    return directory or ("/" if glob.startswith("/") else "."), "/".join(names[first:])
+
+
+def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
+    """Make ready what is relative to `root` and has no empty, `.` or `..` segment."""
+    return Globs(root, tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
+
+
+def _segment(name: str) -> _Segment:
+    return None if name == "**" else re.compile(fnmatch.translate(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    path: str
+    """Relative to the root, `/` between names; bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    files: tuple[Found, ...]
+    """Sorted by path."""
+    is_cut: bool
+    """Whether there were more than asked for, or more directory entries than one walk looks at."""
+    unreadable: tuple[str, ...]
+    """Directories that could not be listed; the root is the empty one."""
+
+
+@dataclass(frozen=True)
+class Globs:
+    """A directory, and patterns of paths relative to it."""
+
+    root: str
+    patterns: tuple[tuple[_Segment, ...], ...]
+
+    def matches(self, path: str) -> bool:
+        """Whether a path without empty, `.` and `..` segments is meant. Says nothing about what lies there."""
+        if len(path) > LONGEST_PATH:
+            return False
+        places = self.start
+        for name in path.split("/"):
+            places = self.after(places, name)
+        return self.accepts(places)
+
+    def listing(self, *, at_most: int) -> Listing:
+        """Walk the directory and list the regular files that are meant. Blocking.
+
+        Links count where they lead to something under the root; each directory is entered once.
+        """
+        walk = _Walk(self)
+        files = walk.files(at_most=at_most)
+        return Listing(tuple(sorted(files, key=lambda file: file.path)), walk.is_cut, tuple(walk.unreadable))
+
+    @cached_property
+    def start(self) -> _Places:
+        """Where one stands before the first name."""
+        return _settled(self.patterns, ((number, 0) for number in range(len(self.patterns))))
+
+    def after(self, places: _Places, name: str) -> _Places:
+        """Where one may stand once `name` has been read; nowhere, if it cannot be part of a path that is meant."""
+        return frozenset() if name.startswith(".") else _settled(self.patterns, self._steps(places, name))
+
+    def accepts(self, places: _Places) -> bool:
+        return any(behind == len(self.patterns[number]) for number, behind in places)
+
+    def _steps(self, places: _Places, name: str) -> Iterator[tuple[int, int]]:
+        for number, behind in places:
+            if behind == len(self.patterns[number]):
+                continue
+            segment = self.patterns[number][behind]
+            if segment is None:
+                yield number, behind
+            elif segment.fullmatch(name):
+                yield number, behind + 1
+
+
+def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> _Places:
+    """Add what can be reached without reading a name: `**` may stand for no directory at all."""
+    settled = set()
+    for number, behind in places:
+        settled.add((number, behind))
+        while behind < len(patterns[number]) and patterns[number][behind] is None:
+            behind += 1  # noqa: PLW2901 - walks on from where the place is
+            settled.add((number, behind))
+    return frozenset(settled)
+
+
+class _Walk:
+    """One walk. Directories that are not links go first, so that a file is listed under its own path if it has one."""
+
+    def __init__(self, globs: Globs) -> None:
+        self._globs = globs
+        self._real_root = os.path.realpath(globs.root)
+        self._pending = deque([("", globs.start)])
+        """Directories still to be entered, relative to the root, and where their names start in the patterns."""
+        self._entered: set[tuple[int, int]] = set()
+        self._entries_left = _MOST_ENTRIES
+        self.is_cut = False
+        self.unreadable: list[str] = []
+
+    def files(self, *, at_most: int) -> list[Found]:
+        files: list[Found] = []
+        while self._pending:
+            for found in self._enter(*self._pending.popleft()):
+                if len(files) == at_most:
+                    self.is_cut = True
+                    return files
+                files.append(found)
+        return files
+
+    def _enter(self, directory: str, places: _Places) -> Iterator[Found]:
+        for entry in self._entries(directory):
+            path = f"{directory}/{entry.name}" if directory else entry.name
+            here = self._globs.after(places, entry.name)
+            if not here or not self._is_inside(entry):
+                continue
+            if _is_directory(entry):
+                (self._pending.append if entry.is_symlink() else self._pending.appendleft)((path, here))
+            elif self._globs.accepts(here) and (facts := facts_of(entry.path)):
+                yield Found(path, facts)
+
+    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
+        path = f"{self._globs.root}/{directory}"
+        try:
+            identity = _identity(path)
+            if identity in self._entered:
+                return []
+            self._entered.add(identity)
+            with os.scandir(path) as scan:
+                entries = [entry for _, entry in zip(range(self._entries_left), scan, strict=False)]
+        except OSError:
+            self.unreadable.append(directory)
+            return []
+        self._entries_left -= len(entries)
+        self.is_cut = self.is_cut or self._entries_left == 0
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def _is_inside(self, entry: os.DirEntry[str]) -> bool:
+        return not entry.is_symlink() or lies_beneath(self._real_root, os.path.realpath(entry.path))
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)  # noqa: PTH116 - a name that is not UTF-8 stays a plain string
+    return found.st_dev, found.st_ino
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads round in a circle

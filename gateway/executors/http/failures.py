@@ -1,0 +1,89 @@
+"""What went wrong on the way to a server, in words for the model. Never a URL, a header or a traceback."""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+
+from gateway.errors import ExecutionError
+from gateway.executors.http.address_guard import AddressRefusedError
+
+
+class ConnectionFailedError(ExecutionError):
+    """No answer came back; trying again may help."""
+
+
+def explained(error: Exception, *, host: str) -> ExecutionError:
+    """Turn what the client library raised into the error of the call."""
+    refused = error if isinstance(error, AddressRefusedError) else getattr(error, "os_error", None)
+    if isinstance(refused, AddressRefusedError):
+        return ExecutionError(
+            f"`{host}` has {refused.kind}, to which no connection is made. The operator can allow it: "
+            "`allow_private: true`, or a list of hosts and networks, in the tool's `http` or in its connection"
+        )
+    for kind, explain in _EXPLANATIONS:
+        if isinstance(error, kind):
+            return explain(error, host)
+    return ConnectionFailedError(f"The request to {host} failed ({type(error).__name__})")
+
+
+def _dns(_error: aiohttp.ClientConnectorDNSError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"The host {host} cannot be found")
+
+
+def _certificate(error: aiohttp.ClientConnectorCertificateError, host: str) -> ExecutionError:
+    reason = getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
+    return ExecutionError(f"The certificate of {host} is not trusted: {reason}")
+
+
+def _tls(error: aiohttp.ClientConnectorSSLError, host: str) -> ExecutionError:
+    reason = getattr(error.os_error, "reason", None) or "handshake failed"
+    return ConnectionFailedError(f"No TLS connection with {host}: {str(reason).replace('_', ' ').lower()}")
+
+
+def _proxy(error: aiohttp.ClientProxyConnectionError, _host: str) -> ExecutionError:
+    return ConnectionFailedError(f"The proxy cannot be reached: {_system_text(error.os_error)}")
+
+
+def _proxy_answer(error: aiohttp.ClientHttpProxyError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"The proxy does not connect to {host}: it answered {error.status}")
+
+
+def _connect(error: aiohttp.ClientConnectorError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"Cannot connect to {host}:{error.port}: {_system_text(error.os_error)}")
+
+
+def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
+    return ExecutionError(f"{host} is not a host that can be connected to")
+
+
+def _payload(_error: aiohttp.ClientPayloadError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"The answer of {host} broke off, or is not encoded as it says")
+
+
+def _closed(_error: aiohttp.ClientConnectionError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"{host} closed the connection before it answered")
+
+
+def _not_http(_error: aiohttp.ClientResponseError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"The answer of {host} is not HTTP as it should be")
+
+
+def _system_text(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
+
+
+_EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]], ...]] = (
+    (aiohttp.ClientConnectorDNSError, _dns),
+    (aiohttp.ClientConnectorCertificateError, _certificate),
+    (aiohttp.ClientConnectorSSLError, _tls),
+    (aiohttp.ClientProxyConnectionError, _proxy),
+    (aiohttp.ClientHttpProxyError, _proxy_answer),
+    (aiohttp.ClientConnectorError, _connect),
+    (aiohttp.InvalidURL, _url),
+    (aiohttp.ClientPayloadError, _payload),
+    (aiohttp.ClientConnectionError, _closed),
+    (aiohttp.ClientResponseError, _not_http),
+)
+"""The first that fits; more special ones stand before those that they derive from."""

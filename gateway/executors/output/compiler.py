@@ -1,0 +1,115 @@
+"""Compiles `output:`: how a result is shaped, checked when the file is read."""
+
+from collections.abc import Callable
+from typing import Final
+
+import jmespath
+from jmespath.exceptions import IncompleteExpressionError, JMESPathError
+from jmespath.functions import Functions
+from jmespath.parser import ParsedResult
+
+from gateway.config.definitions import Output
+from gateway.config.secrets import Redactor
+from gateway.executors.output.parking import ParkedOutputs
+from gateway.executors.output.result_shaper import Backend, ResultShaper
+from gateway.executors.output.room import DEFAULT_MAX_SIZE, Room
+from gateway.executors.output.scrubber import Scrubber
+from gateway.executors.schemas.json_schema import compile_schema
+from gateway.executors.scope import Scope
+from gateway.executors.templates.expressions import ALL_INPUTS, did_you_mean
+from gateway.executors.templates.templating import compile_text
+from gateway.json_types import Json
+
+NAMES: Final[dict[Backend, tuple[str, ...]]] = {
+    "shell": ("result", ALL_INPUTS, "exit_code", "stderr"),
+    "http": ("result", ALL_INPUTS, "status", "headers"),
+    "python": ("result", ALL_INPUTS),
+    "content": ("result", ALL_INPUTS),
+}
+"""What `output.template` may name."""
+
+
+OF_FIXED_CONTENT: Final = frozenset({"max_size", "overflow", "raw"})
+"""Keys that have a meaning where `content` says what the result is."""
+
+
+def compile_output(
+    config: Output, *, backend: Backend, scope: Scope, redactor: Redactor, parked: ParkedOutputs
+) -> ResultShaper:
+    """Compile an `output:`, at which `scope` stands, the defaults filled in; mistakes go to its problems."""
+    _check_format(config, backend, scope)
+    template = config.template
+    return ResultShaper(
+        backend=backend,
+        format=config.format,
+        mime_type=config.mime_type,
+        select=_compile_select(config.select, scope.at("select")) if config.select is not None else None,
+        template=compile_text(template, scope.at("template").naming(*NAMES[backend])) if template is not None else None,
+        schema=compile_schema(config.schema_, scope.problems.at("schema")) if config.schema_ is not None else None,
+        scrubber=Scrubber(redactor=redactor, keeps_controls=config.raw),
+        room=Room(
+            max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
+            overflow=config.overflow or "truncate",
+            parked=parked,
+        ),
+    )
+
+
+_TEXT_ONLY: Final[dict[str, Callable[[Output], object]]] = {
+    "select": lambda config: config.select,
+    "template": lambda config: config.template,
+    "schema": lambda config: config.schema_,
+}
+
+
+def _check_format(config: Output, backend: Backend, scope: Scope) -> None:
+    """Report keys that contradict `format`, or that have nothing to work on."""
+    if backend == "content":
+        for name in config.model_fields_set - OF_FIXED_CONTENT:
+            key = Output.model_fields[name].alias or name
+            scope.at(key).problems.error("shapes what a backend brings; `content` is sent as it is written")
+        return
+    if config.format == "text" and config.schema_ is not None:
+        scope.at("schema").problems.error("promises structured content; `format: text` has none")
+    if config.format not in {"image", "audio", "binary"}:
+        return
+    for key, value in _TEXT_ONLY.items():
+        if value(config) is not None:
+            scope.at(key).problems.error(f"goes with text and JSON, not with `format: {config.format}`")
+    if config.format == "binary":
+        return
+    if config.mime_type is not None and not config.mime_type.startswith(f"{config.format}/"):
+        scope.at("mime_type").problems.error(f"expected {config.format}/…, as `format` says")
+    if config.mime_type is None and backend in {"shell", "python"}:
+        example = {"image": "image/png", "audio": "audio/wav"}[config.format]
+        scope.at("format").problems.error(f"needs `mime_type`, such as {example}: bytes do not say what they are")
+
+
+def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
+    try:
+        parsed = jmespath.compile(source)
+    except JMESPathError as error:
+        position = getattr(error, "lex_position", None)
+        where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
+        scope.problems.error(f"not a JMESPath: {_reason(error)}{where}")
+        return None
+    for name in _functions_in(parsed.parsed):
+        if name not in _FUNCTIONS:
+            scope.problems.error(f"JMESPath has no function `{name}`{did_you_mean(name, sorted(_FUNCTIONS))}")
+    return parsed
+
+
+def _reason(error: JMESPathError) -> str:
+    """The library's words, without its drawing of the expression."""
+    if isinstance(error, IncompleteExpressionError):
+        return "it ends too early"
+    reason = getattr(error, "message", None) or str(error).partition("\n")[0].partition(": Parse error")[0]
+    return str(reason).rstrip(".: ")
+
+
+_FUNCTIONS: Final = frozenset(Functions.FUNCTION_TABLE)
+
+
+def _functions_in(node: Json) -> list[str]:
+    own = [node["value"]] if node["type"] == "function_expression" else []
+    return own + [name for child in node["children"] if isinstance(child, dict) for name in _functions_in(child)]

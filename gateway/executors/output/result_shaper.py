@@ -1,0 +1,255 @@
+"""What a backend answered becomes what the model reads.
+
+The order is fixed: read, select, scrub, validate, write as text, cut. Secrets are masked before anything is cut, lest
+half of one remain.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import orjson
+from jmespath.exceptions import JMESPathError
+from jmespath.parser import ParsedResult
+
+from gateway.errors import ExecutionError
+from gateway.executors.invocation import Blocks, Failure, Invocation, Outcome, RawOutput, ToolResult, Value
+from gateway.executors.output.media_kinds import JSON, OCTETS, PLAIN_TEXT, decoded, essence, is_json, is_textual
+from gateway.executors.output.room import Room, text_block
+from gateway.executors.output.scrubber import Scrubber
+from gateway.executors.schemas.json_schema import Validator
+from gateway.executors.templates.expressions import ALL_INPUTS
+from gateway.executors.templates.frame import json_of
+from gateway.executors.templates.templating import TextTemplate
+from gateway.json_types import Json, JsonObject
+
+Backend = Literal["shell", "http", "python", "content"]
+Form = Literal["text", "json", "image", "audio", "binary"]
+
+
+_ERROR_ROOM: Final = 4096
+"""Bytes that an error may take, however little room the file gives to results: it has to be understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultShaper:
+    """A compiled `output:`."""
+
+    backend: Backend
+    format: Literal["auto"] | Form
+    mime_type: str | None
+    select: ParsedResult | None
+    template: TextTemplate | None
+    schema: Validator | None
+    scrubber: Scrubber
+    room: Room
+
+    def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
+        """Make the result; an outcome that cannot be shaped as the file says is an error that the model can read."""
+        try:
+            match outcome:
+                case Failure(text=text):
+                    return self._error(text)
+                case Blocks():
+                    return self._blocks(outcome, invocation)
+                case Value(value=value):
+                    return self._value(value, invocation)
+                case RawOutput():
+                    return self._raw(outcome, invocation)
+        except ExecutionError as error:
+            return self._error(str(error))
+
+    def _error(self, text: str) -> ToolResult:
+        shown = self.room.cut(self.scrubber.text(text), at_least=_ERROR_ROOM)
+        return ToolResult(content=(text_block(shown),), is_error=True)
+
+    def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
+        if self.schema is not None and not blocks.is_error:
+            raise ExecutionError("The tool promises structured content, and gave content blocks instead")
+        content = [finished for block in blocks.content for finished in self._block(block, invocation)]
+        return ToolResult(content=content, is_error=blocks.is_error)
+
+    def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
+        match block:
+            case {"type": "text", "text": str(text), **others}:
+                first, *more = self._text(self.scrubber.text(text), invocation) or [text_block("")]
+                return [{**first, **self.scrubber.block(others)}, *more]
+            case _:
+                return [self.scrubber.block(block)]
+
+    def _value(self, value: Json, invocation: Invocation) -> ToolResult:
+        """What a function returned: only lists and objects are structured, unless a schema asks for more."""
+        if self.format in {"image", "audio", "binary"}:
+            raise ExecutionError(f"The tool promises {self.format} content, and its function returned no bytes")
+        value = self.scrubber.json(self._selected(value))
+        is_structured = self.format == "json" or self.schema is not None or isinstance(value, list | dict)
+        if value is None and not is_structured and self.template is None:
+            return ToolResult(content=())
+        return self._json(value, {}, invocation, is_structured=is_structured and self.format != "text")
+
+    def _raw(self, output: RawOutput, invocation: Invocation) -> ToolResult:
+        match self._form(output):
+            case "text":
+                return self._plain(output, invocation)
+            case "json":
+                return self._parsed(output, invocation)
+            case "image" | "audio" as kind:
+                return self._media(kind, output, invocation)
+            case "binary":
+                return self._binary(output, invocation)
+
+    def _form(self, output: RawOutput) -> Form:
+        if self.format != "auto":
+            return self.format
+        media_type = self.mime_type or output.media_type
+        if self.schema is not None or self.select is not None or (is_json(media_type) and output.data):
+            return "json"
+        match essence(media_type).partition("/")[0]:
+            case "image" if not is_textual(media_type):
+                return "image"
+            case "audio":
+                return "audio"
+        return "binary" if _is_binary(output.data, media_type, self.backend) else "text"
+
+    def _plain(self, output: RawOutput, invocation: Invocation) -> ToolResult:
+        if self.select is not None:
+            value = self.scrubber.json(self._selected(self._read_json(output)))
+            return self._json(value, output.variables, invocation, is_structured=False)
+        text = self._decoded(output)
+        omitted = output.omitted - len(_gap(output).encode())  # what says so was no output
+        return self._written(text, output.variables, invocation, media_type=PLAIN_TEXT, omitted=omitted)
+
+    def _parsed(self, output: RawOutput, invocation: Invocation) -> ToolResult:
+        try:
+            value = self._read_json(output)
+        except ExecutionError:
+            if self.format == "auto" and self.schema is None and self.select is None:
+                return self._plain(output, invocation)  # only the media type said that it is JSON
+            raise
+        value = self.scrubber.json(self._selected(value))
+        return self._json(value, output.variables, invocation, is_structured=True)
+
+    def _json(self, value: Json, variables: JsonObject, invocation: Invocation, *, is_structured: bool) -> ToolResult:
+        """The result for a JSON value that has been selected and scrubbed."""
+        self._validate(value)
+        is_text = isinstance(value, str) and not is_structured
+        text = value if is_text else json_of(value)
+        media_type = PLAIN_TEXT if is_text else JSON
+        if not is_structured:
+            return self._written(value, variables, invocation, text=text, media_type=media_type)
+        if self.room.has_room_for(text):
+            result = self._written(value, variables, invocation, text=text, media_type=media_type)
+            return ToolResult(content=result.content, structured=value)
+        if self.schema is None:
+            return self._written(value, variables, invocation, text=text, media_type=media_type)
+        # A promised structure cannot be cut, and cannot be left out either: the whole is at the link, or nowhere.
+        link = self.room.large_blocks(text, media_type=media_type, caller=invocation.caller)
+        reason = str(self.room.too_large(len(text.encode())))
+        return ToolResult(content=(text_block(f"{reason}; it can be read as a resource"), *link), is_error=True)
+
+    def _written(  # noqa: PLR0913 - what is written, and the facts around it
+        self,
+        result: Json,
+        variables: JsonObject,
+        invocation: Invocation,
+        *,
+        media_type: str,
+        text: str | None = None,
+        omitted: int = 0,
+    ) -> ToolResult:
+        """A result of text: what the template makes of `result`, or else `text`, or `result` itself."""
+        if self.template is not None:
+            names = {**variables, "result": result, ALL_INPUTS: invocation.arguments}
+            text, media_type = self.scrubber.text(self.template.render(names)), PLAIN_TEXT
+        blocks = self.room.text_blocks(
+            result if text is None else text, media_type=media_type, caller=invocation.caller, omitted=omitted
+        )
+        return ToolResult(content=blocks)
+
+    def _text(self, text: str, invocation: Invocation) -> list[JsonObject]:
+        return self.room.text_blocks(text, media_type=PLAIN_TEXT, caller=invocation.caller)
+
+    def _media(self, kind: str, output: RawOutput, invocation: Invocation) -> ToolResult:
+        media_type = essence(self.mime_type or output.media_type)
+        if not media_type.startswith(f"{kind}/"):
+            raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, and should be {kind}/…")
+        if too_large := self._too_large(output, media_type, invocation):
+            return too_large
+        return ToolResult(content=({"type": kind, "data": _in_base64(output.data), "mimeType": media_type},))
+
+    def _binary(self, output: RawOutput, invocation: Invocation) -> ToolResult:
+        media_type = essence(self.mime_type or output.media_type) or OCTETS
+        if too_large := self._too_large(output, media_type, invocation):
+            return too_large
+        resource = {"uri": _name_of(output.data), "mimeType": media_type, "blob": _in_base64(output.data)}
+        return ToolResult(content=({"type": "resource", "resource": resource},))
+
+    def _too_large(self, output: RawOutput, media_type: str, invocation: Invocation) -> ToolResult | None:
+        """A link instead of bytes that have no room."""
+        if output.omitted:
+            raise self.room.too_large(len(output.data) + output.omitted)
+        if self.room.has_room_for(output.data):
+            return None
+        return ToolResult(content=self.room.large_blocks(output.data, media_type=media_type, caller=invocation.caller))
+
+    def _decoded(self, output: RawOutput) -> str:
+        """The text, scrubbed; where its middle is missing, it says so."""
+        if not output.omitted:
+            return self.scrubber.text(decoded(output.data, output.media_type))
+        half = len(output.data) // 2
+        head, tail = (self.scrubber.text(decoded(part)) for part in (output.data[:half], output.data[half:]))
+        return f"{head}{_gap(output)}{tail}"
+
+    def _read_json(self, output: RawOutput) -> Json:
+        if output.omitted:
+            raise self.room.too_large(len(output.data) + output.omitted)
+        try:
+            return orjson.loads(output.data.removeprefix(b"\xef\xbb\xbf"))
+        except orjson.JSONDecodeError as error:
+            start = self._decoded(output)[:200].strip()
+            raise ExecutionError(f"The output is not JSON ({error}); it begins: {start or 'nothing'}") from error
+
+    def _selected(self, value: Json) -> Json:
+        if self.select is None:
+            return value
+        try:
+            return self.select.search(value)
+        except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
+            # Boundary: the expression is the operator's, the value is anybody's.
+            raise ExecutionError(f"`select` cannot be applied to the output: {error}") from error
+
+    def _validate(self, value: Json) -> None:
+        errors = self.schema.errors(value) if self.schema else ()
+        if errors:
+            reasons = "\n".join(f"- {error}" for error in errors)
+            raise ExecutionError(f"The output is not what the tool promises:\n{reasons}")
+
+
+def _gap(output: RawOutput) -> str:
+    """What stands where the backend left bytes out."""
+    return f"\n[… {output.omitted} bytes left out …]\n" if output.omitted else ""
+
+
+def _is_binary(data: bytes, media_type: str | None, backend: Backend) -> bool:
+    """Whether bytes would be spoilt as text. What a program writes is text; a function's bytes are not."""
+    if backend == "python":
+        return not is_textual(media_type)
+    if media_type is None or is_textual(media_type):
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _in_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _name_of(data: bytes) -> str:
+    """A URI for bytes that are nowhere else: their digest (RFC 6920)."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
+    return f"ni:///sha-256;{digest}"

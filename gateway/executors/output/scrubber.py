@@ -1,0 +1,56 @@
+"""Takes out of a backend's answer what must not be passed on: secrets, and what only a terminal understands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.config.secrets import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.output.plain_text import clean
+from gateway.json_types import Json, JsonObject
+
+_BASE64: Final = frozenset({"data", "blob"})
+"""Members of content blocks and of resource contents that are bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrubber:
+    redactor: Redactor
+    keeps_controls: bool = False
+    """`raw: true`. Secrets are masked all the same."""
+
+    def text(self, text: str) -> str:
+        return self.redactor.text(text if self.keeps_controls else clean(text))
+
+    def block(self, block: JsonObject) -> dict[str, Json]:
+        """Return a content block in which every text is scrubbed; what is base64 stays."""
+        return {
+            name: member
+            if name in _BASE64
+            else self.block(member)
+            if name == "resource" and isinstance(member, Mapping)
+            else self.json(member)
+            for name, member in block.items()
+        }
+
+    def json(self, value: Json) -> Json:
+        """Return a copy in which every text is scrubbed, the names of members too.
+
+        Raises:
+            ExecutionError: it is nested too deep to be walked.
+        """
+        try:
+            return self._walk(value)
+        except RecursionError as error:
+            raise ExecutionError("The JSON is nested too deep") from error
+
+    def _walk(self, value: Json) -> Json:
+        match value:
+            case str():
+                return self.text(value)
+            case list():
+                return [self._walk(item) for item in value]
+            case dict():
+                return {self.text(name): self._walk(member) for name, member in value.items()}
+            case _:
+                return value

@@ -1,0 +1,150 @@
+"""Calls a plugin's function: on the loop if it is async, in one of our threads if it is not; and answers in time.
+
+A plugin is somebody else's code. Whatever it raises, `SystemExit` too, ends its own call and nothing else; the details
+go to the log under a correlation id. Async code that swallows its cancellation is left to run, counted, and keeps its
+slot; so does a thread that is stuck.
+"""
+
+import asyncio
+import math
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Final, Generic, NoReturn, TypeVar
+
+import structlog
+
+from gateway.config.backends import PythonCall
+from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError, ResourceError
+from gateway.executors.invocation import AwaitingInput, Invocation, Outcome
+from gateway.executors.python.blocking_context import BlockingContext
+from gateway.executors.python.results import outcome_of, plain_json, valid_text
+from gateway.executors.python.signature import Signature
+from gateway.executors.scope import Scope
+from gateway.executors.threads import Threads
+from gateway.plugin import ProtocolError, ToolError
+
+T = TypeVar("T")
+
+log: Final = structlog.get_logger()
+
+_CODES: Final = 2**31
+"""What a code's distance from zero is below; a plugin may write any number."""
+
+
+def compile_python(
+    config: PythonCall, signature: Signature, *, scope: Scope, threads: Threads, every_input: bool = True
+) -> "PythonExecutor":
+    """Check that the function can be called with the place's inputs, and make it ready.
+
+    `every_input`: whether each input must be a parameter; what is not one is otherwise left out.
+    """
+    signature.check(scope.inputs, scope.problems, every_input=every_input)
+    scope.use_all()
+    return PythonExecutor(
+        signature=signature, threads=threads, timeout=config.timeout.total_seconds() if config.timeout else None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonExecutor:
+    """Calls one function."""
+
+    signature: Signature
+    threads: Threads
+    timeout: float | None = None
+    """Seconds, beside the invocation's deadline."""
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        """Call the function, and convert what it returns as a tool's or resource's result."""
+        return await self.call(invocation, convert=outcome_of)
+
+    async def call(self, invocation: Invocation, *, convert: Callable[[object], T]) -> T:
+        """Call the function with the invocation's arguments, and return what `convert` makes of its result.
+
+        `convert` runs where the function ran.
+
+        Raises:
+            ExecutionError: the function failed, or had not returned at the deadline, or `convert` raised it.
+            RpcError: the function raised it.
+        """
+        call = self._on_loop if self.signature.is_async else self._in_thread
+        attempt = await call(invocation, convert)
+        if isinstance(attempt, _Raised):
+            self._fail(attempt.error)
+        return attempt.value
+
+    async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
+        async def attempted() -> _Returned[T] | _Raised:
+            try:
+                bound = self.signature.bind(invocation.arguments, invocation.context)
+                returning: Awaitable[object] = self.signature.function(**bound)
+                return _Returned(convert(await returning))
+            except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+                return _Raised(error)
+
+        task = asyncio.create_task(attempted(), name=f"plugin {self.signature.name}")
+        try:
+            async with invocation.clock.limit(self.timeout):
+                await asyncio.wait({task})
+            return task.result()
+        except TimeoutError:
+            raise ExecutionError(self._timed_out()) from None
+        finally:
+            if not task.done():
+                task.cancel()
+                invocation.slot.hold_until(self.threads.adopt(task))
+
+    async def _in_thread(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
+        context = BlockingContext(invocation.context, asyncio.get_running_loop())
+        has_begun = threading.Event()
+
+        def attempted() -> _Returned[T] | _Raised:
+            has_begun.set()
+            try:
+                bound = self.signature.bind(invocation.arguments, context)
+                return _Returned(convert(self.signature.function(**bound)))
+            except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+                return _Raised(error)
+
+        try:
+            async with invocation.clock.limit(self.timeout):
+                return await self.threads.run(attempted, deadline=math.inf, on_stuck=invocation.slot.hold_until)
+        except TimeoutError:
+            if has_begun.is_set():
+                raise ExecutionError(self._timed_out()) from None
+            raise ExecutionError(
+                f"{self.signature.name} was not run: all threads were busy until its deadline (limits.threads)"
+            ) from None
+        finally:
+            context.end()
+
+    def _timed_out(self) -> str:
+        return f"{self.signature.name} timed out: it had not returned at its deadline"
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        match error:
+            case ResourceError(explanation=explanation):
+                raise ExecutionError(explanation)  # which resource the function needed is not what its caller asked for
+            case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < _CODES:
+                raise ProtocolError(code, valid_text(message), plain_json(data)) from error
+            case ToolError():
+                raise ToolError(valid_text(str(error))) from error
+            case ExecutionError() | MissingCapabilityError() | MalformedAnswerError() | AwaitingInput():
+                raise error
+            case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from an author's task group
+                raise AwaitingInput from None
+        correlation_id = token_hex(8)
+        log.error("plugin raised", plugin=self.signature.name, correlation_id=correlation_id, exc_info=error)
+        raise ExecutionError(f"{self.signature.name} failed; correlation id {correlation_id}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned(Generic[T]):
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    error: BaseException

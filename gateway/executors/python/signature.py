@@ -1,0 +1,316 @@
+"""What a plugin's function takes and gives, read from its signature at load: schemas, description, and how to call it.
+
+pydantic understands the type hints (dataclasses, models, enums, Literal, Annotated …). At a call it converts only those
+arguments whose hint is not a plain JSON type already.
+"""
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined, to_jsonable_python
+
+from gateway.config.problems import Problems
+from gateway.errors import ExecutionError
+from gateway.executors.python.docstrings import read_docstring
+from gateway.executors.python.result_schema import Untitled, result_schema
+from gateway.executors.schemas.errors import SchemaError, shown
+from gateway.executors.scope import Inputs
+from gateway.json_types import Json, JsonObject
+from gateway.plugin import Context, SyncContext
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    required: bool
+    convert: Callable[[Json], Any] | None
+    """From JSON to what the hint says; None where that is the same."""
+    make_default: Callable[[], Any] | None = None
+    """Where the default is written as `= Field(…)`, which is no value to call the function with."""
+
+    def bound(self, name: str, arguments: JsonObject) -> dict[str, Any]:
+        """Return the keyword argument to call the function with; none where its own default will do.
+
+        Raises:
+            ValidationError: the argument cannot be what the hint says.
+        """
+        if name in arguments:
+            return {name: self.convert(arguments[name]) if self.convert else arguments[name]}
+        return {name: self.make_default()} if self.make_default else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """A function, ready to be called with arguments from JSON."""
+
+    name: str
+    """As the file names it: `module:callable`."""
+    function: Function
+    is_async: bool
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    """None where the result is no object or array, or nothing is known of its members."""
+    parameters: Mapping[str, Parameter]
+    context_parameter: str | None
+    takes_others: bool
+    """Whether it has `**kwargs`."""
+
+    def bind(self, arguments: JsonObject, context: Context | SyncContext) -> dict[str, Any]:
+        """Convert the arguments to the keyword arguments of a call; those that the function does not name are left out.
+
+        Raises:
+            ExecutionError: one of them cannot be what its hint says, or is missing.
+        """
+        bound: dict[str, Any] = {}
+        if self.takes_others:
+            bound = {name: value for name, value in arguments.items() if name not in self.parameters}
+        errors: list[SchemaError] = []
+        for name, parameter in self.parameters.items():
+            if parameter.required and name not in arguments:
+                errors.append(SchemaError(path=(name,), message="is required, and missing"))
+                continue
+            try:
+                bound.update(parameter.bound(name, arguments))
+            except ValidationError as error:
+                errors.extend(_misfits(name, error))
+        if errors:
+            raise ExecutionError("\n".join(["The arguments do not fit:", *map(str, errors)]))
+        if self.context_parameter is not None:
+            bound[self.context_parameter] = context
+        return bound
+
+    def check(self, inputs: Inputs, problems: Problems, *, every_input: bool) -> None:
+        """Report what keeps the function from being called with `inputs`: one line for each mistake."""
+        refused = every_input and not self.takes_others
+        strangers = [name for name in inputs.schemas if refused and name not in self.parameters]
+        for name, parameter in self.parameters.items():
+            if not parameter.required or name in inputs.always_given or (inputs.is_open and name not in inputs.schemas):
+                continue
+            if name in inputs.schemas:
+                problems.error(f"the parameter {name} of {self.name} needs a default, since the input may be absent")
+            elif not get_close_matches(name, strangers, n=1):  # otherwise one was misspelt, which is said below
+                problems.error(
+                    f"the parameter {name} of {self.name} is not among the inputs{_near(name, inputs.schemas)}"
+                )
+        for name in strangers:
+            problems.error(f"{self.name} has no parameter {name}{_near(name, self.parameters)}")
+
+
+def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:
+    """Read what `function` takes and gives; None, the reasons reported, if it cannot be called by name from JSON."""
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception as error:  # noqa: BLE001 - Boundary: annotations are the plugin's code
+        problems.error(f"the signature of {name} cannot be read: {type(error).__name__}: {error}")
+        return None
+    is_async = _is_async(function)
+    taken = _Taken(name=name, is_async=is_async, problems=problems)
+    for parameter in signature.parameters.values():
+        taken.add(parameter)
+    if _is_generator(function):
+        problems.error(f"{name} is a generator function; it should return a list")
+        taken.is_sound = False
+    documentation = read_docstring(_documentation(function))
+    input_schema = taken.schema(documentation.parameters)
+    if not taken.is_sound:
+        return None
+    return Signature(
+        name=name,
+        function=function,
+        is_async=is_async,
+        description=documentation.summary,
+        input_schema=input_schema,
+        output_schema=result_schema(signature.return_annotation, name=name, problems=problems),
+        parameters=taken.parameters(),
+        context_parameter=taken.context_parameter,
+        takes_others=taken.others is not None,
+    )
+
+
+@dataclass(kw_only=True)
+class _Argument:
+    adapter: TypeAdapter[Any]
+    hint: Any
+    required: bool
+    make_default: Callable[[], Any] | None = None
+    default: Json = PydanticUndefined
+    """What the schema says; undefined where the default has no form in JSON that fits the hint."""
+
+
+class _Taken:
+    """What the parameters of one function add up to."""
+
+    def __init__(self, *, name: str, is_async: bool, problems: Problems) -> None:
+        self.is_sound = True
+        self.context_parameter: str | None = None
+        self.others: TypeAdapter[Any] | None = None
+        self._name = name
+        self._is_async = is_async
+        self._problems = problems
+        self._arguments: dict[str, _Argument] = {}
+
+    def add(self, parameter: inspect.Parameter) -> None:
+        hint = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+        if (context := _context_class(hint)) is not None:
+            self._add_context(parameter.name, context)
+            return
+        match parameter.kind:
+            case inspect.Parameter.POSITIONAL_ONLY:
+                self._refuse(f"has the positional-only parameter {parameter.name}; arguments are given by name")
+            case inspect.Parameter.VAR_POSITIONAL:
+                self._refuse(f"has *{parameter.name}; arguments are given by name")
+            case inspect.Parameter.VAR_KEYWORD:
+                self.others = self._adapter(parameter.name, hint)
+            case _:
+                self._add_argument(parameter.name, hint, parameter.default)
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {
+            name: Parameter(
+                required=argument.required,
+                convert=None if is_plain(argument.hint) else argument.adapter.validate_python,
+                make_default=argument.make_default,
+            )
+            for name, argument in self._arguments.items()
+        }
+
+    def schema(self, descriptions: Mapping[str, str]) -> JsonObject:
+        """The JSON Schema of all arguments as one object."""
+        adapters = {name: argument.adapter for name, argument in self._arguments.items()}
+        members, definitions = self._member_schemas(adapters)
+        for name, argument in self._arguments.items():
+            if name in descriptions:
+                members[name].setdefault("description", descriptions[name])
+            if argument.default is not PydanticUndefined:
+                members[name]["default"] = argument.default
+        required = [name for name, argument in self._arguments.items() if argument.required]
+        return {
+            "type": "object",
+            **({"properties": members} if members else {}),
+            **({"required": required} if required else {}),
+            "additionalProperties": self.others is not None,
+            **definitions,
+        }
+
+    def _member_schemas(self, adapters: Mapping[str, TypeAdapter[Any]]) -> tuple[dict[str, Any], JsonObject]:
+        mode: Literal["validation"] = "validation"
+        try:
+            schemas, definitions = TypeAdapter.json_schemas(
+                [(name, mode, adapter) for name, adapter in adapters.items()], schema_generator=Untitled
+            )
+        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin may define their own schema
+            self._refuse(f"takes what JSON Schema cannot say: {_first_line(error)}")
+            return {name: {} for name in adapters}, {}
+        return {name: dict(schemas[name, mode]) for name in adapters}, definitions
+
+    def _add_context(self, name: str, context: type) -> None:
+        wanted = Context if self._is_async else SyncContext
+        if context is not wanted:
+            kind = "an async function" if self._is_async else "a plain function"
+            self._refuse(f"is {kind}: its parameter {name} should be a {wanted.__name__}, not a {context.__name__}")
+        elif self.context_parameter is not None:
+            self._refuse(f"has two context parameters, {self.context_parameter} and {name}")
+        self.context_parameter = name
+
+    def _add_argument(self, name: str, hint: Any, default: Any) -> None:
+        required, make_default = default is inspect.Parameter.empty, None
+        if isinstance(default, FieldInfo):
+            hint, required = Annotated[hint, default], default.is_required()
+            make_default = partial(default.get_default, call_default_factory=True, validated_data={})
+        adapter = self._adapter(name, hint)
+        if adapter is None:
+            return
+        argument = _Argument(adapter=adapter, hint=hint, required=required, make_default=make_default)
+        if not required:
+            argument.default = _default_in_json(make_default() if make_default else default, adapter)
+        self._arguments[name] = argument
+
+    def _adapter(self, name: str, hint: Any) -> TypeAdapter[Any] | None:
+        try:
+            return TypeAdapter(hint)
+        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin may define their own schema
+            self._refuse(f"has the parameter {name}, which cannot be made from JSON: {_first_line(error)}")
+            return None
+
+    def _refuse(self, reason: str) -> None:
+        self._problems.error(f"{self._name} {reason}")
+        self.is_sound = False
+
+
+_IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, list})
+
+
+def is_plain(hint: Any) -> bool:
+    """Whether a JSON value that fits this hint's schema is already what the hint says.
+
+    Numbers are not: JSON's 5.0 is an integer, and 5 a number.
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is None:
+        return hint in _IDENTICAL
+    if origin in {dict, list, Union, types.UnionType}:
+        return all(map(is_plain, inner))
+    return origin is Literal and all(isinstance(value, str) for value in inner)
+
+
+def _context_class(hint: Any) -> type | None:
+    """Which of the two contexts a hint means, also as `Annotated[Context, …]` or `Context | None`."""
+    if hint is Context or hint is SyncContext:
+        return hint
+    if get_origin(hint) in {Annotated, Union, types.UnionType}:
+        return next((found for inner in get_args(hint) if (found := _context_class(inner))), None)
+    return None
+
+
+def _default_in_json(default: Any, adapter: TypeAdapter[Any]) -> Json:
+    try:
+        value = to_jsonable_python(default)
+        adapter.validate_python(value)
+    except Exception:  # noqa: BLE001 - Boundary: the plugin's default, through the plugin's validators
+        return PydanticUndefined
+    return value
+
+
+def _misfits(name: str, error: ValidationError) -> list[SchemaError]:
+    return [
+        SchemaError(path=(name, *detail["loc"]), message=f"does not fit: {detail['msg']}, was {shown(detail['input'])}")
+        for detail in error.errors(include_url=False, include_context=False)
+    ]
+
+
+def _near(name: str, names: Mapping[str, object]) -> str:
+    near = get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _unwrapped(function: Function) -> Function:
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
+def _is_async(function: Function) -> bool:
+    function = _unwrapped(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _is_generator(function: Function) -> bool:
+    function = _unwrapped(function)
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _documentation(function: Function) -> str:
+    return inspect.getdoc(_unwrapped(function)) or ""
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

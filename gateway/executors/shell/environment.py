@@ -1,0 +1,126 @@
+"""The environment of a child: little of the daemon's, what the file adds, and for a script its inputs."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.errors import ExecutionError
+from gateway.executors.scope import Scope
+from gateway.executors.templates.frame import as_integers, holds_integers, json_of, text_of
+from gateway.executors.templates.templating import TextTemplate, compile_text
+from gateway.json_types import JsonObject
+
+INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
+"""Names that every child inherits, beside LC_*."""
+LONGEST_JSON: Final = 96 * 1024
+"""Bytes of `INPUTS_JSON`; above that there is the file alone."""
+_LONGEST_ENTRY: Final = 128 * 1024 - 1
+"""Bytes of `NAME=value`: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
+_TRACEPARENT: Final = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""W3C Trace Context §3.2."""
+
+
+def inherited_environment(names: Sequence[str]) -> Mapping[str, str]:
+    """Return what of the daemon's environment a child gets."""
+    wanted = INHERITED | set(names)
+    return {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """A compiled `env:` and `inherit_env:`."""
+
+    inherited: Mapping[str, str]
+    added: Mapping[str, TextTemplate]
+
+    def build(self, variables: JsonObject, *, request_meta: JsonObject) -> dict[str, str]:
+        """Return the environment; an entry that has something absent in it is left out.
+
+        Raises:
+            ExecutionError: a value cannot stand in an environment.
+        """
+        environment = dict(self.inherited)
+        trace = request_meta.get("traceparent")
+        if isinstance(trace, str) and _TRACEPARENT.fullmatch(trace):
+            environment["TRACEPARENT"] = trace
+        for name, template in self.added.items():
+            value = template.render_element(variables)
+            if value is None:
+                continue
+            if not _fits(name, value):
+                raise ExecutionError(f"the environment variable {name} would hold a NUL character, or over 128 KiB")
+            environment[name] = value
+        return environment
+
+
+def compile_environment(added: Mapping[str, str], *, inherit: Sequence[str], scope: Scope) -> Environment:
+    """Compile `env:`, at whose place `scope` looks; mistakes are reported."""
+    for name in added:
+        if not name or "=" in name or "\0" in name:
+            scope.at(name).problems.error("the name of an environment variable is not empty, and has no `=`")
+    return Environment(
+        inherited=inherited_environment(inherit),
+        added={name: compile_text(value, scope.at(name)) for name, value in added.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputVariables:
+    """How a script gets its inputs: `INPUT_<NAME>`, and all of them in `INPUTS_JSON`."""
+
+    names: Mapping[str, str]
+    """Of each input that the file lists, its variable."""
+    integers: frozenset[str]
+    """Inputs that are integers, or lists of them."""
+    mentioned: frozenset[str]
+    """Variables that stand in the script."""
+
+    def build(self, arguments: JsonObject) -> dict[str, str]:
+        """Return the variables. One that cannot be passed is left out, unless the script asks for it.
+
+        Raises:
+            ExecutionError: the script asks for it. To the script it would be empty, as though it were not given.
+        """
+        variables = dict(self._each(arguments))
+        for variable in [variable for variable, value in variables.items() if not _fits(variable, value)]:
+            if variable in self.mentioned:
+                raise ExecutionError(
+                    f"{variable} would hold a NUL character, or over 128 KiB; `stdin` and INPUTS_FILE can take that"
+                )
+            del variables[variable]
+        everything = json_of(arguments)
+        if len(everything.encode(errors="surrogatepass")) <= LONGEST_JSON:
+            variables["INPUTS_JSON"] = everything
+        return variables
+
+    def _each(self, arguments: JsonObject) -> Iterator[tuple[str, str]]:
+        listed = set(self.names.values())
+        for name, value in arguments.items():
+            variable = self.names.get(name, variable_of(name))
+            if value is None or (name not in self.names and variable in listed):
+                continue  # a name that the file does not list never stands in for one that it does
+            yield variable, text_of(as_integers(value) if name in self.integers else value)
+
+
+def compile_input_variables(script: str, scope: Scope) -> InputVariables:
+    """Name the variables of a script, at whose place `scope` looks; a clash is reported."""
+    names = {name: variable_of(name) for name in scope.inputs.schemas}
+    first: dict[str, str] = {}
+    for name, variable in names.items():
+        if first.setdefault(variable, name) != name:
+            scope.problems.error(f"the inputs `{first[variable]}` and `{name}` would both be {variable}; rename one")
+    return InputVariables(
+        names=names,
+        integers=frozenset(name for name, schema in scope.inputs.schemas.items() if holds_integers(schema)),
+        mentioned=frozenset(re.findall("INPUT_[A-Z0-9_]+", script)),
+    )
+
+
+def variable_of(name: str) -> str:
+    return "INPUT_" + re.sub("[^A-Z0-9]", "_", name.upper())
+
+
+def _fits(name: str, value: str) -> bool:
+    return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= _LONGEST_ENTRY

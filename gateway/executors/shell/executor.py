@@ -1,0 +1,251 @@
+"""Run a `shell:` backend: a command without a shell, or a script whose inputs are its environment.
+
+A script is written to a file in a directory that belongs to the call alone, and its interpreter is given the path:
+standard input stays free, there is no limit of length, and every interpreter can do it.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from gateway.config.backends import Shell
+from gateway.config.secrets import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
+from gateway.executors.output.plain_text import clean
+from gateway.executors.scope import Scope
+from gateway.executors.services import Services
+from gateway.executors.shell.argv import Argv, compile_argv
+from gateway.executors.shell.captured import Capture
+from gateway.executors.shell.environment import (
+    Environment,
+    InputVariables,
+    compile_environment,
+    compile_input_variables,
+)
+from gateway.executors.shell.process_tree import Command, Sink, Sinks
+from gateway.executors.shell.processes import DeadlineError, Processes
+from gateway.executors.shell.progress_lines import ProgressLines
+from gateway.executors.templates.frame import json_of
+from gateway.executors.templates.templating import TextTemplate, compile_text
+from gateway.json_types import JsonObject
+
+MAX_OUTPUT: Final = 8 * 2**20
+"""Bytes of standard output that are kept, unless the whole of it is wanted for parking."""
+MAX_STDERR: Final = 64 * 1024
+"""Bytes of standard error that are kept."""
+_SCRATCH: Final = "mcp-gateway-"
+"""What the names of calls' directories begin with."""
+_SHOWN: Final = 4000
+"""Characters of each stream that a failure shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One call's program, ready to start."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    clean_up: Callable[[], None]
+    """Removes what was made for the call; to be called when nothing uses it any more."""
+
+
+class Program(Protocol):
+    def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
+        """Build the command line, and the environment on top of which `environment` stands.
+
+        Raises:
+            ExecutionError: the arguments cannot be passed.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Command:
+    argv: Argv
+
+    def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
+        return Launch(argv=self.argv.build(arguments), environment=environment, clean_up=_nothing)
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Script:
+    text: str
+    interpreter: Sequence[str]
+    variables: InputVariables
+
+    def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
+        inputs = self.variables.build(arguments)
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+        except OSError as error:
+            raise ExecutionError(f"the script's inputs cannot be written: {error.strerror}") from error
+        script, inputs_file = folder / "script", folder / "inputs.json"
+        launch = Launch(
+            argv=[*self.interpreter, str(script)],
+            environment={**inputs, "INPUTS_FILE": str(inputs_file), **environment},
+            clean_up=lambda: shutil.rmtree(folder, ignore_errors=True),
+        )
+        try:
+            _write_privately(script, self.text)
+            _write_privately(inputs_file, json_of(arguments))
+        except OSError as error:
+            launch.clean_up()
+            raise ExecutionError(f"the script's inputs cannot be written: {error.strerror}") from error
+        return launch
+
+
+def _write_privately(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(text.encode(errors="surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellExecutor:
+    """A compiled `shell:`."""
+
+    program: Program
+    environment: Environment
+    directory: Path
+    """Of the file, to which `cwd` is relative."""
+    cwd: TextTemplate
+    stdin: TextTemplate
+    success_codes: frozenset[int]
+    progress: Literal["stdout", "stderr"] | None
+    timeout: float | None
+    """Seconds."""
+    max_output: int
+    processes: Processes
+    redactor: Redactor
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        stdout, stderr = Capture(self.max_output), Capture(MAX_STDERR)
+        try:
+            exit_code = await self._run(invocation, stdout=stdout, stderr=stderr)
+        except DeadlineError as error:
+            raise ExecutionError(f"{error}{self._ends(stdout, stderr)}") from error
+        if exit_code not in self.success_codes:
+            return Failure(text=f"{_described(exit_code)}{self._ends(stdout, stderr)}")
+        return RawOutput(
+            data=stdout.data,
+            omitted=stdout.omitted,
+            variables={"exit_code": exit_code, "stderr": self._shown(stderr.data)},
+        )
+
+    async def _run(self, invocation: Invocation, *, stdout: Capture, stderr: Capture) -> int:
+        sinks: dict[str, Sink] = {"stdout": stdout.feed, "stderr": stderr.feed}
+        if self.progress is None or invocation.context.progress_token is None:
+            return await self._run_into(invocation, Sinks(**sinks))
+        async with ProgressLines(invocation.context, redactor=self.redactor) as lines:
+            sinks[self.progress] = _both(sinks[self.progress], lines.feed)
+            return await self._run_into(invocation, Sinks(**sinks))
+
+    async def _run_into(self, invocation: Invocation, sinks: Sinks) -> int:
+        arguments = invocation.arguments
+        stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
+        directory = str(self.directory / self.cwd.render(arguments))
+        if "\0" in directory:
+            raise ExecutionError("`cwd` would hold a NUL character")
+        environment = self.environment.build(arguments, request_meta=invocation.context.request_meta)
+        launch = self.program.prepare(arguments, environment)
+        return await self.processes.run(
+            Command(argv=launch.argv, environment=launch.environment, directory=directory, stdin=stdin),
+            deadline=self._deadline(invocation),
+            slot=invocation.slot,
+            sinks=sinks,
+            afterwards=launch.clean_up,
+        )
+
+    def _deadline(self, invocation: Invocation) -> float:
+        if self.timeout is None:
+            return invocation.deadline
+        return min(invocation.deadline, asyncio.get_running_loop().time() + self.timeout)
+
+    def _ends(self, stdout: Capture, stderr: Capture) -> str:
+        """The end of what was written, as it stands in the text of a failure."""
+        ends = {"stderr": self._shown(stderr.end(MAX_STDERR)), "stdout": self._shown(stdout.end(MAX_STDERR))}
+        return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
+
+    def _shown(self, data: bytes) -> str:
+        return _without_scratch(self.redactor.text(clean(data.decode(errors="replace"))))
+
+
+def _without_scratch(text: str) -> str:
+    """Name a call's script as `script`: where it lay is nobody's business, and over by now."""
+    return re.sub(re.escape(os.path.join(tempfile.gettempdir(), _SCRATCH)) + r"\w{8}/", "", text)  # noqa: PTH118 - no path
+
+
+def _end(text: str) -> str:
+    text = text.rstrip()
+    return text if len(text) <= _SHOWN else f"… {text[-_SHOWN:]}"
+
+
+def _both(first: Sink, second: Sink) -> Sink:
+    def feed(chunk: bytes) -> None:
+        first(chunk)
+        second(chunk)
+
+    return feed
+
+
+def _described(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"The command failed with exit code {exit_code}."
+    try:
+        return f"The command was ended by {signal.Signals(-exit_code).name}."
+    except ValueError:  # a real-time signal
+        return f"The command was ended by signal {-exit_code}."
+
+
+def compile_shell(
+    config: Shell, *, scope: Scope, services: Services, redactor: Redactor, max_output: int = MAX_OUTPUT
+) -> Executor:
+    """Compile a `shell:` backend, at whose place `scope` looks; mistakes are reported.
+
+    `max_output` is how many bytes of standard output are kept at the most, half of them from its head.
+    """
+    stdin = compile_text(config.stdin or "", scope.at("stdin"))
+    return ShellExecutor(
+        program=_compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
+        environment=compile_environment(config.env, inherit=config.inherit_env, scope=scope.at("env")),
+        directory=scope.problems.directory,
+        cwd=compile_text(config.cwd or "", scope.at("cwd")),
+        stdin=stdin,
+        success_codes=frozenset(config.success_codes),
+        progress=config.progress,
+        timeout=None if config.timeout is None else config.timeout.total_seconds(),
+        max_output=max_output,
+        processes=services.processes,
+        redactor=redactor,
+    )
+
+
+def _compile_command(config: Shell, stdin: TextTemplate, scope: Scope) -> Program:
+    argv = compile_argv(config.command or [], scope.at("command"))
+    if argv.reader_of_stdin is not None and stdin.literal is None:
+        scope.at("stdin").problems.error(
+            f"an expression here would be read as code by {argv.reader_of_stdin}; use `script:`,"
+            " where inputs are in the environment"
+        )
+    return _Command(argv=argv)
+
+
+def _compile_script(config: Shell, scope: Scope) -> Program:
+    script, place = config.script or "", scope.at("script")
+    if "{{" in script:
+        place.problems.warning("a script is not a template: `{{` stays as it is, and inputs are variables: $INPUT_NAME")
+    if (filled_in_elsewhere := re.search(r"\$\{(env|file):[^}]*\}", script)) is not None:
+        what = filled_in_elsewhere[0]
+        place.problems.warning(f"`{what}` is the shell's own in a script; set a variable under `env` and use that")
+    scope.use_all()
+    return _Script(text=script, interpreter=config.interpreter, variables=compile_input_variables(script, place))

@@ -1,0 +1,193 @@
+"""One call's child process with its pipes, and the signals that reach it. Who its descendants are, others find out."""
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.errors import ExecutionError
+from gateway.executors.shell.pipes import InputPipe, OutputPipe
+
+Sink = Callable[[bytes], None]
+
+
+def discard(_chunk: bytes) -> None:
+    """Take output that nobody wants."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sinks:
+    """Where a child's output goes as it comes."""
+
+    stdout: Sink = discard
+    stderr: Sink = discard
+
+
+NOWHERE: Final = Sinks()
+
+STATUS_LOST: Final = 255
+"""Exit code of a child whose status somebody else has taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What to run. Its standard input is `stdin`, and never the daemon's."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str
+    stdin: bytes = field(default=b"", repr=False)
+
+
+class Tree:
+    """A running child, leader of its own session. It is not reaped before `release`, which keeps its id from others."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], *, stdin: bytes, sinks: Sinks, afterwards: Callable[[], None]
+    ) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._afterwards = afterwards
+        self._open = 2
+        self._pidfd = -1
+        self._loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        """The exit code, or the negative number of the signal that ended it."""
+        self.drained: asyncio.Future[None] = self._loop.create_future()
+        """Done when both output pipes are at their end."""
+        self._outputs = tuple(
+            OutputPipe(pipe, sink=sink, at_end=self._one_at_end)
+            for pipe, sink in ((process.stdout, sinks.stdout), (process.stderr, sinks.stderr))
+            if pipe is not None
+        )
+        self._input = None if process.stdin is None else InputPipe(process.stdin, stdin)
+
+    def start(self) -> None:
+        """Watch the pipes, and for the end."""
+        self._watch()
+        for output in self._outputs:
+            output.start(self._loop)
+        if self._input is not None:
+            self._input.start(self._loop)
+
+    def stop_pipes(self) -> None:
+        """Read and write no more."""
+        for output in self._outputs:
+            output.stop()
+        if self._input is not None:
+            self._input.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send to the whole process group. The id cannot be another's, for its leader is not reaped yet."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def release(self) -> None:
+        """Reap the leader, close everything, and do what was to be done afterwards."""
+        if sys.platform != "linux":
+            self.signal(signal.SIGKILL)  # nothing tells there which descendants are left
+        self._unwatch()
+        self.stop_pipes()
+        for output in self._outputs:
+            output.close()
+        self._process.poll()
+        self._afterwards()
+
+    def _one_at_end(self) -> None:
+        self._open -= 1
+        if not self._open and not self.drained.done():
+            self.drained.set_result(None)
+
+    def _watch(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not Linux, an old kernel, or no descriptors left
+            threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
+        else:
+            self._loop.add_reader(self._pidfd, self._has_exited)
+
+    def _unwatch(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _wait_in_thread(self) -> None:
+        if sys.platform == "darwin":
+            self._process.wait()  # it has no waitid there before Python 3.13
+        else:
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._has_exited)
+
+    def _has_exited(self) -> None:
+        self._unwatch()
+        if not self.exited.done():
+            self.exited.set_result(_exit_code(self._process))
+
+
+def start(command: Command, *, marker: Mapping[str, str], sinks: Sinks, afterwards: Callable[[], None]) -> Tree:
+    """Start a command in a session of its own.
+
+    Why subprocess and not the loop's own: it starts children by vfork, which does not copy the daemon's page tables,
+    as long as nothing has to run between fork and exec (no `preexec_fn`).
+
+    Raises:
+        ExecutionError: it could not be started; the text says why.
+    """
+    try:
+        process = subprocess.Popen(
+            [_encoded(argument) for argument in command.argv],
+            env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
+            cwd=_encoded(command.directory),
+            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ExecutionError(_why_not_started(command, error)) from error
+    return Tree(process, stdin=command.stdin, sinks=sinks, afterwards=afterwards)
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8 whatever the daemon's locale is; what came from its environment keeps its bytes."""
+    return text.encode(errors="surrogateescape")
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    if process.returncode is not None:
+        return process.returncode
+    try:
+        status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return STATUS_LOST
+    if status is None:
+        return STATUS_LOST
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def _why_not_started(command: Command, error: OSError | ValueError) -> str:
+    program, directory = command.argv[0], command.directory
+    if not isinstance(error, OSError):
+        return f"{program!r} cannot be started: {error}"
+    if error.filename == _encoded(directory) and program != directory:
+        return f"the working directory {directory!r} cannot be entered: {error.strerror}"
+    if error.errno == errno.E2BIG:
+        return f"the arguments of {program!r} are too long together; `stdin` has no such limit"
+    match error:
+        case FileNotFoundError():
+            return f"the program {program!r} is not found, or the interpreter that its first line names"
+        case PermissionError():
+            return f"the program {program!r} may not be executed"
+        case _:
+            return f"the program {program!r} cannot be started: {error.strerror}"

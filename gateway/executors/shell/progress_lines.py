@@ -1,0 +1,98 @@
+"""Send the lines that a child writes as progress messages, while the pipes are read at their own speed.
+
+Lines come one by one up to twenty a second. Faster ones are joined, and of more than a peer takes only the last are
+kept, so neither a flood nor a slow peer holds up the child, or memory.
+"""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Final, Self
+
+from gateway.config.secrets import Redactor
+from gateway.executors.output.plain_text import clean
+from gateway.plugin import Context
+
+PER_SECOND: Final = 20
+LONGEST_MESSAGE: Final = 1000
+"""Characters."""
+_LONGEST_LINE: Final = 64 * 1024
+"""Bytes of a line that are looked at; the rest of it is dropped."""
+_KEPT_LINES: Final = 100
+_FLUSH_SECONDS: Final = 1.0
+"""How long the last messages may take when the child has ended."""
+
+
+class ProgressLines:
+    """Takes the bytes of a stream: `async with ProgressLines(context, redactor=redactor) as lines: lines.feed(…)`."""
+
+    def __init__(self, context: Context, *, redactor: Redactor) -> None:
+        self._context = context
+        self._redactor = redactor
+        self._rest = b""
+        self._count = 0
+        self._waiting: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
+        """Line numbers and lines that were not sent yet."""
+        self._sent_at: deque[float] = deque(maxlen=PER_SECOND)
+        self._changed = asyncio.Event()
+        self._is_over = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._send(), name="progress lines")
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        """Send what is left, if the call went well and the peer takes it."""
+        if self._task is None:
+            return
+        self._take(self._rest)
+        self._is_over = True
+        self._changed.set()
+        try:
+            if kind is None:
+                await asyncio.wait([self._task], timeout=_FLUSH_SECONDS)
+        finally:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
+
+    def feed(self, chunk: bytes) -> None:
+        *lines, rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
+        self._rest = rest[:_LONGEST_LINE]
+        written = [line for line in lines if line.strip()]
+        self._count += max(0, len(written) - _KEPT_LINES)
+        for line in written[-_KEPT_LINES:]:
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        text = self._redactor.text(clean(line[:_LONGEST_LINE].decode(errors="replace"))).strip()
+        if text:
+            self._count += 1
+            self._waiting.append((self._count, text[:LONGEST_MESSAGE]))
+            self._changed.set()
+
+    async def _send(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting or not self._is_over:
+            if not self._waiting:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            free = self._free(loop.time())
+            if not free and not self._is_over:
+                await asyncio.sleep(self._sent_at[0] + 1 - loop.time())
+                continue
+            self._sent_at.append(loop.time())
+            number, message = self._next(joined=max(1, len(self._waiting) - max(free, 1) + 1))
+            await self._context.progress(number, None, message)
+
+    def _free(self, now: float) -> int:
+        """How many messages may still be sent in this second."""
+        return PER_SECOND - sum(1 for sent in self._sent_at if sent > now - 1)
+
+    def _next(self, *, joined: int) -> tuple[int, str]:
+        """Take that many lines as one message, of which the end counts."""
+        taken = [self._waiting.popleft() for _ in range(joined)]
+        return taken[-1][0], "\n".join(line for _, line in taken)[-LONGEST_MESSAGE:]

@@ -55,6 +55,8 @@ def open_asker(
 class LiveAsker:
     """Legacy: asks, and waits. With the call end the questions that it has left open."""
 
+    __slots__ = ("_answers", "_asking", "_ledger", "_patience", "_request", "_session")
+
     def __init__(self, request: RequestContext, session: Session, *, ledger: Ledger, patience: timedelta) -> None:
         self._request: Final = request
         self._session: Final = session
@@ -69,7 +71,8 @@ class LiveAsker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._withdraw(self._asking)
+        if self._asking:
+            await self._withdraw(self._asking)
 
     async def ask(
         self, questions: Mapping[str, Question], *, pause: Pause, proven: bool = False
@@ -142,6 +145,18 @@ class RetryAsker:
     What `ask` raises tells the author's code to unwind, and no more: once a question is open, the call is answered with
     it when it ends, whatever the code did instead. Questions that were put beside each other go out together.
     """
+
+    __slots__ = (
+        "_answers",
+        "_binding",
+        "_has_state",
+        "_ledger",
+        "_needs_proof",
+        "_open",
+        "_request",
+        "_responses",
+        "_seal",
+    )
 
     def __init__(self, request: RequestContext, *, ledger: Ledger, seal: StateSeal, binding: Binding) -> None:
         self._request: Final = request

@@ -20,6 +20,8 @@ T = TypeVar("T")
 class Ledger:
     """Of one call. A modern call is tried several times and has one for each try, which repeats what came before."""
 
+    __slots__ = ("_asked", "_budget", "_caller", "_limits", "_redactor", "results")
+
     def __init__(self, catalog: Catalog, *, budget: SamplingBudget, caller: str) -> None:
         self._redactor: Final = catalog.redactor
         self._limits: Final[SamplingLimits] = catalog.sampling

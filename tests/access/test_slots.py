@@ -123,7 +123,7 @@ class LendingMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.slots = Slots()
         self.held: list[HeldSlot] = []
-        self.open_calls: set[HeldSlot] = set()
+        self.open_calls: list[HeldSlot] = []
         self.waiting: list[asyncio.Task[Any]] = []
 
     @rule()
@@ -131,7 +131,7 @@ class LendingMachine(RuleBasedStateMachine):
         async def take_one() -> None:
             slot = await self.slots.acquire("t", concurrency=2, queue=9, deadline=math.inf)
             self.held.append(slot)
-            self.open_calls.add(slot)
+            self.open_calls.append(slot)
 
         self._start(take_one())
 
@@ -155,7 +155,7 @@ class LendingMachine(RuleBasedStateMachine):
     @rule(data=st.data(), lingers=st.booleans())
     def end(self, data: st.DataObject, lingers: bool) -> None:  # noqa: FBT001 - drawn by name
         if self.open_calls:
-            slot = data.draw(st.sampled_from(sorted(self.open_calls, key=id)))
+            slot = data.draw(st.sampled_from(self.open_calls))
             self.open_calls.remove(slot)
             if lingers:
                 slot.hold_until(self._start(asyncio.sleep(0)))

@@ -34,7 +34,11 @@ class Model(BaseModel):
     """A mapping of the file: unknown keys are errors, values keep their type, nothing changes after loading."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # most are parts of one model, which holds all that would be built for them
     )
 
 

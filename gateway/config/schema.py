@@ -10,6 +10,7 @@ from typing import Final
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from gateway.config.attribute_docstrings import attribute_docstrings
 from gateway.config.base import INTERPOLATION_SCHEMA, NOT_SUPPORTED, Model
 from gateway.config.document import Document
 from gateway.json_types import Json
@@ -33,7 +34,15 @@ def document_schema() -> dict[str, Json]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds that a value which is one interpolation takes its field's type."""
+    """Adds what stands beneath each field, and that a value which is one interpolation takes its field's type."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        written = super().model_schema(schema)
+        said = attribute_docstrings(schema["cls"])
+        for name, field in schema["cls"].model_fields.items():
+            if name in said:
+                written["properties"][field.alias or name]["description"] = said[name]
+        return written
 
     def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
         return _or_interpolation(super().int_schema(schema))

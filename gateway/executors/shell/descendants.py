@@ -49,18 +49,23 @@ class Descendants:
 
     def look(self) -> Families:
         """Reap the dead, and return the living. Costs one small file where there are no children but leaders."""
+        families, has_reaped = self._look_once()
+        while (
+            has_reaped
+        ):  # what a dead one leaves is inherited as it dies, perhaps after its parent's children were read
+            families, has_reaped = self._look_once()
+        return families
+
+    def _look_once(self) -> tuple[Families, bool]:
         families: defaultdict[int, set[int]] = defaultdict(set)
         children = [found for pid in child_pids() if pid not in self._leaders and (found := child(pid))]
         for each in children:
             if not each.is_zombie and (leader := self._leader_of(each)) is not None:
                 families[leader].add(each.pid)
-        for each in children:
-            if each.is_zombie and self._is_to_be_reaped(each):
-                with suppress(ChildProcessError):
-                    os.waitpid(each.pid, os.WNOHANG)
+        reaped = [each.pid for each in children if each.is_zombie and self._is_to_be_reaped(each) and _reap(each.pid)]
         self._sessions &= {each.session for each in children}
         self._unclaimed = {each.pid: self._unclaimed[each.pid] for each in children if each.pid in self._unclaimed}
-        return families
+        return families, bool(reaped)
 
     def everybody(self) -> Iterator[int]:
         """Every process of the machine that carries one of our markers. Slow: looks at each."""
@@ -80,3 +85,9 @@ class Descendants:
             return True
         since = self._unclaimed.setdefault(zombie.pid, time.monotonic())
         return time.monotonic() - since >= self._patience
+
+
+def _reap(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False

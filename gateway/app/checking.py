@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gateway.app.second_opinion import second_opinions
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.plugins import Plugins
 from gateway.config.loader import load
@@ -24,7 +25,8 @@ def check(settings: Settings) -> Sequence[Problem]:
     loaded = load(settings.config)
     plugins = Plugins()
     try:
-        return compile_catalog(loaded, services=_at_rest(), plugins=plugins, generation=1).warnings
+        catalog = compile_catalog(loaded, services=_at_rest(), plugins=plugins, generation=1)
+        return (*catalog.warnings, *second_opinions(catalog))
     finally:
         plugins.close()
 

@@ -163,7 +163,14 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
         files=frozenset({*loaded.files, *footprint.files}),
         directories=loaded.directories,
         trees=frozenset({*loaded.trees, *footprint.trees}),
-        present=frozenset({*(path for path, digest in loaded.files.items() if digest), *footprint.trees}),
+        globs=frozenset(footprint.globs),
+        present=frozenset(
+            {
+                *(path for path, digest in loaded.files.items() if digest),
+                *footprint.trees,
+                *(Path(globs.root) for globs in footprint.globs),
+            }
+        ),
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.executors.files.globs import Globs
+
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
@@ -10,4 +12,6 @@ class Footprint:
 
     files: set[Path] = field(default_factory=set)
     trees: set[Path] = field(default_factory=set)
-    """Directories with everything below them: those of plugins, and the roots of `files:`."""
+    """Directories with everything below them: those of plugins."""
+    globs: set[Globs] = field(default_factory=set)
+    """Those of `files:`: what they do not mean may change as it likes."""

@@ -164,9 +164,11 @@ def _compile_files(
 ) -> CompiledResources | None:
     prefix = _default_prefix(name, problems=problems) if config.uri is None else _own_prefix(config.uri, problems)
     globs = compile_file_globs(
-        config.files or [], root=config.root, problems=problems, look_at=bench.footprint.trees.add
+        config.files or [], root=config.root, problems=problems, look_at=bench.footprint.files.add
     )
     _refuse_aliases(config, problems=problems)
+    if globs is not None:
+        bench.footprint.globs.add(globs)
     if prefix is None or globs is None:
         return None
     listing = globs.listing(at_most=config.max_files)

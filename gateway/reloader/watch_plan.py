@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from gateway.executors.files.globs import Globs, Places
+
 State = tuple[int, int, int, str]
 """Inode, time of the last change in ns, size in bytes, and where the path leads once links are resolved.
 
@@ -33,6 +35,8 @@ class WatchPlan:
     suffixes: tuple[str, ...] = (".yaml", ".yml", ".md")
     """Endings of the files that matter in `directories`: a log that grows beside them does not."""
     trees: frozenset[Path] = frozenset()
+    globs: frozenset[Globs] = frozenset()
+    """Directories in which only what these mean matters, and what lies on the way to it."""
     present: frozenset[Path] = field(default=frozenset(), compare=False)
     """What was there when the files were read that this plan comes from."""
     most_entries: int = 100_000
@@ -44,14 +48,20 @@ class WatchPlan:
             files=self.files | other.files,
             directories=self.directories | other.directories,
             trees=self.trees | other.trees,
+            globs=self.globs | other.globs,
             present=self.present | other.present,
         )
+
+    @cached_property
+    def roots(self) -> frozenset[Path]:
+        """Directories to be watched with all that is below them."""
+        return self.trees.union(Path(globs.root) for globs in self.globs)
 
     @property
     def flat(self) -> frozenset[Path]:
         """Directories to be watched without what is below them: for one that is not there, the one where it will be."""
         wanted = self.directories | {path.parent for path in self.files | self._led_to}
-        missing = {path for path in wanted | self.trees if not is_directory(path)}
+        missing = {path for path in wanted | self.roots if not is_directory(path)}
         return (wanted - missing) | {next(filter(is_directory, path.parents)) for path in missing}
 
     def matters(self, path: str) -> bool:
@@ -63,12 +73,13 @@ class WatchPlan:
             or place in self._named
             or place.is_symlink()  # a link that was swapped may lead to one of the files
             or (is_below_a_tree and _NOISE.isdisjoint(place.parts))
+            or any(_leads(globs, path) for globs in self.globs)
         )
 
     @cached_property
     def _named(self) -> frozenset[Path]:
         """The files, the directories, and all that lie above: one of these may be removed, or come into being."""
-        named = self.files | self._led_to | self.directories | self.trees
+        named = self.files | self._led_to | self.directories | self.roots
         return named.union(*(path.parents for path in named))
 
     @cached_property
@@ -93,6 +104,8 @@ class WatchPlan:
             yield from (entry.path for entry in _scan(str(directory)) if entry.name.endswith(self.suffixes))
         for tree in self.trees:
             yield from _walk(str(tree))
+        for globs in self.globs:
+            yield from _meant(globs, globs.root, globs.start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +153,27 @@ def _walk(directory: str) -> Iterator[str]:
             yield from _walk(entry.path)
         else:
             yield entry.path
+
+
+def _meant(globs: Globs, directory: str, places: Places) -> Iterator[str]:
+    """What the globs mean below a directory at which they stand at `places`, and the directories on the way."""
+    yield directory
+    for entry in _scan(directory):
+        after = globs.after(places, entry.name)
+        if after and entry.is_dir(follow_symlinks=False):
+            yield from _meant(globs, entry.path, after)
+        elif after and globs.accepts(after):
+            yield entry.path
+
+
+def _leads(globs: Globs, path: str) -> bool:
+    """Whether the globs mean `path`, or something that may lie below it."""
+    if not Path(path).is_relative_to(globs.root):
+        return False
+    places = globs.start
+    for name in Path(path).relative_to(globs.root).parts:
+        places = globs.after(places, name)
+    return bool(places)
 
 
 def _scan(directory: str) -> list[os.DirEntry[str]]:

@@ -30,7 +30,7 @@ class Watcher:
         """Why events are not to be had, if they are not; the poll goes on."""
 
     async def __aenter__(self) -> Self:
-        for paths, recursive in ((self._plan.flat, False), (self._plan.trees, True)):
+        for paths, recursive in ((self._plan.flat, False), (self._plan.roots, True)):
             existing = sorted(filter(is_directory, paths))
             if existing:
                 watching = self._watch(existing, recursive=recursive)

@@ -26,7 +26,7 @@ _MOST_ENTRIES: Final = 1_000_000
 _Segment: TypeAlias = re.Pattern[str] | None
 """What one name has to look like; None stands for `**`."""
 
-_Places: TypeAlias = frozenset[tuple[int, int]]
+Places: TypeAlias = frozenset[tuple[int, int]]
 """Where one may stand: the number of the pattern, and how many of its segments are behind."""
 
 
@@ -90,18 +90,18 @@ class Globs:
         return Listing(tuple(sorted(files, key=lambda file: file.path)), walk.is_cut, tuple(walk.unreadable))
 
     @cached_property
-    def start(self) -> _Places:
+    def start(self) -> Places:
         """Where one stands before the first name."""
         return _settled(self.patterns, ((number, 0) for number in range(len(self.patterns))))
 
-    def after(self, places: _Places, name: str) -> _Places:
+    def after(self, places: Places, name: str) -> Places:
         """Where one may stand once `name` has been read; nowhere, if it cannot be part of a path that is meant."""
         return frozenset() if name.startswith(".") else _settled(self.patterns, self._steps(places, name))
 
-    def accepts(self, places: _Places) -> bool:
+    def accepts(self, places: Places) -> bool:
         return any(behind == len(self.patterns[number]) for number, behind in places)
 
-    def _steps(self, places: _Places, name: str) -> Iterator[tuple[int, int]]:
+    def _steps(self, places: Places, name: str) -> Iterator[tuple[int, int]]:
         for number, behind in places:
             if behind == len(self.patterns[number]):
                 continue
@@ -112,7 +112,7 @@ class Globs:
                 yield number, behind + 1
 
 
-def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> _Places:
+def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> Places:
     """Add what can be reached without reading a name: `**` may stand for no directory at all."""
     settled = set()
     for number, behind in places:
@@ -146,7 +146,7 @@ class _Walk:
                 files.append(found)
         return files
 
-    def _enter(self, directory: str, places: _Places) -> Iterator[Found]:
+    def _enter(self, directory: str, places: Places) -> Iterator[Found]:
         for entry in self._entries(directory):
             path = f"{directory}/{entry.name}" if directory else entry.name
             here = self._globs.after(places, entry.name)

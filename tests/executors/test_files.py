@@ -141,14 +141,14 @@ async def test_whatever_is_no_served_file_is_not_found(root: Path, threads: Thre
 @given(st.text(alphabet="./\\%2eEfFcC5\0a", max_size=40))
 def test_no_spelling_of_a_path_climbs(path: str) -> None:
     files = ServedFiles(
-        globs=compile_globs("/srv/root", ["**/*"]),
+        globs=compile_globs("/srv/files", ["**/*"]),
         prefix="docs:///",
         reader=FileReader(threads=None, max_size=1),  # type: ignore[arg-type] # nothing is read
     )
     asked = files.path_of(f"docs:///{path}")
     if asked is not None:
-        joined = os.path.normpath(f"/srv/root/{asked}")
-        assert joined == f"/srv/root/{asked}"
+        joined = os.path.normpath(f"/srv/files/{asked}")
+        assert joined == f"/srv/files/{asked}"
         assert "\\" not in asked
         assert "\0" not in asked
 
@@ -157,7 +157,7 @@ def test_no_spelling_of_a_path_climbs(path: str) -> None:
 def test_every_name_comes_back_from_its_uri(name: bytes) -> None:
     path = os.fsdecode(name)
     files = ServedFiles(
-        globs=compile_globs("/srv/root", ["**/*"]),
+        globs=compile_globs("/srv/files", ["**/*"]),
         prefix="docs:///",
         reader=FileReader(threads=None, max_size=1),  # type: ignore[arg-type] # nothing is read
     )

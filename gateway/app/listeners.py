@@ -17,11 +17,13 @@ from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.health import Health
 from gateway.transports.event_stream import Pace
+from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener, ListenError
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
+from gateway.transports.own_paths import OwnPaths
 from gateway.transports.sessions import Sessions
 from gateway.transports.standard_streams import StandardStreams
 from gateway.transports.stdio import Stdio
@@ -116,7 +118,11 @@ class Listeners:
             allowed_origins=listen.allowed_origins,
         )
         app = HttpApp(
-            guard=guard, mcp=self._mcp, sse=self._sse, path=listen.path, health=self._health, reload=self._reload
+            door=FrontDoor(guard=guard),
+            mcp=self._mcp,
+            sse=self._sse,
+            path=listen.path,
+            own=OwnPaths(health=self._health, reload=self._reload),
         )
         listener = HttpListener(app.application(), address=address)
         try:

@@ -21,12 +21,14 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.health import Health
 from gateway.transports.event_stream import Pace
+from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
 from gateway.transports.kept_streams import ReplayBounds
+from gateway.transports.own_paths import OwnPaths
 from gateway.transports.sessions import Sessions
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
@@ -280,7 +282,8 @@ async def house(
         address = Address("127.0.0.1", 0)
         sse = HttpSse(dispatcher=dispatcher, streams=streams, bounds=bounds, prefix="/ops")
         guard = guard or Guard(address=address)
-        app = HttpApp(guard=guard, mcp=mcp, sse=sse, path="/mcp", health=health, reload=course.reload)
+        own = OwnPaths(health=health, reload=course.reload)
+        app = HttpApp(door=FrontDoor(guard=guard), mcp=mcp, sse=sse, path="/mcp", own=own)
         listener = HttpListener(app.application(), address=address)
         await listener.start()
         stack.push_async_callback(listener.close)

@@ -1,0 +1,113 @@
+"""The daemon's own paths, which are none of MCP: is it alive, is it ready, what is it doing, load the files again.
+
+They stand on the main listener or on one of their own. Probes learn nothing that needs guarding and are answered for
+everybody; the rest is for operators alone, and for anybody else it is not there.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from gateway.json_types import JsonObject
+from gateway.protocol import jsonrpc
+from gateway.transports.accept import JSON
+from gateway.transports.front_door import Endpoint, FrontDoor
+from gateway.transports.guard import is_loopback_address, is_loopback_host
+
+_READ: Final = ("GET", "HEAD")
+_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+
+
+class Health(Protocol):
+    """What the daemon says about itself."""
+
+    @property
+    def is_ready(self) -> bool: ...
+    def readiness(self) -> JsonObject: ...
+    def status(self) -> JsonObject: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPath:
+    """One of them."""
+
+    path: str
+    answer: Endpoint
+    methods: tuple[str, ...] = _READ
+    is_open: bool = False
+    """Whether everybody is answered, under any Host; otherwise operators alone are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPaths:
+    """All of them."""
+
+    health: Health
+    reload: Callable[[], Awaitable[JsonObject]]
+    """Load the files again; says under `problems` what keeps them from being served."""
+
+    def mount(self, router: web.UrlDispatcher, door: FrontDoor) -> None:
+        """Let a listener answer them."""
+        for own in self._paths():
+            handler = door.open(_by_method(own)) if own.is_open else door.guarded(_for_operators(_by_method(own)))
+            router.add_route("*", own.path, handler)
+
+    def _paths(self) -> Iterator[OwnPath]:
+        yield OwnPath(path="/-/healthy", answer=self._healthy, is_open=True)
+        yield OwnPath(path="/-/ready", answer=self._ready, is_open=True)
+        yield OwnPath(path="/-/status", answer=self._status)
+        yield OwnPath(path="/-/reload", answer=self._reload, methods=("POST",))
+
+    async def _healthy(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
+        return json_response({"healthy": True}, headers=headers)
+
+    async def _ready(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
+        status = 200 if self.health.is_ready else 503
+        return json_response(self.health.readiness(), status=status, headers=headers)
+
+    async def _status(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
+        return json_response(self.health.status(), headers=headers)
+
+    async def _reload(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
+        report = await self.reload()
+        return json_response(report, status=422 if report["problems"] else 200, headers=headers)
+
+
+def json_response(value: JsonObject, *, status: int = 200, headers: Mapping[str, str]) -> web.Response:
+    return web.Response(body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **headers})
+
+
+def _by_method(own: OwnPath) -> Endpoint:
+    async def answer(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+        if request.method not in own.methods:
+            allowed = {"Allow": ", ".join(own.methods), **headers}
+            return json_response({"error": "method not allowed"}, status=405, headers=allowed)
+        return await own.answer(request, headers)
+
+    return answer
+
+
+def _for_operators(endpoint: Endpoint) -> Endpoint:
+    async def answer(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+        if not _is_local(request) or _is_of_a_page(request):
+            error = "not found; the daemon's own paths are for callers on this machine"
+            return json_response({"error": error}, status=404, headers=headers)
+        return await endpoint(request, headers)
+
+    return answer
+
+
+def _is_local(request: web.Request) -> bool:
+    """Whether this machine asks. Behind a proxy every peer's address is loopback, hence the other two conditions."""
+    return (
+        is_loopback_address(request.remote or "")
+        and is_loopback_host(request.headers.get("Host"))
+        and not any(name in request.headers for name in _FORWARDED)
+    )
+
+
+def _is_of_a_page(request: web.Request) -> bool:
+    """Whether a page in a browser wants to change something, which it has no business with."""
+    return request.method not in _READ and "Origin" in request.headers

@@ -113,6 +113,19 @@ class ResourceUnreadableError(ResourceError):
         )
 
 
+class InsufficientScopeError(RpcError):
+    """The caller may see this primitive and not use it (RFC 6750 §3.1); with more scopes it may try again."""
+
+    def __init__(self, scopes: frozenset[str]) -> None:
+        listed = sorted(scopes)
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            f"insufficient_scope: this needs the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}",
+            {"requiredScopes": listed},
+        )
+        self.scopes = scopes
+
+
 class MissingCapabilityError(RpcError):
     """The client did not declare what the primitive requires; `capabilities` has the shape of ClientCapabilities."""
 

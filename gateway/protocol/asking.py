@@ -44,7 +44,7 @@ def open_asker(
     if request.session is not None:
         return LiveAsker(request, request.session, ledger=ledger, patience=primitive.ask_timeout)
     binding = Binding(
-        principal=request.exchange.caller.principal,
+        owner=request.exchange.caller.identity.owner,
         method=method,
         params=request.params,
         definition=primitive.version,

@@ -4,7 +4,6 @@ The pure parts are elsewhere (envelope, handshake, results); here is the order i
 """
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -21,6 +20,7 @@ from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import handshake, headers, jsonrpc, results
 from gateway.protocol.announcements import Announcements
+from gateway.protocol.calls import Observer, Observers
 from gateway.protocol.cursors import Cursors
 from gateway.protocol.envelope import Envelope, Rejection, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
@@ -38,15 +38,23 @@ from gateway.protocol.versions import V2025_03_26, V2026_07_28, Era
 log: Final = structlog.get_logger(__name__)
 
 _NOTHING: Final = Reply(body=None, status=202)
+_NOBODY: Final = Observers(())
 
 
 class Dispatcher:
     """Answers messages of both eras from the store's current catalog. Its methods raise nothing but CancelledError."""
 
     def __init__(
-        self, *, store: CatalogStore, services: Services, secret_key: bytes, silence: timedelta = SILENCE
+        self,
+        *,
+        store: CatalogStore,
+        services: Services,
+        secret_key: bytes,
+        silence: timedelta = SILENCE,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """Serve nothing yet; `silence` is how long a call may be silent whose caller wants progress."""
+        self._observers: Final = Observers(observers)
         cursors = Cursors(secret_key)
         self._store: Final = store
         self._silence: Final = silence
@@ -112,7 +120,7 @@ class Dispatcher:
 
     def _open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
         try:
-            session = handshake.open_session(request.params, principal=exchange.caller.principal)
+            session = handshake.open_session(request.params, identity=exchange.caller.identity)
         except RpcError as error:
             return None, results.error_reply(error, request_id=request.id, revision=None, status=400)
         self.announcements.join(session)
@@ -147,7 +155,7 @@ class Dispatcher:
             context = self._legacy_context(request, session, exchange)
             return await session.in_flight.run(request.id, self._answer(context, request.method))
         except RpcError as error:
-            status = 400 if error.code == ErrorCode.INVALID_REQUEST else None
+            status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # an id that is in use
             return results.error_reply(error, request_id=request.id, revision=session.revision, status=status)
 
     async def _answer_batch(
@@ -172,21 +180,26 @@ class Dispatcher:
 
     async def _answer(self, context: RequestContext, method: str) -> Reply:
         """Run a method that exists, and turn whatever comes out of it into a reply."""
-        try:
+        called = METHODS[method]
+        with (self._observers if called.is_call else _NOBODY).watch(context, method) as watch:
             try:
-                result = await self._result(context, METHODS[method])
-            except AwaitingInput as waiting:
-                result = waiting.result
-            return Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
-        except RpcError as error:
-            return results.error_reply(
-                _masked(error, context), request_id=context.request_id, revision=context.revision
-            )
-        except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
-            correlation_id = secrets.token_hex(6)
-            log.exception("request failed", method=method, correlation_id=correlation_id)
-            hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {correlation_id})")
-            return results.error_reply(hidden, request_id=context.request_id, revision=context.revision)
+                try:
+                    result = await self._result(context, called)
+                except AwaitingInput as waiting:
+                    result = waiting.result
+                reply = Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
+            except RpcError as error:
+                watch.failed(error)
+                return results.error_reply(
+                    _masked(error, context), request_id=context.request_id, revision=context.revision
+                )
+            except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
+                log.exception("request failed", method=method, correlation_id=watch.call.id)
+                hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {watch.call.id})")
+                watch.failed(hidden)
+                return results.error_reply(hidden, request_id=context.request_id, revision=context.revision)
+            watch.answered(result)
+            return reply
 
     async def _result(self, context: RequestContext, method: Method) -> JsonObject | bytes:
         token = context.progress_token

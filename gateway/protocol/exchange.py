@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from gateway.access.identity import ANYBODY, Identity
 from gateway.json_types import JsonObject, empty
 
 
@@ -21,16 +22,16 @@ class Caller:
     """Facts of the transport about who sent a message. Never taken from the message itself."""
 
     binding: Binding
-    principal: str | None = None
-    """Who authenticated; None where nobody has to."""
+    identity: Identity = ANYBODY
     address: str = ""
+    """The client's, as far as trusted proxies tell."""
     headers: Mapping[str, str] = field(default_factory=empty)
     """Header fields of the HTTP request, names in lower case; empty elsewhere."""
 
     @property
     def key(self) -> str:
         """Whom limits, caches and parked outputs belong to."""
-        return self.principal or f"anonymous@{self.address}"
+        return self.identity.owner or f"anonymous@{self.address}"
 
 
 class Exchange(Protocol):
@@ -64,3 +65,5 @@ class Reply:
     body: bytes | None
     status: int = 200
     """The HTTP status, should the binding still be free to choose it."""
+    missing_scopes: frozenset[str] = frozenset()
+    """All that the operation needs, where the caller was refused for want of one (RFC 6750 §3.1)."""

@@ -3,13 +3,14 @@
 MCP 2025-11-25 basic/lifecycle, "Initialization"; the same page of older revisions.
 """
 
+from gateway.access.identity import Identity
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.session import Session
 from gateway.protocol.versions import negotiate
 
 
-def open_session(params: JsonObject, *, principal: str | None) -> Session:
+def open_session(params: JsonObject, *, identity: Identity) -> Session:
     """Begin a session with the revision that both sides speak.
 
     Raises:
@@ -22,7 +23,7 @@ def open_session(params: JsonObject, *, principal: str | None) -> Session:
         revision=negotiate(requested),
         client_info=_object(params, "clientInfo"),
         capabilities=_object(params, "capabilities"),
-        principal=principal,
+        identity=identity,
     )
 
 

@@ -38,7 +38,7 @@ class CallContext:
 
     @property
     def principal(self) -> str | None:
-        return self._request.exchange.caller.principal
+        return self._request.exchange.caller.identity.principal
 
     @property
     def client(self) -> JsonObject:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.catalog.primitives import Catalog
-from gateway.errors import ErrorCode, MissingCapabilityError, ResourceNotFoundError, RpcError
+from gateway.errors import ErrorCode, InsufficientScopeError, MissingCapabilityError, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import ABSENT, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import jsonrpc, meta, revisions
@@ -65,12 +65,16 @@ def error_reply(
     """
     if request_id is None and isinstance(error, InvalidMessageError):
         request_id = error.request_id
+    missing_scopes = error.scopes if isinstance(error, InsufficientScopeError) else frozenset()
+    if status is None and missing_scopes:
+        status = 403
     if status is None:
         is_modern = revision is None or revision in MODERN
         status = STATUS_BY_CODE.get(error.code, 200) if is_modern else 200
         if request_id is None or isinstance(error, InvalidMessageError):
             status = _STATUS_WITHOUT_REQUEST
-    return Reply(body=jsonrpc.encode(_error_message(error, request_id, revision)), status=status)
+    body = jsonrpc.encode(_error_message(error, request_id, revision))
+    return Reply(body=body, status=status, missing_scopes=missing_scopes)
 
 
 def _error_message(error: RpcError, request_id: RequestId | None, revision: str | None) -> JsonObject:

@@ -38,7 +38,8 @@ _BOUND_PARAMS: Final = ("name", "uri", "arguments")
 class Binding:
     """What a state belongs to."""
 
-    principal: str | None
+    owner: str | None
+    """`Identity.owner` of who called."""
     method: str
     params: JsonObject
     definition: str
@@ -47,7 +48,7 @@ class Binding:
     @property
     def call(self) -> Json:
         same = {name: value for name, value in self.params.items() if name in _BOUND_PARAMS}
-        return [self.principal, self.method, same]
+        return [self.owner, self.method, same]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from typing import Final
 
+from gateway.access.identity import Identity
 from gateway.json_types import JsonObject
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.jsonrpc import Response
@@ -21,24 +22,23 @@ class Session:
         "capabilities",
         "client_info",
         "id",
+        "identity",
         "in_flight",
         "is_initialized",
         "log_level",
         "outbox",
         "pending_answers",
-        "principal",
         "revision",
         "subscriptions",
     )
 
-    def __init__(
-        self, *, revision: str, client_info: JsonObject, capabilities: JsonObject, principal: str | None
-    ) -> None:
+    def __init__(self, *, revision: str, client_info: JsonObject, capabilities: JsonObject, identity: Identity) -> None:
         self.id: Final = secrets.token_urlsafe(_ID_BYTES)
         self.revision: Final = revision
         self.client_info: Final = client_info
         self.capabilities: Final = capabilities
-        self.principal: Final = principal
+        self.identity = identity
+        """Who it belongs to, with the scopes of the last credential that was shown for it."""
         self.is_initialized = False
         """Whether `notifications/initialized` has come."""
         self.log_level: str | None = None

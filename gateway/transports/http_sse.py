@@ -43,7 +43,7 @@ class _Client:
 
     stream: EventStream
     conversation: Conversation
-    principal: str | None
+    owner: str | None
     ended: asyncio.Event
 
 
@@ -98,7 +98,7 @@ class HttpSse:
         if request.method != "POST":
             return incoming.refuse(_only("POST"))
         client = self._clients.get(request.query.get("session_id", ""))
-        if client is None or client.principal != incoming.caller.principal:
+        if client is None or client.owner != incoming.caller.identity.owner:
             return incoming.refuse(_UNKNOWN)
         body = await read_body(request, limit=self._bounds.max_body)
         if isinstance(body, Refusal):
@@ -131,7 +131,7 @@ class HttpSse:
                 ended.set()  # whoever does not read is gone
 
         conversation = Conversation(dispatcher=self._dispatcher, caller=incoming.caller, write=write)
-        return _Client(stream=stream, conversation=conversation, principal=incoming.caller.principal, ended=ended)
+        return _Client(stream=stream, conversation=conversation, owner=incoming.caller.identity.owner, ended=ended)
 
     def _refusal_of_stream(self, incoming: Incoming) -> Refusal | None:
         if incoming.request.method != "GET":

@@ -139,7 +139,7 @@ class SessionEndpoint:
         4. the version header, where there is one, names a legacy revision: 400
         """
         session_id, version = incoming.session_id, incoming.version
-        live = None if session_id is None else self._sessions.find(session_id, principal=incoming.caller.principal)
+        live = None if session_id is None else self._sessions.find(session_id, owner=incoming.caller.identity.owner)
         if isinstance(message, Batch) and (live is None or live.session.revision != V2025_03_26):
             return _NO_BATCHES
         if session_id is None:

@@ -125,10 +125,10 @@ class Sessions:
         live = self._live[session.id] = LiveSession(session, room=self.room)
         return live
 
-    def find(self, session_id: str, *, principal: str | None) -> LiveSession | None:
+    def find(self, session_id: str, *, owner: str | None) -> LiveSession | None:
         """The caller's session. Somebody else's is as unknown as one that ended."""
         live = self._live.get(session_id)
-        if live is None or live.session.principal != principal:
+        if live is None or live.session.identity.owner != owner:
             return None
         live.touch()
         return live

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import orjson
 import pytest
 
+from gateway.access.identity import Identity
 from gateway.app import Gateway
 from gateway.config.settings import read_settings
 from gateway.json_types import Json, JsonObject
@@ -96,7 +97,7 @@ class ModernPeer:
         self._dispatcher: Final = dispatcher
         self.says = says
         self.capabilities = capabilities
-        self.caller: Final = Caller(binding=Binding.MEMORY, principal=principal)
+        self.caller: Final = Caller(binding=Binding.MEMORY, identity=Identity(principal=principal))
         self.asked: list[JsonObject] = []
         self.sent: Final[list[JsonObject]] = []
         """What came before answers."""

@@ -16,9 +16,7 @@ from gateway.protocol import sealed_state
 from gateway.protocol.sealed_state import LARGEST, LIFETIME, Binding, State, StateSeal
 
 KEY: Final = b"k" * 32
-BINDING: Final = Binding(
-    principal="ada", method="tools/call", params={"name": "t", "arguments": {"n": 1}}, definition="v1"
-)
+BINDING: Final = Binding(owner="ada", method="tools/call", params={"name": "t", "arguments": {"n": 1}}, definition="v1")
 STATE: Final = State(answers={"name": {"action": "accept", "content": {"name": "Ada"}}}, results={"step": [1, 2]})
 
 JSON: Final = st.recursive(
@@ -63,8 +61,8 @@ def test_another_process_with_the_key_takes_it() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(BINDING, principal="bob"),
-        replace(BINDING, principal=None),
+        replace(BINDING, owner="bob"),
+        replace(BINDING, owner=None),
         replace(BINDING, method="prompts/get"),
         replace(BINDING, params={"name": "u", "arguments": {"n": 1}}),
         replace(BINDING, params={"name": "t", "arguments": {"n": 2}}),

@@ -90,7 +90,7 @@ class Client:
 
     @property
     def live(self) -> LiveSession:
-        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], principal=None)
+        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], owner=None)
         assert live is not None
         return live
 

@@ -30,10 +30,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback_name(self.host)
 
     @property
     def from_here(self) -> "Address":
@@ -46,3 +43,11 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_loopback_name(host: str) -> bool:
+    """Whether a host, without brackets, is this machine and no other."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

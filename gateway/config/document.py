@@ -5,11 +5,12 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from gateway.config.auth import Auth
 from gateway.config.backends import Connection
 from gateway.config.base import UNSUPPORTED, Model, typed_interpolation
 from gateway.config.definitions import Defaults
 from gateway.config.primitives import Prompt, Resource, Tool
-from gateway.config.server import Auth, Limits, Listen, Server
+from gateway.config.server import Limits, Listen, Server
 from gateway.json_types import Json
 
 

@@ -1,4 +1,4 @@
-"""The sections that stand in the main file alone: `server`, `listen`, `auth`, `limits`."""
+"""Sections that stand in the main file alone: `server`, `listen`, `limits`."""
 
 from datetime import timedelta
 from typing import Annotated, Final, Self
@@ -8,7 +8,6 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.address import Address
 from gateway.config.base import (
-    ONE_OR_MANY,
     UNSUPPORTED,
     Count,
     Duration,
@@ -113,41 +112,6 @@ class Listen(Model):
             message = "`path` is one of HTTP+SSE (/sse, /messages); choose another, or say `sse: false`"
             raise PydanticCustomError("path_clash", message, {"culprit": "path"})
         return self
-
-
-class ApiKey(Model):
-    """A key, sent as Bearer token or X-API-Key."""
-
-    secret: Annotated[list[str], ONE_OR_MANY] = []
-    """The key itself, or several while one replaces another."""
-    sha256: Annotated[list[str], ONE_OR_MANY] = []
-    """The key's SHA-256 in hexadecimal, instead."""
-    scopes: list[str] = []
-    """What its holder may do."""
-
-
-class OAuth(Model):
-    """Access tokens of an authorization server."""
-
-    issuer: str
-    """The authorization server."""
-    audience: str | None = None
-    """Whom tokens must be meant for. Default: `public_url` and `path`."""
-    jwks_url: str | None = None
-    """Where its keys are; otherwise discovered."""
-    required_scopes: list[str] = []
-    """Scopes that every token must have."""
-    scopes_supported: list[str] = []
-    """Scopes that clients are told of."""
-
-
-class Auth(Model):
-    """Who may call."""
-
-    api_keys: dict[str, ApiKey] = {}
-    """Name of the holder → key and scopes."""
-    oauth: OAuth | None = None
-    """Access tokens."""
 
 
 Rate = Annotated[str, matching(r"[1-9][0-9]{0,6}/(second|minute|hour|day)", "a rate such as 10/minute")]

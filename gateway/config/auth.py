@@ -1,0 +1,103 @@
+"""The section `auth`: who may call. Says what can be written; nothing here knows a key from a token."""
+
+import re
+from typing import Annotated, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.address import is_loopback_name
+from gateway.config.base import ONE_OR_MANY, Model, matching
+
+LONGEST_KEY: Final = 4096
+"""Characters. It travels in a header field, of which no server takes much more."""
+
+_KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_KEY}}}")
+
+
+def _sendable(value: str) -> str:
+    """Refuse a key that no client could send; never shows it."""
+    if _KEY.fullmatch(value) is None:
+        raise PydanticCustomError(
+            "key", "a key travels in a header field: it takes 1 to 4096 ASCII characters without spaces"
+        )
+    return value
+
+
+def _trustworthy(value: str) -> str:
+    """Refuse a URL over which anybody on the way could vouch for anybody (RFC 8414 §2: an issuer is an https URL)."""
+    try:
+        parts = urlsplit(value)
+        is_url = bool(parts.hostname) and not parts.fragment and not (parts.port is not None and parts.port < 1)
+    except ValueError:
+        is_url = False
+    if not is_url or parts.scheme not in {"http", "https"} or any(char.isspace() for char in value):
+        raise PydanticCustomError("url", "expected a URL such as https://idp.example.com")
+    if parts.scheme == "http" and not is_loopback_name(parts.hostname or ""):
+        raise PydanticCustomError("insecure_url", "must begin with https:// (http:// is for this machine alone)")
+    return value
+
+
+def _without_query(value: str) -> str:
+    if "?" in value:  # RFC 8414 §2
+        raise PydanticCustomError("issuer_query", "an issuer has no query")
+    return value
+
+
+ScopeToken = Annotated[str, matching(r"[\x21\x23-\x5b\x5d-\x7e]+", "a scope such as ops.read")]
+"""RFC 6749 §3.3."""
+KeyText = Annotated[str, AfterValidator(_sendable)]
+Digest = Annotated[
+    str,
+    matching("[0-9A-Fa-f]{64}", "the SHA-256 of the key in 64 hexadecimal digits (printf %s KEY | sha256sum)"),
+    AfterValidator(str.lower),
+]
+TrustedUrl = Annotated[str, AfterValidator(_trustworthy)]
+
+
+class ApiKey(Model):
+    """A key, sent as Bearer token or X-API-Key."""
+
+    secret: Annotated[list[KeyText], ONE_OR_MANY] = []
+    """The key itself, or several while one replaces another."""
+    sha256: Annotated[list[Digest], ONE_OR_MANY] = []
+    """The key's SHA-256 in hexadecimal, instead."""
+    scopes: list[ScopeToken] = []
+    """What its holder may do."""
+
+    @model_validator(mode="after")
+    def _is_a_key(self) -> Self:
+        if not self.secret and not self.sha256:
+            raise PydanticCustomError("nothing_given", "needs a key: `secret` or `sha256`")
+        return self
+
+
+class OAuth(Model):
+    """Access tokens of an authorization server."""
+
+    issuer: Annotated[TrustedUrl, AfterValidator(_without_query)]
+    """The authorization server, spelled as in its tokens."""
+    audience: str | None = None
+    """Whom tokens must be meant for. Default: `public_url` and `path`."""
+    jwks_url: TrustedUrl | None = None
+    """Where its keys are; otherwise discovered."""
+    required_scopes: list[ScopeToken] = []
+    """Scopes that every token must have."""
+    scopes_supported: list[ScopeToken] = []
+    """Scopes that clients are told of."""
+
+
+class Auth(Model):
+    """Who may call."""
+
+    api_keys: dict[str, ApiKey] = {}
+    """Name of the holder → key and scopes."""
+    oauth: OAuth | None = None
+    """Access tokens."""
+
+    @model_validator(mode="after")
+    def _lets_somebody_in(self) -> Self:
+        if not self.api_keys and self.oauth is None:
+            raise PydanticCustomError("nothing_given", "nobody could call: needs `api_keys` or `oauth`")
+        return self

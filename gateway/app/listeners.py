@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -29,6 +28,7 @@ from gateway.transports.standard_streams import StandardStreams
 from gateway.transports.stdio import Stdio
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
+from gateway.transports.trusted_proxies import TrustedProxies
 
 log: Final = structlog.get_logger()
 
@@ -65,10 +65,7 @@ class Listeners:
         self._mcp: Final = StreamableHttp(
             dispatcher=dispatcher, sessions=self.sessions, streams=self.streams, bounds=bounds
         )
-        prefix = urlsplit(listen.public_url or "").path.rstrip("/")
-        self._sse: Final = (
-            HttpSse(dispatcher=dispatcher, streams=self.streams, bounds=bounds, prefix=prefix) if listen.sse else None
-        )
+        self._sse: Final = HttpSse(dispatcher=dispatcher, streams=self.streams, bounds=bounds) if listen.sse else None
         self._http: HttpListener | None = None
         self._stdio: Stdio | None = None
         self._stack: Final = AsyncExitStack()
@@ -117,12 +114,14 @@ class Listeners:
             allowed_hosts=listen.allowed_hosts,
             allowed_origins=listen.allowed_origins,
         )
+        proxies = TrustedProxies(listen.trusted_proxies, public_url=listen.public_url)
         app = HttpApp(
-            door=FrontDoor(guard=guard),
+            door=FrontDoor(guard=guard, proxies=proxies),
             mcp=self._mcp,
             sse=self._sse,
             path=listen.path,
             own=OwnPaths(health=self._health, reload=self._reload),
+            prefix=proxies.prefix,
         )
         listener = HttpListener(app.application(), address=address)
         try:

@@ -19,6 +19,7 @@ from gateway.config.base import (
     matching,
 )
 from gateway.config.definitions import Icon
+from gateway.config.network import parse_network
 
 
 class Server(Model):
@@ -61,6 +62,14 @@ def _address(value: str) -> str:
     return value
 
 
+def _network(value: str) -> str:
+    try:
+        parse_network(value)
+    except ValueError as error:
+        raise PydanticCustomError("network", "{reason}", {"reason": str(error)}) from None
+    return value
+
+
 _RESERVED: Final = ("/-", "/metrics")
 _SSE: Final = ("/sse", "/messages")
 
@@ -89,7 +98,7 @@ class Listen(Model):
         | None
     ) = None
     """The prefix under which a reverse proxy mounts the whole daemon."""
-    trusted_proxies: Annotated[list[str], UNSUPPORTED] = []
+    trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = []
     """Addresses and CIDR ranges whose forwarded headers are believed."""
     allowed_hosts: list[str] | None = None
     """Values of Host that are answered. Default: loopback, and `public_url`'s."""

@@ -9,11 +9,12 @@ from aiohttp import web
 
 from gateway.transports.guard import ALLOWED_METHODS, Guard
 from gateway.transports.incoming import refuse
+from gateway.transports.trusted_proxies import Approach, TrustedProxies
+from gateway.transports.visit import Visit
 
 log: Final = structlog.get_logger()
 
-Endpoint = Callable[[web.Request, Mapping[str, str]], Awaitable[web.StreamResponse]]
-"""Answers a request; the mapping are header fields for its response."""
+Endpoint = Callable[[Visit], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _SERVER: Final = {"Server": "mcp-gateway"}
@@ -24,12 +25,13 @@ class FrontDoor:
     """Makes handlers for a router of endpoints."""
 
     guard: Guard
+    proxies: TrustedProxies
 
     def open(self, endpoint: Endpoint) -> Handler:
         """Let everybody in: probes come with whatever Host their orchestrator likes."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            return await endpoint(request, _SERVER)
+            return await endpoint(Visit(request=request, approach=self._approach(request), headers=_SERVER))
 
         return handle
 
@@ -37,15 +39,15 @@ class FrontDoor:
         """Let in whom the guard lets pass."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            origin = request.headers.get("Origin")
-            refusal = self.guard.check(host=request.headers.get("Host"), origin=origin)
+            approach, origin = self._approach(request), request.headers.get("Origin")
+            refusal = self.guard.check(host=approach.host, origin=origin)
             if refusal is not None:
                 return refuse(refusal, headers=_SERVER)
             headers = {**_SERVER, **self.guard.cors(origin)}
             if request.method == "OPTIONS":
                 return self._options(request, origin, headers)
             try:
-                return await endpoint(request, headers)
+                return await endpoint(Visit(request=request, approach=approach, headers=headers))
             except ConnectionError:
                 raise  # the client went away in the middle of its answer
             except Exception:  # Boundary: aiohttp answers 500; what happened is for the operator.
@@ -53,6 +55,14 @@ class FrontDoor:
                 raise
 
         return handle
+
+    def _approach(self, request: web.Request) -> Approach:
+        return self.proxies.approach(
+            peer=request.remote or "",
+            scheme=request.scheme,
+            host=request.headers.get("Host", ""),
+            fields=request.headers,
+        )
 
     def _options(self, request: web.Request, origin: str | None, headers: Mapping[str, str]) -> web.Response:
         if origin is None or "Access-Control-Request-Method" not in request.headers:

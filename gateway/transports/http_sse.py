@@ -6,7 +6,6 @@ the session: once it closes, what runs for it is cancelled and its address is go
 
 import asyncio
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +23,7 @@ from gateway.transports.guard import RETRY, Refusal
 from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
 from gateway.transports.streams import Streams
+from gateway.transports.visit import Visit
 
 SSE_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
@@ -50,26 +50,24 @@ class _Client:
 class HttpSse:
     """The two paths."""
 
-    def __init__(self, *, dispatcher: Dispatcher, streams: Streams, bounds: Bounds, prefix: str) -> None:
-        """Do nothing yet; `prefix` is the path under which a reverse proxy mounts the daemon, without its slash."""
+    def __init__(self, *, dispatcher: Dispatcher, streams: Streams, bounds: Bounds) -> None:
         self._dispatcher: Final = dispatcher
         self._streams: Final = streams
         self._bounds: Final = bounds
-        self._endpoint: Final = f"{prefix}{MESSAGES_PATH}?session_id="
         self._clients: Final[dict[str, _Client]] = {}
         self._is_draining = False
 
     def __len__(self) -> int:
         return len(self._clients)
 
-    async def connect(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+    async def connect(self, visit: Visit) -> web.StreamResponse:
         """Open a stream, say where its messages go, and carry what is said until the client leaves.
 
         1. it is a GET: 405
         2. event streams are accepted: 406
         3. the daemon is not about to stop, and there is room for another stream: 503
         """
-        incoming = Incoming.read(request, headers, binding=Binding.HTTP_SSE)
+        incoming = Incoming.read(visit, binding=Binding.HTTP_SSE)
         refusal = self._refusal_of_stream(incoming)
         if refusal is not None:
             return incoming.refuse(refusal)
@@ -78,7 +76,8 @@ class HttpSse:
         self._clients[session_id] = client
         try:
             with self._streams.one():
-                await client.stream.send(f"{self._endpoint}{session_id}".encode(), event="endpoint")
+                endpoint = f"{visit.approach.prefix}{MESSAGES_PATH}?session_id={session_id}"
+                await client.stream.send(endpoint.encode(), event="endpoint")
                 await client.ended.wait()
                 return await client.stream.close()
         finally:
@@ -86,7 +85,7 @@ class HttpSse:
             client.stream.abandon()
             await client.conversation.close()
 
-    async def post(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+    async def post(self, visit: Visit) -> web.StreamResponse:
         """Take a message; what there is to answer goes on the stream.
 
         1. it is a POST: 405
@@ -94,7 +93,7 @@ class HttpSse:
         3. the body can be read, see `read_body`, and is JSON-RPC: 400
         4. there is room for another request, and the daemon is not about to stop: 503
         """
-        incoming = Incoming.read(request, headers, binding=Binding.HTTP_SSE)
+        incoming, request = Incoming.read(visit, binding=Binding.HTTP_SSE), visit.request
         if request.method != "POST":
             return incoming.refuse(_only("POST"))
         client = self._clients.get(request.query.get("session_id", ""))

@@ -14,6 +14,7 @@ from gateway.transports.accept import Accepted, parse_accept
 from gateway.transports.event_stream import Pace
 from gateway.transports.guard import Refusal
 from gateway.transports.late_response import LateResponse, whole_response
+from gateway.transports.visit import Visit
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 NOT_ACCEPTABLE: Final = Refusal(status=406, message="Accept must allow application/json or text/event-stream")
@@ -41,13 +42,11 @@ class Incoming:
     """Fields that every response to it carries."""
 
     @classmethod
-    def read(
-        cls, request: web.Request, headers: Mapping[str, str], *, binding: Binding = Binding.STREAMABLE_HTTP
-    ) -> Self:
-        caller = Caller(binding=binding, address=request.remote or "", headers=_fields(request))
-        return cls(
-            request=request, caller=caller, accepted=parse_accept(request.headers.get("Accept")), headers=headers
-        )
+    def read(cls, visit: Visit, *, binding: Binding = Binding.STREAMABLE_HTTP) -> Self:
+        request = visit.request
+        caller = Caller(binding=binding, address=visit.approach.address, headers=_fields(request))
+        accepted = parse_accept(request.headers.get("Accept"))
+        return cls(request=request, caller=caller, accepted=accepted, headers=visit.headers)
 
     @property
     def version(self) -> str | None:

@@ -15,6 +15,7 @@ from gateway.protocol import jsonrpc
 from gateway.transports.accept import JSON
 from gateway.transports.front_door import Endpoint, FrontDoor
 from gateway.transports.guard import is_loopback_address, is_loopback_host
+from gateway.transports.visit import Visit
 
 _READ: Final = ("GET", "HEAD")
 _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
@@ -60,19 +61,19 @@ class OwnPaths:
         yield OwnPath(path="/-/status", answer=self._status)
         yield OwnPath(path="/-/reload", answer=self._reload, methods=("POST",))
 
-    async def _healthy(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
-        return json_response({"healthy": True}, headers=headers)
+    async def _healthy(self, visit: Visit) -> web.Response:
+        return json_response({"healthy": True}, headers=visit.headers)
 
-    async def _ready(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
+    async def _ready(self, visit: Visit) -> web.Response:
         status = 200 if self.health.is_ready else 503
-        return json_response(self.health.readiness(), status=status, headers=headers)
+        return json_response(self.health.readiness(), status=status, headers=visit.headers)
 
-    async def _status(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
-        return json_response(self.health.status(), headers=headers)
+    async def _status(self, visit: Visit) -> web.Response:
+        return json_response(self.health.status(), headers=visit.headers)
 
-    async def _reload(self, _request: web.Request, headers: Mapping[str, str]) -> web.Response:
+    async def _reload(self, visit: Visit) -> web.Response:
         report = await self.reload()
-        return json_response(report, status=422 if report["problems"] else 200, headers=headers)
+        return json_response(report, status=422 if report["problems"] else 200, headers=visit.headers)
 
 
 def json_response(value: JsonObject, *, status: int = 200, headers: Mapping[str, str]) -> web.Response:
@@ -80,21 +81,21 @@ def json_response(value: JsonObject, *, status: int = 200, headers: Mapping[str,
 
 
 def _by_method(own: OwnPath) -> Endpoint:
-    async def answer(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
-        if request.method not in own.methods:
-            allowed = {"Allow": ", ".join(own.methods), **headers}
+    async def answer(visit: Visit) -> web.StreamResponse:
+        if visit.request.method not in own.methods:
+            allowed = {"Allow": ", ".join(own.methods), **visit.headers}
             return json_response({"error": "method not allowed"}, status=405, headers=allowed)
-        return await own.answer(request, headers)
+        return await own.answer(visit)
 
     return answer
 
 
 def _for_operators(endpoint: Endpoint) -> Endpoint:
-    async def answer(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
-        if not _is_local(request) or _is_of_a_page(request):
+    async def answer(visit: Visit) -> web.StreamResponse:
+        if not _is_local(visit.request) or _is_of_a_page(visit.request):
             error = "not found; the daemon's own paths are for callers on this machine"
-            return json_response({"error": error}, status=404, headers=headers)
-        return await endpoint(request, headers)
+            return json_response({"error": error}, status=404, headers=visit.headers)
+        return await endpoint(visit)
 
     return answer
 

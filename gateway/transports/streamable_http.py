@@ -5,7 +5,6 @@ lives as long as its connection: going away cancels it. A legacy one belongs to 
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
@@ -23,6 +22,7 @@ from gateway.transports.late_response import whole_response
 from gateway.transports.session_endpoint import SessionEndpoint
 from gateway.transports.sessions import Sessions
 from gateway.transports.streams import Streams
+from gateway.transports.visit import Visit
 
 _LISTEN: Final = "subscriptions/listen"
 """The one request whose answer is a stream by nature."""
@@ -45,10 +45,10 @@ class StreamableHttp:
         """Handlers of modern requests."""
         self._is_draining = False
 
-    async def handle(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Answer one request that passed the guard; `headers` go on its response."""
-        incoming = Incoming.read(request, headers)
-        match request.method:
+    async def handle(self, visit: Visit) -> web.StreamResponse:
+        """Answer one request that passed the front door."""
+        incoming = Incoming.read(visit)
+        match visit.request.method:
             case "POST":
                 return await self._post(incoming)
             case "GET" if self._is_draining:

@@ -32,6 +32,7 @@ from gateway.transports.own_paths import OwnPaths
 from gateway.transports.sessions import Sessions
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
+from gateway.transports.trusted_proxies import TrustedProxies
 
 BOTH: Final = "application/json, text/event-stream"
 MODERN: Final = "2026-07-28"
@@ -269,6 +270,7 @@ async def house(
     stream_limit: int = 100,
     session_ttl: float = 3600,
     guard: Guard | None = None,
+    proxies: TrustedProxies = TrustedProxies(public_url="http://127.0.0.1/ops"),  # noqa: B008 - does not change
     replay: ReplayBounds = ReplayBounds(),  # noqa: B008 - frozen
 ) -> AsyncIterator[House]:
     course = Course()
@@ -280,10 +282,11 @@ async def house(
         mcp = StreamableHttp(dispatcher=dispatcher, sessions=sessions, streams=streams, bounds=bounds)
         health = Health({"sessions": lambda: len(sessions), "problems": list})
         address = Address("127.0.0.1", 0)
-        sse = HttpSse(dispatcher=dispatcher, streams=streams, bounds=bounds, prefix="/ops")
+        sse = HttpSse(dispatcher=dispatcher, streams=streams, bounds=bounds)
         guard = guard or Guard(address=address)
+        door = FrontDoor(guard=guard, proxies=proxies)
         own = OwnPaths(health=health, reload=course.reload)
-        app = HttpApp(door=FrontDoor(guard=guard), mcp=mcp, sse=sse, path="/mcp", own=own)
+        app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
         listener = HttpListener(app.application(), address=address)
         await listener.start()
         stack.push_async_callback(listener.close)

@@ -9,6 +9,7 @@ from aiohttp import web
 from gateway.config.address import Address
 from gateway.transports.guard import Guard
 from gateway.transports.http_listener import HttpListener, ListenError
+from gateway.transports.trusted_proxies import TrustedProxies
 from tests.transports.house import House, house, initialize_request
 
 PAGE = "http://localhost:3000"
@@ -142,3 +143,35 @@ async def test_a_reload_is_for_callers_on_this_machine_and_for_no_web_page(
 async def test_a_reload_is_asked_for_by_post(served: House) -> None:
     answer = await served.send(None, method="GET", path="/-/reload")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+
+
+THROUGH_A_PROXY = {
+    "X-Forwarded-For": "203.0.113.7",
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "tools.example.com",
+    "X-Forwarded-Prefix": "/team",
+}
+
+
+async def test_a_trusted_proxy_tells_which_host_was_asked_for() -> None:
+    guard = Guard(address=Address("127.0.0.1", 0), allowed_hosts=["tools.example.com"])
+    async with house(guard=guard, proxies=TrustedProxies(["127.0.0.1"])) as served:
+        assert (await served.send(initialize_request(), THROUGH_A_PROXY)).status == 200
+        assert (await served.send(initialize_request())).status == 421
+        evil = {**THROUGH_A_PROXY, "X-Forwarded-Host": "evil.example.com", "Host": "tools.example.com"}
+        assert (await served.send(initialize_request(), evil)).status == 421
+
+
+async def test_nobody_else_tells_which_host_was_asked_for() -> None:
+    guard = Guard(address=Address("127.0.0.1", 0), allowed_hosts=["tools.example.com"])
+    async with house(guard=guard, proxies=TrustedProxies(["10.0.0.0/8"])) as served:
+        assert (await served.send(initialize_request(), THROUGH_A_PROXY)).status == 421
+
+
+async def test_a_prefix_is_answered_whether_or_not_the_proxy_takes_it_off() -> None:
+    async with house(proxies=TrustedProxies(public_url="https://tools.example.com/ops/team/")) as served:
+        for path in ("/mcp", "/mcp/", "/ops/team/mcp", "/ops/team/mcp/"):
+            assert (await served.send(initialize_request(), path=path)).status == 200
+        for path in ("/ops/mcp", "/team/mcp", "/ops/team/ops/team/mcp", "/ops/teammcp"):
+            answer = await served.send(initialize_request(), path=path)
+            assert (answer.status, "the MCP endpoint is /ops/team/mcp" in answer.json["error"]) == (404, True)

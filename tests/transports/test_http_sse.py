@@ -1,15 +1,17 @@
 """HTTP+SSE: the stream names its address, messages POSTed there are answered on it, and its end is the end of all."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import aiohttp
 import orjson
 import pytest
 
 from gateway.json_types import Json
+from gateway.transports.trusted_proxies import TrustedProxies
 from tests.transports.house import Answer, House, call, house, initialize_request, legacy_request
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -61,8 +63,8 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(served: House) -> AsyncIterator[Client]:
-    headers = {"Accept": "text/event-stream"}
+async def connected(served: House, fields: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Client]:
+    headers = {"Accept": "text/event-stream", **fields}
     async with served.client.get(f"http://{served.address}/sse", headers=headers) as stream:
         assert (stream.status, stream.content_type) == (200, "text/event-stream")
         assert stream.headers["X-Accel-Buffering"] == "no"
@@ -77,6 +79,15 @@ async def test_the_endpoint_is_a_path_under_the_public_prefix_with_an_unguessabl
         assert one.endpoint.startswith("/ops/messages?session_id=")
         assert one.endpoint != other.endpoint
         assert len(one.endpoint.partition("=")[2]) >= 32
+
+
+@pytest.mark.parametrize(("trusted", "prefix"), [(["127.0.0.1"], "/team"), ([], "")])
+async def test_the_endpoint_is_under_the_prefix_that_a_trusted_proxy_names(trusted: list[str], prefix: str) -> None:
+    async with (
+        house(proxies=TrustedProxies(trusted)) as served,
+        connected(served, {"X-Forwarded-Prefix": "/team"}) as client,
+    ):
+        assert client.endpoint.startswith(f"{prefix}/messages?session_id=")
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])

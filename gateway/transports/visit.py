@@ -1,0 +1,18 @@
+"""One HTTP request as the front door let it in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.transports.trusted_proxies import Approach
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """The request, how it came, and what its response carries."""
+
+    request: web.Request
+    approach: Approach
+    headers: Mapping[str, str]
+    """Fields that every response to it carries."""

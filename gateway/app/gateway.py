@@ -217,6 +217,7 @@ class Gateway:
             "calls_waiting": lambda: self._dispatcher.slots.waiting,
             "children": lambda: self._services.processes.running,
             "children_ending": lambda: self._services.processes.ending,
+            "tasks": lambda: len(asyncio.all_tasks()),
             "threads": lambda: self._services.threads.busy,
             "threads_stuck": lambda: self._services.threads.stuck,
         }

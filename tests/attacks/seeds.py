@@ -1,0 +1,75 @@
+"""What an attacker must not get: a secret of every kind that a file can hold, and what lies outside every root."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+SECRETS: Final[Mapping[str, str]] = {
+    "env in a header": "seeded-header-5fQ2xW9nLr",
+    "env in an environment": "seeded-environment-8KbV3mTz",
+    "env in a query": "seeded-query-J7pR4cYh",
+    "env in a body": "seeded-body-Wd6Zs9Gk",
+    "file": "seeded-file-Nq3Xv8Bt",
+    "file with marks": 'seeded-"quoted"\\and-ümlaut-Hc5Lp2',
+    "file of lines": "-----BEGIN SEEDED KEY-----\nseeded-lines-Tt7Mm4\n-----END SEEDED KEY-----",
+    "signing key": "seeded-signing-key-Pz9Fj6Uw",
+}
+
+FILE: Final = """
+connections:
+  seeded:
+    base_url: "${env:SEEDED_URL}"
+    allow_private: true
+    headers: {Authorization: "Bearer ${env:SEEDED_HEADER}", X-Lines: "${file:marks.secret}"}
+tools:
+  seeded_command:
+    description: Its child holds secrets, and says how many characters they have.
+    shell:
+      script: 'printf %s "${#FROM_ENV} ${#FROM_FILE} ${#FROM_LINES}"'
+      env:
+        FROM_ENV: "${env:SEEDED_ENVIRONMENT}"
+        FROM_FILE: "${file:plain.secret}"
+        FROM_LINES: "${file:lines.secret}"
+  seeded_request:
+    description: Sends secrets to where nobody listens.
+    http:
+      connection: seeded
+      url: /
+      method: POST
+      query: {key: "${env:SEEDED_QUERY}"}
+      json: {key: "${env:SEEDED_BODY}"}
+  seeded_echo:
+    description: A child that says everything that it was given.
+    shell:
+      script: "env; env >&2; exit 3"
+      env: {FROM_ENV: "${env:SEEDED_ENVIRONMENT}", FROM_FILE: "${file:plain.secret}"}
+"""
+"""A file of its own beside the one that a test attacks."""
+
+
+def environment(*, unreachable: str) -> dict[str, str]:
+    """Variables of the daemon that hold secrets; the seeded connection leads to `unreachable`."""
+    return {
+        "SEEDED_URL": unreachable,
+        "SEEDED_HEADER": SECRETS["env in a header"],
+        "SEEDED_ENVIRONMENT": SECRETS["env in an environment"],
+        "SEEDED_QUERY": SECRETS["env in a query"],
+        "SEEDED_BODY": SECRETS["env in a body"],
+        "MCP_GATEWAY_SECRET_KEY": SECRETS["signing key"],
+    }
+
+
+def write_files(folder: Path) -> None:
+    (folder / "plain.secret").write_text(SECRETS["file"] + "\n")
+    (folder / "marks.secret").write_text(SECRETS["file with marks"])
+    (folder / "lines.secret").write_text(SECRETS["file of lines"] + "\n")
+    (folder / "seeded.yaml").write_text(FILE)
+
+
+def written_forms() -> Iterator[tuple[str, bytes]]:
+    """Each secret by its name, in the forms in which it may be met in bytes that were sent or logged."""
+    for name, secret in SECRETS.items():
+        forms = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")}
+        yield from ((name, form.encode()) for form in forms)

@@ -1,0 +1,75 @@
+"""A relay in front of a daemon that reads every byte the daemon sends, and the sieve that it is read with."""
+
+import socket
+import struct
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER that makes `close` a reset."""
+
+
+class Sieve:
+    """Finds marks in what passes, also where one is cut in two."""
+
+    def __init__(self, marks: Iterable[tuple[str, bytes]]) -> None:
+        self._marks: Final = tuple(marks)
+        self._longest: Final = max(len(mark) for _, mark in self._marks)
+        self.found: Final[list[str]] = []
+
+    def sift(self, kept: bytes, data: bytes) -> bytes:
+        """Look through `data`, which came after `kept`; returns what to keep for the next."""
+        seen = kept + data
+        self.found.extend(f"{name}: …{seen[-300:]!r}" for name, mark in self._marks if mark in seen)
+        return seen[-self._longest :]
+
+
+class Tap:
+    """Listens on loopback; threads pass on what comes, each end's farewell included."""
+
+    def __init__(self, port: int, *, sieve: Sieve) -> None:
+        self._port: Final = port
+        self._sieve: Final = sieve
+        self._listener: Final = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port: Final[int] = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._relay, args=(client,), daemon=True).start()
+
+    def _relay(self, client: socket.socket) -> None:
+        try:
+            daemon = socket.create_connection(("127.0.0.1", self._port))
+        except OSError:
+            client.close()
+            return
+        back = threading.Thread(target=self._pass_on, args=(daemon, client), kwargs={"is_sifted": True}, daemon=True)
+        back.start()
+        self._pass_on(client, daemon, is_sifted=False)
+        back.join()
+        client.close()
+        daemon.close()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, *, is_sifted: bool) -> None:
+        kept = b""
+        try:
+            while data := source.recv(65536):
+                if is_sifted:
+                    kept = self._sieve.sift(kept, data)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            for end in (source, target):
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    end.shutdown(socket.SHUT_RDWR)

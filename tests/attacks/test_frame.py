@@ -1,0 +1,97 @@
+"""The frame finds what it looks for: a test that attacks can fail for each of its reasons."""
+
+import http.client
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.seeds import SECRETS
+from tests.attacks.tap import Sieve
+from tests.attacks.target import Plan, Target, attacking
+
+PLAN = Plan(
+    file="""
+    tools:
+      read:
+        description: Read any file.
+        input: {path: string}
+        shell: {command: [cat, "--", "{{ path }}"]}
+      leave:
+        description: Make the trophy.
+        shell: {command: [touch, "@trophy@"]}
+      echo:
+        description: Say it again.
+        input: {text: string}
+        content: [{text: "{{ text }}"}]
+    """
+)
+
+
+def test_the_seeded_tools_work_and_tell_nothing(target: Target) -> None:
+    assert target.client.says("seeded_command") == " ".join(
+        str(len(SECRETS[name].encode())) for name in ("env in an environment", "file", "file of lines")
+    )
+    assert "127.0.0.1" in target.client.refusal("seeded_request")
+    assert "***" in target.client.refusal("seeded_echo")
+
+
+def test_what_was_read_from_outside_is_found(tmp_path: Path) -> None:
+    with attacking(PLAN, tmp_path) as target:
+        target.client.says("read", {"path": str(target.canary.file)})
+        with pytest.raises(AssertionError, match="canary"):
+            target.assert_unharmed()
+        target.sieve.found.clear()
+
+
+def test_a_secret_that_was_sent_is_found(tmp_path: Path) -> None:
+    with attacking(PLAN, tmp_path) as target:
+        target.client.says("echo", {"text": SECRETS["signing key"]})
+        with pytest.raises(AssertionError, match="signing key"):
+            target.assert_unharmed()
+        target.sieve.found.clear()
+
+
+def test_a_payload_that_ran_is_found(tmp_path: Path) -> None:
+    with attacking(PLAN, tmp_path) as target:
+        target.client.says("leave")
+        with pytest.raises(AssertionError, match="payload"):
+            target.assert_unharmed()
+        target.canary.trophy.unlink()
+
+
+def test_a_connection_to_the_canary_is_found(tmp_path: Path) -> None:
+    with attacking(PLAN, tmp_path) as target:
+        connection = http.client.HTTPConnection("127.0.0.1", target.canary.port)
+        connection.request("GET", "/stolen")
+        assert connection.getresponse().read().decode() == target.canary.content
+        connection.close()
+        with pytest.raises(AssertionError, match="GET /stolen"):
+            target.assert_unharmed()
+        target.canary.reached.clear()
+
+
+def test_a_session_that_was_left_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with attacking(PLAN, tmp_path) as target, target.client.session():
+        monkeypatch.setattr("tests.attacks.target.PATIENCE_SECONDS", 0.5)
+        with pytest.raises(AssertionError, match="sessions"):
+            target.assert_unharmed()
+        monkeypatch.undo()
+
+
+def test_a_daemon_that_was_killed_is_found(tmp_path: Path) -> None:
+    served = attacking(PLAN, tmp_path)
+    target = served.__enter__()
+    target.process.kill()
+    target.process.wait()
+    with pytest.raises(AssertionError, match="ended"):
+        target.assert_unharmed()
+    with pytest.raises(AssertionError):
+        served.__exit__(None, None, None)
+
+
+def test_a_mark_that_is_cut_in_two_is_found() -> None:
+    sieve = Sieve([("secret", b"correct horse")])
+    kept = b""
+    for byte in b"a correct horse.":
+        kept = sieve.sift(kept, bytes([byte]))
+    assert sieve.found

@@ -14,6 +14,7 @@ from gateway.config.primitives import Resource, Tool
 from gateway.config.problems import Problems
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
+from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader, SingleFile
 from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Invocation, Outcome, RawOutput
@@ -149,6 +150,9 @@ _COMPILERS: Final[dict[str, Callable[[_Definition], Executor | None]]] = {
 class _WrittenText:
     template: TextTemplate
 
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does="gives a text that the file fixes")
+
     async def execute(self, invocation: Invocation) -> Outcome:
         return RawOutput(data=self.template.render(invocation.arguments).encode(), media_type="text/plain")
 
@@ -156,6 +160,9 @@ class _WrittenText:
 @dataclass(frozen=True, slots=True)
 class _WrittenBytes:
     data: bytes
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does="gives bytes that the file fixes", facts={"bytes": len(self.data)})
 
     async def execute(self, _invocation: Invocation) -> Outcome:
         return RawOutput(data=self.data, is_blob=True)

@@ -160,6 +160,7 @@ examples:
   {name} config.yaml annotate 'labels:=["x", "y"]' text@=notes.txt
   {name} --url http://127.0.0.1:8000 disk_usage path=/srv
   {name} config.yaml chart -o chart.png
+  {name} config.yaml disk_usage path=/srv --explain
 
 arguments:
   key=text     the text; where the tool wants a number, a boolean or a list, its JSON
@@ -174,6 +175,7 @@ Progress is shown on standard error.
     )
     parser.add_argument("words", nargs="+", metavar="TOOL", help="what to call, and with what")
     parser.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
+    _add_explain(parser, "the command, request or function, as it would be run; runs nothing")
     _add_result(parser)
     _add_peer(parser)
     return parser
@@ -192,6 +194,7 @@ examples:
 {WORDS_WITH_CONFIG}""",
     )
     parser.add_argument("words", nargs="+", metavar="URI", help="what to read")
+    _add_explain(parser, "the file, command or request behind it; reads nothing")
     _add_result(parser)
     _add_peer(parser)
     return parser
@@ -313,6 +316,12 @@ def _add_peer(parser: Parser) -> None:
         "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
     )
     _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"), default="error")
+
+
+def _add_explain(parser: Parser, shows: str) -> None:
+    parser.add_argument(
+        "--explain", action="store_true", default=False, help=f"show {shows}. Of a file alone; JSON with --raw"
+    )
 
 
 def _add_result(parser: Parser) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from gateway.app import Gateway
 from gateway.cli.arguments import KINDS
 from gateway.cli.contents import Piece, pieces_of, save, show_pieces, show_raw, show_tool_result
+from gateway.cli.explain import show_explanation
 from gateway.cli.own_output import own_output
 from gateway.cli.peer import Peer, every_page
 from gateway.cli.remote import remote_peer
@@ -42,6 +43,8 @@ async def call(options: Namespace, out: Screen, hints: Screen) -> int:
     config, words = split_config(options.words, url=options.url)
     name, *pairs = _named(words, "TOOL")
     params = {"name": name, "arguments": arguments_of(pairs, json=options.json), "_meta": _WITH_LOG_MESSAGES}
+    if options.explain:
+        return await show_explanation(options, config, "tools/call", params, out, hints)
 
     async def show(notification: JsonObject) -> None:
         _show_notification(notification, hints)
@@ -68,6 +71,8 @@ async def read(options: Namespace, out: Screen, hints: Screen) -> int:
             pass
         case _:
             raise refusal(" ".join(options.words), "expected one URI, with CONFIG or --url before it")
+    if options.explain:
+        return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)
     async with _peer(options, config) as peer:
         result = await peer.request("resources/read", {"uri": uri})
     _show(result, pieces_of(result["contents"]), options, out, hints)

@@ -32,8 +32,19 @@ class Screen:
         self._stream.flush()
 
     def foreign(self, text: str) -> None:
-        """Write what a server sent; on a terminal without anything that could move its cursor or name its window."""
-        self.line(_CONTROLS.sub("", text) if self.is_terminal else text)
+        """Write what a server sent, as `clean` leaves it."""
+        self.line(self.clean(text))
+
+    def clean(self, text: str) -> str:
+        """What a server sent; for a terminal without anything that could move its cursor or name its window."""
+        return _CONTROLS.sub("", text) if self.is_terminal else text
+
+    def fact(self, label: str, text: str, *, width: int) -> None:
+        """A label and what it says; further lines of that stand below the first."""
+        first, *others = self.clean(text).splitlines() or [""]
+        self.line(f"  {self.styled(label.ljust(width), 'cyan')}  {first}".rstrip())
+        for line in others:
+            self.line(f"  {' ' * width}  {line}".rstrip())
 
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colour else text

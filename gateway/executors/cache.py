@@ -3,12 +3,13 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 import orjson
 
+from gateway.executors.explanation import Explainable, Explanation
 from gateway.executors.invocation import Blocks, Executor, Failure, Invocation, Outcome, RawOutput, Value
 
 MAX_BYTES: Final = 64 * 2**20
@@ -83,6 +84,12 @@ class CachingExecutor:
     cache: ResponseCache
     key_prefix: str
     """What tells this definition from all others, and from itself before a reload changed it."""
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        if not isinstance(self.executor, Explainable):
+            raise TypeError(f"{type(self.executor).__name__} cannot be explained")
+        explained = self.executor.explain(invocation)
+        return replace(explained, facts={**explained.facts, "cache_seconds": self.ttl.total_seconds()})
 
     async def execute(self, invocation: Invocation) -> Outcome:
         arguments = orjson.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS)

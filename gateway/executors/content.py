@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from gateway.config.content import Block, Embedded, Link, Media
 from gateway.config.definitions import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError
+from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks, Invocation, Outcome
 from gateway.executors.output.media_types import media_type_of
@@ -54,6 +55,10 @@ class ContentExecutor:
 
     blocks: BlocksTemplate
     is_error: bool
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        kind = "an error" if self.is_error else "an answer"
+        return Explanation(does=f"gives {kind} that the file fixes", facts={"blocks": len(self.blocks.parts)})
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:

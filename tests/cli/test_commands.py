@@ -5,104 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
 
 import pytest
 
-from gateway.cli import COMMANDS, main
-
-CONFIG: Final = """\
-server: {name: small}
-tools:
-  greet:
-    description: |
-      Say hello.
-      And more.
-    input: {name: string, loud: {type: boolean, default: false}}
-    content: "Hello, {{ name }}{% if loud %}!{% endif %}"
-  add:
-    description: Add two numbers.
-    input: {a: integer, b: integer}
-    shell: {script: 'echo $((INPUT_A + INPUT_B))'}
-  figures:
-    description: Some figures.
-    shell: {command: [echo, '{"a": [1]}']}
-    output: {schema: {type: object}}
-  fail:
-    description: Fail.
-    content: It did not work.
-    is_error: true
-  steps:
-    description: Take two steps.
-    shell: {script: 'echo one; echo two', progress: stdout}
-  picture:
-    description: A picture.
-    content: {image: {base64: AAEC, mime_type: image/png}}
-  flood:
-    description: Many lines.
-    shell: {command: [seq, "100000"]}
-    output: {max_size: 1MiB}
-  hang:
-    description: Never ends.
-    shell: {command: [sleep, "600"]}
-resources:
-  about: {uri: "about://this", text: "About this.", mime_type: text/plain}
-  item: {uri: "item://{id}", text: "Item {{ id }}"}
-prompts:
-  ask:
-    description: Ask about something.
-    arguments: {what: {required: true}, tone: {default: kind}}
-    messages:
-      - user: "What is {{ what }}? Be {{ tone }}."
-      - assistant: Let me think.
-"""
-
-
-class Finished(NamedTuple):
-    code: int
-    out: str
-    hints: str
-
-
-Run = Callable[..., Finished]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in a directory with a small `config.yaml`."""
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("MCP_GATEWAY_"):
-            monkeypatch.delenv(name)
-    (tmp_path / "config.yaml").write_text(CONFIG)
-
-    def run(*words: str) -> Finished:
-        try:
-            code = main(words)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Finished(code, *capfd.readouterr())
-
-    return run
-
-
-@contextmanager
-def started(*words: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "gateway", *words],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")},
-    ) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
+from gateway.cli import COMMANDS
+from tests.cli.typed import CONFIG, Finished, Run, started
 
 
 def test_without_a_command_the_overview_is_shown(run: Run) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.config.diagnostics import render
 from gateway.config.loader import load
+from gateway.config.secrets import Redactor
 from gateway.errors import ConfigError
 
 SECRET = "hunter2-hunter2"
@@ -75,3 +76,12 @@ def test_a_secret_is_never_quoted_however_short_it_is(tmp_path: Path) -> None:
     drawn = shown(tmp_path, text)
     assert drawn.count("config.yaml:") == 6
     assert "t3l" not in drawn
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    ['hunter2/+ü"2', "hunter2%2F%2B%C3%BC%222", "hunter2/%2B%C3%BC%222", 'hunter2/+ü\\"2', 'hunter2/+\\u00fc\\"2'],
+    ids=["as it is", "in a query", "in a path", "in JSON", "in ASCII JSON"],
+)
+def test_a_secret_is_masked_in_the_form_in_which_it_was_sent(echoed: str) -> None:
+    assert Redactor(['hunter2/+ü"2']).text(f"got <{echoed}> and 2") == "got <***> and 2"

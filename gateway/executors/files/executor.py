@@ -15,12 +15,14 @@ from urllib.parse import quote, unquote_to_bytes
 
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError, ResourceNotFoundError
+from gateway.executors.explanation import Explanation
 from gateway.executors.files.globs import Globs, compile_globs, split_glob
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
 from gateway.executors.invocation import Invocation, Outcome, RawOutput
 from gateway.executors.output.media_types import media_type_of
 from gateway.executors.threads import Threads
 
+_READS: Final = "reads a file"
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
@@ -71,6 +73,9 @@ class SingleFile:
     uri: str
     reader: FileReader
 
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does=_READS, facts={"path": self.path, "max_size": self.reader.max_size})
+
     async def execute(self, invocation: Invocation) -> Outcome:
         data = await self.reader.read(self.path, invocation)
         if data is None:
@@ -97,6 +102,23 @@ class ServedFiles:
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
         return path if _is_plain(path) and self.globs.matches(path) else None
 
+    def explain(self, path: str) -> Explanation:
+        """Say which file `read` would read.
+
+        Raises:
+            ResourceNotFoundError: the globs mean no such path.
+        """
+        if not (_is_plain(path) and self.globs.matches(path)):
+            raise ResourceNotFoundError(self.uri_of(path))
+        return Explanation(
+            does=_READS,
+            facts={
+                "path": str(Path(self.globs.root, path)),
+                "root": self.globs.root,
+                "max_size": self.reader.max_size,
+            },
+        )
+
     async def read(self, path: str, invocation: Invocation) -> Outcome:
         """Read one file, as the globs and the directory are now.
 
@@ -119,6 +141,9 @@ class ListedFile:
     files: ServedFiles
     path: str
 
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return self.files.explain(self.path)
+
     async def execute(self, invocation: Invocation) -> Outcome:
         return await self.files.read(self.path, invocation)
 
@@ -129,6 +154,9 @@ class RequestedFile:
 
     files: ServedFiles
     variable: str
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        return self.files.explain(invocation.arguments[self.variable])
 
     async def execute(self, invocation: Invocation) -> Outcome:
         return await self.files.read(invocation.arguments[self.variable], invocation)

@@ -13,11 +13,13 @@ from gateway.config.backends import Connection, Http
 from gateway.config.problems import Problems
 from gateway.config.secrets import Redactor
 from gateway.executors.cache import ResponseCache
+from gateway.executors.explanation import Explanation
 from gateway.executors.http.address_guard import AddressPolicy, compile_policy
 from gateway.executors.http.failures import ConnectionFailedError
 from gateway.executors.http.request import Request, RequestTemplate, compile_request
 from gateway.executors.http.retries import REPEATABLE, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.executors.http.sender import Response, Sender, check_proxy
+from gateway.executors.http.shown import facts_of
 from gateway.executors.http.tls import ClientIdentity, compile_tls
 from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.plain_text import clean
@@ -25,6 +27,7 @@ from gateway.executors.scope import Scope
 from gateway.executors.services import Services
 from gateway.executors.templates.expressions import did_you_mean
 from gateway.executors.uris.urls import base_url_mistake
+from gateway.json_types import Json
 
 MAX_EXCERPT: Final = 2000
 """Characters of an unsuccessful answer that the model is shown."""
@@ -53,6 +56,18 @@ class HttpExecutor:
             outcome = self._outcome(await self._answer(request, invocation.deadline))
             self.cache.put(key, outcome, ttl=self.cache_ttl)
         return outcome
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        request = self.request.render(invocation)
+        facts: dict[str, Json] = {
+            **facts_of(request),
+            **self.sender.facts(request.url.host or ""),
+            "attempts": self.retry.attempts,
+            "timeout_seconds": None if self.timeout is None else self.timeout.total_seconds(),
+            "cache_seconds": None if self.cache_ttl is None else self.cache_ttl.total_seconds(),
+        }
+        given = {name: value for name, value in facts.items() if value is not None}
+        return Explanation(does="sends a request", facts=given)
 
     async def _answer(self, request: Request, deadline: float) -> Response:
         """Send until an answer need not, or may not, be asked for again; the last one counts."""

@@ -21,6 +21,7 @@ from gateway.executors.http.failures import ConnectionFailedError, explained
 from gateway.executors.http.redirects import REDIRECTS, origin_of, redirected
 from gateway.executors.http.request import Request
 from gateway.executors.http.tls import ClientIdentity
+from gateway.json_types import Json
 
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
 
@@ -46,6 +47,16 @@ class Sender:
     identity: ClientIdentity
     max_redirects: int
     max_bytes: int = MAX_RESPONSE_BYTES
+
+    def facts(self, host: str) -> dict[str, Json]:
+        """What is known of the way to a host before anything is sent."""
+        guard = self.policy.guard_for(host)
+        private = "allowed" if guard.allows_all else sorted(map(str, guard.allowed)) or "refused"
+        return {
+            "private_addresses": private,
+            "redirects": self.max_redirects,
+            "proxy": None if self.proxy is None else str(URL(self.proxy).origin()),
+        }
 
     async def send(self, request: Request, *, deadline: float) -> Response:
         """Send, and return the last answer.

@@ -6,6 +6,7 @@ slot; so does a thread that is stuck.
 """
 
 import asyncio
+import inspect
 import math
 import threading
 from collections.abc import Awaitable, Callable
@@ -17,12 +18,14 @@ import structlog
 
 from gateway.config.backends import PythonCall
 from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError, ResourceError
+from gateway.executors.explanation import Explanation
 from gateway.executors.invocation import AwaitingInput, Invocation, Outcome
 from gateway.executors.python.blocking_context import BlockingContext
 from gateway.executors.python.results import outcome_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature
 from gateway.executors.scope import Scope
 from gateway.executors.threads import Threads
+from gateway.json_types import Json
 from gateway.plugin import ProtocolError, ToolError
 
 T = TypeVar("T")
@@ -59,6 +62,21 @@ class PythonExecutor:
     async def execute(self, invocation: Invocation) -> Outcome:
         """Call the function, and convert what it returns as a tool's or resource's result."""
         return await self.call(invocation, convert=outcome_of)
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        bound = self.signature.bind(invocation.arguments, invocation.context)
+        if self.signature.context_parameter is not None:
+            del bound[self.signature.context_parameter]
+        facts: dict[str, Json] = {
+            "function": self.signature.name,
+            "file": inspect.getsourcefile(inspect.unwrap(self.signature.function)),
+            "arguments": {name: repr(value) for name, value in bound.items()},
+            "runs": "on the event loop" if self.signature.is_async else "in a thread",
+            "timeout_seconds": self.timeout,
+        }
+        return Explanation(
+            does="calls a function", facts={name: value for name, value in facts.items() if value is not None}
+        )
 
     async def call(self, invocation: Invocation, *, convert: Callable[[object], T]) -> T:
         """Call the function with the invocation's arguments, and return what `convert` makes of its result.

@@ -18,6 +18,7 @@ from typing import Final, Literal, Protocol
 from gateway.config.backends import Shell
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
+from gateway.executors.explanation import Explanation
 from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.plain_text import clean
 from gateway.executors.scope import Scope
@@ -35,7 +36,7 @@ from gateway.executors.shell.processes import DeadlineError, Processes
 from gateway.executors.shell.progress_lines import ProgressLines
 from gateway.executors.templates.frame import json_of
 from gateway.executors.templates.templating import TextTemplate, compile_text
-from gateway.json_types import JsonObject
+from gateway.json_types import Json, JsonObject
 
 MAX_OUTPUT: Final = 8 * 2**20
 """Bytes of standard output that are kept, unless the whole of it is wanted for parking."""
@@ -142,6 +143,22 @@ class ShellExecutor:
             variables={"exit_code": exit_code, "stderr": self._shown(stderr.data)},
         )
 
+    def explain(self, invocation: Invocation) -> Explanation:
+        command, clean_up = self._prepare(invocation)
+        clean_up()
+        script = self.program.text if isinstance(self.program, _Script) else None
+        facts: dict[str, Json] = {
+            "argv": [_without_scratch(argument) for argument in command.argv],
+            "script": script,
+            "directory": command.directory,
+            "environment": sorted(command.environment),
+            "stdin": command.stdin.decode(errors="replace") or None,
+            "success_codes": sorted(self.success_codes) if self.success_codes != {0} else None,
+            "timeout_seconds": self.timeout,
+        }
+        given = {name: value for name, value in facts.items() if value is not None}
+        return Explanation(does="runs a command" if script is None else "runs a script", facts=given)
+
     async def _run(self, invocation: Invocation, *, stdout: Capture, stderr: Capture) -> int:
         sinks: dict[str, Sink] = {"stdout": stdout.feed, "stderr": stderr.feed}
         if self.progress is None or invocation.context.progress_token is None:
@@ -151,6 +168,17 @@ class ShellExecutor:
             return await self._run_into(invocation, Sinks(**sinks))
 
     async def _run_into(self, invocation: Invocation, sinks: Sinks) -> int:
+        command, clean_up = self._prepare(invocation)
+        return await self.processes.run(
+            command,
+            deadline=self._deadline(invocation),
+            slot=invocation.slot,
+            sinks=sinks,
+            afterwards=clean_up,
+        )
+
+    def _prepare(self, invocation: Invocation) -> tuple[Command, Callable[[], None]]:
+        """What is to be run, and what is to be done when nothing of it is left."""
         arguments = invocation.arguments
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         directory = str(self.directory / self.cwd.render(arguments))
@@ -158,13 +186,8 @@ class ShellExecutor:
             raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, request_meta=invocation.context.request_meta)
         launch = self.program.prepare(arguments, environment)
-        return await self.processes.run(
-            Command(argv=launch.argv, environment=launch.environment, directory=directory, stdin=stdin),
-            deadline=self._deadline(invocation),
-            slot=invocation.slot,
-            sinks=sinks,
-            afterwards=launch.clean_up,
-        )
+        command = Command(argv=launch.argv, environment=launch.environment, directory=directory, stdin=stdin)
+        return command, launch.clean_up
 
     def _deadline(self, invocation: Invocation) -> float:
         if self.timeout is None:

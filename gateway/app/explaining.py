@@ -1,0 +1,135 @@
+"""Say what a call or a read would do, and do nothing of it.
+
+Why through the dispatcher: what is explained has gone the whole way of a call, so that aliases, defaults, coercion and
+every refusal are those of the real one. Only the executors at the end of it are others, which say what they would do.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway import __version__
+from gateway.app.rehearsal import rehearsed
+from gateway.catalog.primitives import Catalog, Confirmation, Resource, ResourceTemplate, Tool
+from gateway.catalog.store import CatalogStore
+from gateway.config.secrets import Redactor
+from gateway.config.settings import Settings
+from gateway.errors import ExecutionError
+from gateway.executors.explanation import Explainable
+from gateway.executors.invocation import Blocks, Executor, Invocation, Outcome, ToolResult
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.transports.memory import MemoryClient
+
+_EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+"""Capabilities of a client whom no definition refuses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What a call or a read would do. Secrets are masked."""
+
+    name: str
+    """The primitive's key in the file."""
+    does: str
+    """What it does, as the rest of a sentence that begins with the name."""
+    arguments: JsonObject
+    """As the backend would see them: with defaults, coerced, and valid."""
+    question: str | None
+    """What the user would be asked first."""
+    facts: Mapping[str, Json]
+    """What the backend says of it."""
+    timeout_seconds: float
+
+    def as_json(self) -> dict[str, Json]:
+        described = {
+            "name": self.name,
+            "does": self.does,
+            "arguments": self.arguments,
+            "confirm": self.question,
+            **self.facts,
+        }
+        timeout = min(self.timeout_seconds, self.facts.get("timeout_seconds", self.timeout_seconds))
+        return {**{key: value for key, value in described.items() if value is not None}, "timeout_seconds": timeout}
+
+
+async def explain(settings: Settings, method: str, params: JsonObject) -> Explained:
+    """Explain `tools/call` or `resources/read`.
+
+    Raises:
+        ConfigError: the file cannot be served.
+        ExecutionError: the call would be refused; the text is what its caller would be told.
+        RpcError: so would it, as a protocol error.
+    """
+    with rehearsed(settings) as rehearsal:
+        told: list[Explained] = []
+        dispatcher = Dispatcher(
+            store=CatalogStore(_explaining(rehearsal.catalog, told.append)),
+            services=rehearsal.services,
+            secret_key=secrets.token_bytes(32),
+        )
+        client = MemoryClient(
+            dispatcher, client_info={"name": "mcp-gateway", "version": __version__}, capabilities=_EVERYTHING
+        )
+        result = await client.request(method, params)
+    if not told:
+        raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))
+    return told[0]
+
+
+def _explaining(catalog: Catalog, tell: Callable[[Explained], None]) -> Catalog:
+    """The catalog, with executors that say what they would do, and with nothing that a user would have to answer."""
+
+    def explainer(given: Tool | Resource | ResourceTemplate) -> _Explainer:
+        confirm = given.confirm if isinstance(given, Tool) else None
+        return _Explainer(given.executor, given, confirm, catalog.redactor, tell)
+
+    tools = {
+        name: replace(each, executor=explainer(each), confirm=None, result=_NOTHING)
+        for name, each in catalog.tools.items()
+    }
+    resources = {
+        uri: replace(each, executor=explainer(each), contents=_NOTHING) for uri, each in catalog.resources.items()
+    }
+    templates = (replace(each, executor=explainer(each), contents=_NOTHING) for each in catalog.resource_templates)
+    return replace(catalog, tools=tools, resources=resources, resource_templates=tuple(templates))
+
+
+@dataclass(frozen=True, slots=True)
+class _Explainer:
+    executor: Executor
+    primitive: Tool | Resource | ResourceTemplate
+    confirm: Confirmation | None
+    redactor: Redactor
+    tell: Callable[[Explained], None]
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        assert isinstance(self.executor, Explainable)  # noqa: S101 - all of ours are
+        explanation = self.executor.explain(invocation)
+        question = None if self.confirm is None else self.confirm.message.render(invocation.arguments)
+        redactor = self.redactor
+        self.tell(
+            Explained(
+                name=self.primitive.name,
+                does=explanation.does,
+                arguments=redactor.json(invocation.arguments),
+                question=None if question is None else redactor.text(question),
+                facts=redactor.json(explanation.facts),
+                timeout_seconds=self.primitive.timeout.total_seconds(),
+            )
+        )
+        return Blocks(content=())
+
+
+class _Nothing:
+    """Shapes nothing."""
+
+    def shape(self, _outcome: Outcome, _invocation: Invocation) -> ToolResult:
+        return ToolResult(content=())
+
+    def contents(self, _outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:  # noqa: ARG002 - a seam's signature
+        return ()
+
+
+_NOTHING: Final = _Nothing()

@@ -139,6 +139,7 @@ class Listeners:
             streams=streams,
             max_line=self._document.listen.max_body,
             max_depth=self._document.limits.request_depth,
+            scopes=self._settings.scopes,
         )
         task = asyncio.get_running_loop().create_task(self._serve_stdio(stdio), name="stdio")
 

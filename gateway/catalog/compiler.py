@@ -10,12 +10,13 @@ from itertools import chain, combinations
 from typing import Final, TypeVar
 
 from gateway.catalog import definitions
+from gateway.catalog.access import compile_access
 from gateway.catalog.aliases import compile_aliases
 from gateway.catalog.fingerprints import fingerprints
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.overlap import overlap
 from gateway.catalog.plugins import Plugins
-from gateway.catalog.primitives import Catalog, LeftOut, Resource, ResourceTemplate
+from gateway.catalog.primitives import Catalog, LeftOut, Primitive, Resource, ResourceTemplate
 from gateway.catalog.prompts import compile_prompt
 from gateway.catalog.references import warn_of_dangling_references
 from gateway.catalog.requirements import unmet
@@ -91,6 +92,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         resource_templates=templates,
         prompts=prompts,
         aliases=aliases,
+        scopes=_deciding_scopes((*tools.values(), *resources.values(), *templates, *prompts.values())),
         left_out=tuple(parts.left_out),
         warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
@@ -111,6 +113,11 @@ def _workbench(
         redactor=loaded.redactor,
         connections=_connections(loaded),
         defaults=loaded.document.defaults,
+        accesses=compile_access(
+            loaded.document,
+            may_have_auth=loaded.document.auth is not None or loaded.may_hold("auth"),
+            problems=problems,
+        ),
         footprint=footprint,
     )
 
@@ -147,6 +154,11 @@ class _Parts:
             elif (compiled := compile_one(name, config, problems=place, bench=self._bench)) is not None:
                 done[name] = compiled
         return done
+
+
+def _deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
+    """Those without which something is not listed."""
+    return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)
 
 
 def _by_uri(compiled: Mapping[str, CompiledResources], *, problems: Problems) -> dict[str, Resource]:

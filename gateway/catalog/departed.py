@@ -30,6 +30,8 @@ class Departure:
     """The name or URI that it has now, if it has only been given another one."""
     matcher: UriMatcher | None = None
     """Of a resource template."""
+    scopes: frozenset[str] = frozenset()
+    """What was needed to see it."""
 
 
 class Departed:
@@ -73,6 +75,7 @@ class Departed:
                         at=self._clock(),
                         now_called=key if key in after else successors.get(key),
                         matcher=primitive.matcher if isinstance(primitive, ResourceTemplate) else None,
+                        scopes=frozenset() if primitive.access.is_visible else primitive.access.scopes,
                     ),
                 )
 

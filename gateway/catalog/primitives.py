@@ -6,7 +6,7 @@ Every `definition` is the wire form of 2026-07-28; `gateway.protocol.results` ta
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.config.secrets import Redactor
 from gateway.config.server import SamplingLimits
@@ -61,6 +61,22 @@ class HeaderParameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may use a primitive."""
+
+    scopes: frozenset[str] = frozenset()
+    """All of these are needed."""
+    is_visible: bool = False
+    """Whether it is listed to those who lack some, so that they can ask for more."""
+
+    def is_listed_for(self, held: frozenset[str]) -> bool:
+        return self.is_visible or self.scopes <= held
+
+
+EVERYBODY: Final = Access()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Primitive:
     """What all of them have."""
 
@@ -72,6 +88,7 @@ class Primitive:
     queue: int
     ask_timeout: timedelta = timedelta(minutes=10)
     """How long a question to the client may stay open."""
+    access: Access = EVERYBODY
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     required_capabilities: JsonObject = field(default_factory=empty)
@@ -176,6 +193,10 @@ class Catalog:
     prompts: Mapping[str, Prompt] = field(default_factory=empty)
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=empty)
     """For "tools", "resources" (URIs) and "prompts": old name → name."""
+    scopes: frozenset[str] = frozenset()
+    """Those that decide what a caller sees."""
+    view_of: frozenset[str] | None = None
+    """The scopes that this part of the catalog is for; None: all of it."""
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[Problem, ...] = ()
     """What may be a mistake in the files, and is no reason not to serve them."""

@@ -48,6 +48,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, benc
         concurrency=allowance.concurrency,
         queue=allowance.queue,
         ask_timeout=allowance.ask_timeout,
+        access=bench.access_to("prompts", name),
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),

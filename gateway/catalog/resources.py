@@ -9,7 +9,7 @@ from typing import Final, TypedDict
 from gateway.catalog import definitions
 from gateway.catalog.backends import compile_backend, described, signature_of
 from gateway.catalog.completion import FixedValues, compile_completer
-from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
+from gateway.catalog.primitives import Access, Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.versions import file_version, resource_version
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
@@ -99,6 +99,7 @@ class _Common(TypedDict):
     concurrency: int
     queue: int
     ask_timeout: timedelta
+    access: Access
     aliases: tuple[str, ...]
     tags: tuple[str, ...]
     required_capabilities: JsonObject
@@ -115,6 +116,7 @@ def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
         concurrency=allowance.concurrency,
         queue=allowance.queue,
         ask_timeout=allowance.ask_timeout,
+        access=bench.access_to("resources", name),
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),

@@ -63,6 +63,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
         timeout=allowance.timeout,
         concurrency=allowance.concurrency,
         queue=allowance.queue,
+        access=bench.access_to("tools", name),
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from gateway.catalog.access import Accesses
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.plugins import Plugins
+from gateway.catalog.primitives import EVERYBODY, Access
 from gateway.config.backends import Connection
 from gateway.config.definitions import Defaults
 from gateway.config.primitives import Prompt, Resource, Tool
@@ -15,6 +17,7 @@ from gateway.config.secrets import Redactor
 from gateway.errors import Severity
 from gateway.executors.scope import Scope
 from gateway.executors.services import Services
+from gateway.plugin import ListKind
 
 MAX_SIZE: Final = 10 * 2**20
 """Bytes of a resource, unless the file says otherwise; and what a tool's backend may bring."""
@@ -34,7 +37,11 @@ class Workbench:
     redactor: Redactor
     connections: Mapping[str, Connection]
     defaults: Defaults
+    accesses: Accesses
     footprint: Footprint
+
+    def access_to(self, kind: ListKind, name: str) -> Access:
+        return self.accesses.get((kind, name), EVERYBODY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,14 @@
 """The section `auth`: who may call. Says what can be written; nothing here knows a key from a token."""
 
 import re
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.address import is_loopback_name
-from gateway.config.base import ONE_OR_MANY, Model, matching
+from gateway.config.base import ONE_OR_MANY, Flag, Model, matching
 
 LONGEST_KEY: Final = 4096
 """Characters. It travels in a header field, of which no server takes much more."""
@@ -88,6 +88,36 @@ class OAuth(Model):
     """Scopes that clients are told of."""
 
 
+class Match(Model):
+    """Which definitions a rule is about: those that fit every key that is given."""
+
+    kind: Literal["tools", "resources", "prompts"] | None = None
+    """Of this kind alone."""
+    name: str | None = None
+    """A glob over names as they stand in the file: `deploy_*`."""
+    tag: str | None = None
+    """One of the definition's `tags`."""
+    annotation: Literal["read_only", "destructive", "idempotent", "open_world"] | None = None
+    """A tool's annotation that the file says is true."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("nothing_given", "needs at least one of `kind`, `name`, `tag`, `annotation`")
+        return self
+
+
+class Rule(Model):
+    """Scopes that all definitions of some sort need, beside those of their own `access`."""
+
+    match: Match
+    """Which definitions."""
+    scopes: Annotated[list[ScopeToken], Field(min_length=1)]
+    """Scopes that the caller must hold; without them the definition is as unknown."""
+    visible: Flag = False
+    """List them to callers without the scopes, unless another rule or their own `access` does not."""
+
+
 class Auth(Model):
     """Who may call."""
 
@@ -95,6 +125,8 @@ class Auth(Model):
     """Name of the holder → key and scopes."""
     oauth: OAuth | None = None
     """Access tokens."""
+    rules: list[Rule] = []
+    """Scopes that many definitions need at once."""
 
     @model_validator(mode="after")
     def _lets_somebody_in(self) -> Self:

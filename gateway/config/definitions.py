@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from gateway.config.auth import ScopeToken
 from gateway.config.base import (
     ONE_OR_MANY,
     UNSUPPORTED,
@@ -46,7 +47,7 @@ class Icon(Model):
 class Access(Model):
     """Who may use a definition. Needs `auth`."""
 
-    scopes: list[str]
+    scopes: Annotated[list[ScopeToken], Field(min_length=1)]
     """Scopes that the caller must hold; without them the definition is as unknown."""
     visible: Flag = False
     """List it to callers without the scopes and answer 403 `insufficient_scope`, so that clients can step up."""
@@ -91,7 +92,7 @@ class Definition(Model):
     """Words for grouping and rules."""
     aliases: list[str] = []
     """Old names that still work; not listed."""
-    access: Annotated[Access | None, UNSUPPORTED] = None
+    access: Access | None = None
     """Who may use it; without this everybody."""
     requires: Requires = Requires()
     """What must be there for it to be on offer."""

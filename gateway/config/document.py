@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.auth import Auth
 from gateway.config.backends import Connection
-from gateway.config.base import UNSUPPORTED, Model, typed_interpolation
+from gateway.config.base import Model, typed_interpolation
 from gateway.config.definitions import Defaults
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.config.server import Limits, Listen, Server
@@ -49,7 +49,7 @@ class Document(Fragment):
     """How the server introduces itself."""
     listen: Listen = Listen()
     """Where and to whom it listens."""
-    auth: Annotated[Auth | None, UNSUPPORTED] = None
+    auth: Auth | None = None
     """Who may call."""
     limits: Limits = Limits()
     """What it serves at the most."""

@@ -14,6 +14,7 @@ import structlog
 from gateway.access.sampling import SamplingBudget
 from gateway.access.slots import Slots
 from gateway.catalog.store import CatalogStore
+from gateway.catalog.views import Views
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
@@ -59,7 +60,8 @@ class Dispatcher:
         self._store: Final = store
         self._silence: Final = silence
         self._message_log: Final = MessageLog()
-        self.announcements: Final = Announcements()
+        self._views: Final = Views()
+        self.announcements: Final = Announcements(self._views)
         store.subscribe(self.announcements.catalog_changed)
         self.slots: Final = Slots()
         self._runtime: Final = Runtime(
@@ -130,6 +132,8 @@ class Dispatcher:
     async def answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         """Answer a message of a session. A request that its sender cancels is answered with nothing."""
         exchange = self._message_log.received(message, exchange)
+        if exchange.caller.identity != session.identity:
+            self.announcements.identified(session, exchange.caller.identity, self._store.current)
         return self._message_log.answered(await self._answer_legacy(message, session, exchange), exchange)
 
     async def _answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
@@ -216,7 +220,7 @@ class Dispatcher:
             revision=envelope.revision,
             client_info=envelope.client_info,
             client_capabilities=envelope.client_capabilities,
-            catalog=self._store.current,
+            catalog=self._views.of(self._store.current, exchange.caller.identity.scopes),
             exchange=exchange,
             envelope_log_level=envelope.log_level,
         )
@@ -228,7 +232,7 @@ class Dispatcher:
             revision=session.revision,
             client_info=session.client_info,
             client_capabilities=session.capabilities,
-            catalog=self._store.current,
+            catalog=self._views.of(self._store.current, exchange.caller.identity.scopes),
             exchange=exchange,
             session=session,
         )

@@ -94,8 +94,9 @@ class CallContext:
         self._runtime.announcements.list_changed(kind)
 
     def resource_updated(self, uri: str) -> None:
-        for name in self._runtime.store.current.uris_of(uri):
-            self._runtime.announcements.resource_updated(name)
+        catalog = self._runtime.store.current
+        for name in catalog.uris_of(uri):
+            self._runtime.announcements.resource_updated(name, catalog)
 
     def enable(self, kind: ListKind, name: str) -> None:
         self._runtime.store.enable(kind, name)

@@ -1,4 +1,4 @@
-"""Pages of the lists, as bytes: converted and encoded once for each catalog, revision and offset.
+"""Pages of the lists, as bytes: converted and encoded once for each view of the catalog, revision and offset.
 
 Why: a list of 1,000 tools costs a millisecond to encode and 20 µs to splice into an envelope.
 """
@@ -21,6 +21,9 @@ class _List:
     convert: Callable[[JsonObject, str], JsonObject]
     fingerprint: str
 
+
+MOST: Final = 4096
+"""Pages that are kept at once. Callers with different scopes have different ones."""
 
 LISTS: Final[Mapping[str, _List]] = {
     "tools": _List(
@@ -53,7 +56,7 @@ class ListPages:
     def __init__(self, cursors: Cursors) -> None:
         self._cursors: Final = cursors
         self._generation = -1
-        self._pages: dict[tuple[str, str, int], bytes] = {}
+        self._pages: dict[tuple[str, str, int, frozenset[str] | None], bytes] = {}
 
     def page(self, name: str, *, catalog: Catalog, revision: str, cursor: Json) -> bytes:
         """The encoded result of a listing method.
@@ -67,8 +70,10 @@ class ListPages:
             return self._encode(name, catalog, revision, offset)
         if catalog.generation > self._generation:
             self._generation, self._pages = catalog.generation, {}
-        key = (name, revision, offset)
+        key = (name, revision, offset, catalog.view_of)
         if (page := self._pages.get(key)) is None:
+            if len(self._pages) >= MOST:
+                self._pages.clear()
             page = self._pages[key] = self._encode(name, catalog, revision, offset)
         return page
 
@@ -78,7 +83,7 @@ class ListPages:
         end = offset + catalog.page_size
         result: dict[str, Json] = {
             name: [wanted.convert(entry, revision) for entry in entries[offset:end]],
-            **results.cache_hints(catalog.cache_ttl),
+            **results.cache_hints(catalog.cache_ttl, is_shared=not catalog.scopes),
         }
         if end < len(entries):
             fingerprint = catalog.fingerprints.get(wanted.fingerprint, "")

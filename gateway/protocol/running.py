@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gateway.access.slots import HeldSlot
 from gateway.catalog.primitives import Primitive
-from gateway.errors import MissingCapabilityError
+from gateway.errors import InsufficientScopeError, MissingCapabilityError
 from gateway.executors.clock import Clock
 from gateway.executors.invocation import Invocation
 from gateway.json_types import JsonObject
@@ -21,6 +21,12 @@ from gateway.protocol.questions import Question
 from gateway.protocol.request import RequestContext, Runtime
 
 T = TypeVar("T")
+
+
+def check_access(primitive: Primitive, request: RequestContext) -> None:
+    """Raises: InsufficientScopeError: the caller may see the primitive, and lacks a scope that it needs."""
+    if not request.exchange.caller.identity.holds(primitive.access.scopes):
+        raise InsufficientScopeError(primitive.access.scopes)
 
 
 def check_client(primitive: Primitive, request: RequestContext) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
+from gateway.access.identity import Identity
 from gateway.errors import ErrorCode, RpcError
 from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
@@ -27,14 +28,23 @@ STANDSTILL_SECONDS: Final = 1.0
 class Stdio:
     """The one client at the other end of the process's standard streams."""
 
-    def __init__(self, *, dispatcher: Dispatcher, streams: StandardStreams, max_line: int, max_depth: int) -> None:
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        streams: StandardStreams,
+        max_line: int,
+        max_depth: int,
+        scopes: frozenset[str] | None = None,
+    ) -> None:
+        """Read nothing yet; `scopes` is what the client may do, None everything."""
         self._max_line: Final = max_line
         self._max_depth: Final = max_depth
         self._reader: Final = LineReader(streams.reading, limit=max_line)
         self._writer: Final = LineWriter(streams.writing)
         self._conversation: Final = Conversation(
             dispatcher=dispatcher,
-            caller=Caller(binding=Binding.STDIO, address="stdio"),
+            caller=Caller(binding=Binding.STDIO, identity=Identity(scopes=scopes), address="stdio"),
             write=self._writer.write,
         )
         self._watch: asyncio.Task[None] | None = None

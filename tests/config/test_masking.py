@@ -36,7 +36,7 @@ def shown(tmp_path: Path, text: str) -> str:
         f"tools: {{t: {{shell: {{command: [mysql, --password={SECRET}, a], oops: 1}}}}}}",
         f"tools: {{t: {{http: {{url: 'https://x/?a=b&api_key={SECRET}&c=d', oops: 1}}}}}}",
         f"tools: {{t: {{http: {{url: 'https://x', form: {{secret: '${{env:X:-{SECRET}}}'}}, oops: 1}}}}}}",
-        f"auth: {{api_keys: {{ci: {{secret: {SECRET}}}}}}}",
+        f"auth: {{api_keys: {{ci: {{secret: {SECRET}, oops: 1}}}}}}",
         f"x: &a {{Authorization: {SECRET}}}",
     ],
 )

@@ -112,3 +112,22 @@ def is_running(pid: int) -> bool:
 def test_is_running_tells_the_living_from_the_dead() -> None:
     assert is_running(os.getpid())
     assert not is_running(2**22 + 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [([], ["open", "closed"]), (["--scopes", "ops"], ["open", "closed"]), (["--scopes", "a"], ["open"])],
+)
+async def test_the_caller_on_stdio_holds_every_scope_or_those_that_it_was_given(
+    tmp_path: Path, flags: list[str], names: list[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"auth: {{api_keys: {{ci: {{sha256: {'ab' * 32}}}}}}}\n"
+        "tools:\n"
+        "  open: {description: For all., content: x}\n"
+        "  closed: {description: Not for all., content: x, access: {scopes: [ops]}}\n"
+    )
+    async with serving(config, "--stdio", *flags) as daemon:
+        listed = (await daemon.ask(request("tools/list")))["result"]["tools"]
+        assert [tool["name"] for tool in listed] == names

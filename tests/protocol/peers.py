@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import orjson
 import pytest
 
-from gateway.access.identity import Identity
+from gateway.access.identity import ANYBODY, Identity
 from gateway.app import Gateway
 from gateway.config.settings import read_settings
 from gateway.json_types import Json, JsonObject
@@ -93,11 +93,12 @@ class ModernPeer:
         says: Says = say,
         capabilities: JsonObject = EVERYTHING,
         principal: str | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self.says = says
         self.capabilities = capabilities
-        self.caller: Final = Caller(binding=Binding.MEMORY, identity=Identity(principal=principal))
+        self.caller: Final = Caller(binding=Binding.MEMORY, identity=identity or Identity(principal=principal))
         self.asked: list[JsonObject] = []
         self.sent: Final[list[JsonObject]] = []
         """What came before answers."""
@@ -145,12 +146,12 @@ class ModernPeer:
 class LegacyPeer:
     """Answers requests of the server while its own is served."""
 
-    def __init__(self, dispatcher: Dispatcher, *, says: Says = say) -> None:
+    def __init__(self, dispatcher: Dispatcher, *, says: Says = say, identity: Identity = ANYBODY) -> None:
         self._dispatcher: Final = dispatcher
         self.says = says
         self.hears = True
         """Whether what is sent before answers arrives."""
-        self.caller: Final = Caller(binding=Binding.MEMORY)
+        self.caller = Caller(binding=Binding.MEMORY, identity=identity)
         self.asked: list[JsonObject] = []
         self.questions: Final[asyncio.Queue[JsonObject]] = asyncio.Queue()
         """The same as they come, for who waits for them."""
@@ -206,8 +207,10 @@ class House:
     def modern(self, **given: Any) -> ModernPeer:
         return ModernPeer(self.dispatcher, **given)
 
-    async def legacy(self, *, revision: str = "2025-11-25", says: Says = say, **given: Any) -> LegacyPeer:
-        return await LegacyPeer(self.dispatcher, says=says).open(revision, **given)
+    async def legacy(
+        self, *, revision: str = "2025-11-25", says: Says = say, identity: Identity = ANYBODY, **given: Any
+    ) -> LegacyPeer:
+        return await LegacyPeer(self.dispatcher, says=says, identity=identity).open(revision, **given)
 
     async def of(self, era: str, *, says: Says = say, capabilities: JsonObject = EVERYTHING) -> Peer:
         if era == "modern":

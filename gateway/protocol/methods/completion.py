@@ -8,7 +8,7 @@ from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import invocation
+from gateway.protocol.running import check_access, invocation
 from gateway.protocol.unknown import unknown_prompt
 
 MOST_VALUES: Final = 100
@@ -21,6 +21,7 @@ async def complete(request: RequestContext, runtime: Runtime) -> JsonObject:
     name, value = params.string(argument, "name"), params.string(argument, "value")
     others = params.strings(params.mapping(request.params, "context"), "arguments")
     primitive, completers = _referenced(params.mapping(request.params, "ref"), request, runtime)
+    check_access(primitive, request)
     completer = completers.get(name)
     if completer is None:
         return _completion([])
@@ -40,7 +41,7 @@ def _referenced(
         name = params.string(reference, "name")
         if (prompt := request.catalog.prompt(name)) is not None:
             return prompt, prompt.completers
-        raise unknown_prompt(name, runtime)
+        raise unknown_prompt(name, request, runtime)
     if kind == "ref/resource":
         return _referenced_resource(params.string(reference, "uri"), request)
     raise RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")

@@ -7,7 +7,7 @@ from gateway.protocol import revisions
 from gateway.protocol.asking import open_asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_client, invocation
+from gateway.protocol.running import check_access, check_client, invocation
 from gateway.protocol.unknown import unknown_prompt
 
 
@@ -22,7 +22,8 @@ async def get_prompt(request: RequestContext, runtime: Runtime) -> JsonObject:
     given = params.strings(request.params, "arguments")
     prompt = request.catalog.prompt(name)
     if prompt is None:
-        raise unknown_prompt(name, runtime)
+        raise unknown_prompt(name, request, runtime)
+    check_access(prompt, request)
     check_client(prompt, request)
     arguments = _complete_arguments(prompt, given)
     try:

@@ -13,7 +13,7 @@ from gateway.protocol.asker import Asker
 from gateway.protocol.asking import open_asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_client, invocation
+from gateway.protocol.running import check_access, check_client, invocation
 from gateway.protocol.unknown import unknown_resource
 
 
@@ -50,7 +50,7 @@ async def read(uri: str, request: RequestContext, runtime: Runtime, *, asker: As
         return [parked]
     found = request.catalog.resource(uri)
     if found is None:
-        raise unknown_resource(uri, runtime)
+        raise unknown_resource(uri, request, runtime)
     return await _contents(uri, *found, request, runtime, asker)
 
 
@@ -62,6 +62,7 @@ async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a 
     runtime: Runtime,
     asker: Asker | None,
 ) -> Sequence[JsonObject]:
+    check_access(resource, request)
     check_client(resource, request)
     opened = open_asker(resource, request, runtime, method="resources/read") if asker is None else nullcontext(asker)
     try:
@@ -71,7 +72,9 @@ async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a 
         ):
             return resource.contents.contents(await resource.executor.execute(call), uri=uri)
     except ResourceNotFoundError as error:
-        raise unknown_resource(uri, runtime) from error  # as it was asked for, not as the backend would write it
+        raise unknown_resource(
+            uri, request, runtime
+        ) from error  # as it was asked for, not as the backend would write it
     except ExecutionError as error:
         raise ResourceUnreadableError(uri, request.catalog.redactor.text(str(error))) from error
 
@@ -82,7 +85,9 @@ def _cache_hints(uri: str, request: RequestContext) -> dict[str, Json]:
     if found is None or not request.params.keys().isdisjoint(_ANSWERS):
         return results.cache_hints(timedelta(0), is_shared=False)
     resource, _ = found
-    return results.cache_hints(resource.cache_ttl or timedelta(0), is_shared=resource.is_shared)
+    return results.cache_hints(
+        resource.cache_ttl or timedelta(0), is_shared=resource.is_shared and not resource.access.scopes
+    )
 
 
 _ANSWERS: Final = ("inputResponses", "requestState")

@@ -11,6 +11,7 @@ from gateway.protocol.announcements import Subscription
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.running import check_access
 from gateway.protocol.unknown import unknown_resource
 
 MOST_URIS: Final = 1000
@@ -26,16 +27,17 @@ _KINDS: Final[Mapping[str, ListKind]] = {
 async def listen(request: RequestContext, runtime: Runtime) -> JsonObject:
     """Send what was asked for until the client goes away; answer when the daemon ends.
 
-    A resource that nothing serves is left out of what is acknowledged.
+    A resource that nothing serves, or that the caller may not read, is left out of what is acknowledged.
     """
     wanted = request.params.get("notifications")
     if not isinstance(wanted, dict):
         raise RpcError(ErrorCode.INVALID_PARAMS, "`notifications` must be an object")
     honoured = {name: True for name in _KINDS if _flag(wanted, name)}
-    uris = [uri for uri in _uris(wanted) if request.catalog.resource(uri) is not None]
+    uris = [uri for uri in _uris(wanted) if _may_be_read(uri, request)]
     kinds = frozenset(_KINDS[name] for name in honoured)
     filter_: dict[str, Json] = {**honoured, **({"resourceSubscriptions": uris} if uris else {})}
-    with runtime.announcements.listen(kinds, frozenset(uris)) as subscription:
+    scopes = request.exchange.caller.identity.scopes
+    with runtime.announcements.listen(kinds, frozenset(uris), scopes=scopes) as subscription:
         await _send(request, "notifications/subscriptions/acknowledged", {"notifications": filter_})
         await _relay(subscription, request)
     if request.exchange.caller.binding is not Binding.STREAMABLE_HTTP:
@@ -45,8 +47,10 @@ async def listen(request: RequestContext, runtime: Runtime) -> JsonObject:
 
 async def subscribe(request: RequestContext, runtime: Runtime) -> JsonObject:
     uri = params.string(request.params, "uri")
-    if request.catalog.resource(uri) is None:
-        raise unknown_resource(uri, runtime)
+    found = request.catalog.resource(uri)
+    if found is None:
+        raise unknown_resource(uri, request, runtime)
+    check_access(found[0], request)
     if request.session is not None:
         if len(request.session.subscriptions) >= MOST_URIS:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MOST_URIS} subscriptions")
@@ -59,6 +63,11 @@ async def unsubscribe(request: RequestContext, _runtime: Runtime) -> JsonObject:
     if request.session is not None:
         request.session.subscriptions -= {uri}
     return {}
+
+
+def _may_be_read(uri: str, request: RequestContext) -> bool:
+    found = request.catalog.resource(uri)
+    return found is not None and request.exchange.caller.identity.holds(found[0].access.scopes)
 
 
 async def _relay(subscription: Subscription, request: RequestContext) -> None:

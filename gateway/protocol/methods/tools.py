@@ -12,7 +12,7 @@ from gateway.protocol.asking import open_asker
 from gateway.protocol.confirmation import confirm
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_client, invocation
+from gateway.protocol.running import check_access, check_client, invocation
 from gateway.protocol.unknown import unknown_tool
 from gateway.protocol.versions import Era
 
@@ -32,7 +32,8 @@ async def call_tool(request: RequestContext, runtime: Runtime) -> JsonObject:
     arguments = params.mapping(request.params, "arguments")
     tool = request.catalog.tool(name)
     if tool is None:
-        raise unknown_tool(name, runtime)
+        raise unknown_tool(name, request, runtime)
+    check_access(tool, request)
     if request.is_modern_http:
         headers.check_parameters(tool.header_parameters, arguments, request.exchange.caller.headers)
     return results.tool_result(await _result(tool, arguments, request, runtime), request.revision)

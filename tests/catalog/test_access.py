@@ -1,0 +1,110 @@
+"""What each definition needs, by its own word and by the rules of the file."""
+
+import pytest
+
+from gateway.catalog.primitives import Access
+from gateway.catalog.views import MOST, Views, view
+from gateway.errors import ConfigError
+from tests.catalog.conftest import Compile
+
+AUTH = "auth: {api_keys: {ci: {sha256: " + "ab" * 32 + "}}, rules: [%s]}\n"
+TOOLS = """
+tools:
+  open: {description: For all., content: "1"}
+  own: {description: Has its own., content: "2", access: {scopes: [a]}}
+  deploy_app: {description: Deploys., content: "3", tags: [ops], annotations: {destructive: true}}
+  deploy_db: {description: Deploys., content: "4", tags: [ops], access: {scopes: [a], visible: true}}
+resources:
+  deploy_log: {uri: "log:///x", text: "5", description: A log.}
+prompts:
+  deploy_ask: {description: Asks., messages: [{user: "6"}]}
+"""
+
+
+def needs(access: Access) -> tuple[str, bool]:
+    return " ".join(sorted(access.scopes)), access.is_visible
+
+
+@pytest.mark.parametrize(
+    ("rules", "needed"),
+    [
+        ("", {"own": ("a", False), "deploy_db": ("a", True)}),
+        (
+            "{match: {name: 'deploy_*', kind: tools}, scopes: [b, c]}",
+            {"own": ("a", False), "deploy_app": ("b c", False), "deploy_db": ("a b c", False)},
+        ),
+        (
+            "{match: {name: 'deploy_*'}, scopes: [b], visible: true}",
+            {
+                "own": ("a", False),
+                "deploy_app": ("b", True),
+                "deploy_db": ("a b", True),
+                "deploy_log": ("b", True),
+                "deploy_ask": ("b", True),
+            },
+        ),
+        (
+            "{match: {annotation: destructive}, scopes: [d]}",
+            {"own": ("a", False), "deploy_app": ("d", False), "deploy_db": ("a", True)},
+        ),
+        (
+            "{match: {tag: ops, name: '*_db'}, scopes: [b]}, {match: {tag: ops}, scopes: [c]}",
+            {"own": ("a", False), "deploy_app": ("c", False), "deploy_db": ("a b c", False)},
+        ),
+    ],
+)
+async def test_a_definition_needs_what_it_says_and_what_every_rule_says_that_it_fits(
+    compiled: Compile, rules: str, needed: dict[str, tuple[str, bool]]
+) -> None:
+    catalog = compiled(AUTH % rules + TOOLS)
+    primitives = [*catalog.tools.values(), *catalog.resources.values(), *catalog.prompts.values()]
+    assert {each.name: needs(each.access) for each in primitives if each.access.scopes} == needed
+    assert catalog.warnings == ()
+
+
+async def test_a_rule_that_fits_nothing_is_a_doubt(compiled: Compile) -> None:
+    catalog = compiled(AUTH % "{match: {name: 'deply_*'}, scopes: [b]}" + TOOLS)
+    (warning,) = catalog.warnings
+    assert (warning.path, warning.message) == ("auth.rules.0.match", "fits none of the definitions")
+
+
+async def test_access_without_auth_is_refused(compiled: Compile) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compiled(TOOLS)
+    assert [(each.path, each.message) for each in caught.value.problems] == [
+        (f"tools.{name}.access", "goes with `auth`: without it nobody could hold a scope")
+        for name in ("own", "deploy_db")
+    ]
+
+
+async def test_access_is_not_reported_where_auth_itself_has_a_mistake(compiled: Compile) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compiled("auth: {api_keys: {ci: {}}}\n" + TOOLS)
+    assert [each.path for each in caught.value.problems] == ["auth.api_keys.ci"]
+
+
+async def test_a_view_has_what_its_scopes_allow_and_what_is_visible(compiled: Compile) -> None:
+    catalog = compiled(AUTH % "{match: {kind: prompts}, scopes: [b]}" + TOOLS)
+    assert list(view(catalog, frozenset()).tools) == ["open", "deploy_app", "deploy_db"]
+    assert list(view(catalog, frozenset("a")).tools) == ["open", "own", "deploy_app", "deploy_db"]
+    assert list(view(catalog, frozenset("a")).prompts) == []
+    assert view(catalog, frozenset("b")).prompts == catalog.prompts
+    assert view(catalog, frozenset("b")).fingerprints["tools"] != catalog.fingerprints["tools"]
+    assert view(catalog, frozenset("b")).fingerprints["prompts"] == catalog.fingerprints["prompts"]
+
+
+async def test_callers_with_scopes_that_matter_the_same_share_a_view(compiled: Compile) -> None:
+    views, catalog = Views(), compiled(AUTH % "" + TOOLS)
+    assert views.of(catalog, None) is catalog
+    assert views.of(catalog, frozenset({"a", "else"})) is catalog
+    assert views.of(catalog, frozenset({"x"})) is views.of(catalog, frozenset({"y"}))
+
+
+async def test_only_so_many_views_are_kept(compiled: Compile) -> None:
+    scopes = [f"s{number}" for number in range(MOST + 10)]
+    tools = "".join(f"  t{each}: {{description: A., content: x, access: {{scopes: [{each}]}}}}\n" for each in scopes)
+    catalog = compiled(AUTH % "" + "tools:\n" + tools)
+    views = Views()
+    for each in scopes:
+        assert list(views.of(catalog, frozenset({each})).tools) == [f"t{each}"]
+    assert len(views._kept) == MOST

@@ -1,0 +1,216 @@
+"""What a caller may not use is as if it were not there, or asks for the scopes that it needs."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.access.identity import Identity
+from gateway.json_types import Json, JsonObject
+from tests.protocol.peers import ERAS, House, LegacyPeer, ModernPeer, house
+
+FILE: Final = """
+auth: {api_keys: {ci: {sha256: "abababababababababababababababababababababababababababababababab"}}}
+tools:
+  open: {description: For all., content: "open"}
+  secret: {description: Not for all., content: "secret", access: {scopes: [ops, admin]}, aliases: [hidden]}
+  step_up: {description: Seen by all., content: "stepped", access: {scopes: [ops], visible: true}}
+  embeds: {description: Embeds., content: [{resource: "note:///1"}]}
+resources:
+  note: {uri: "note:///{id}", text: "note {{ id }}", access: {scopes: [ops]}, complete: {id: ["1"]}}
+  single: {uri: "single:///x", text: "x", access: {scopes: [ops]}}
+  seen: {uri: "seen:///x", text: "x", access: {scopes: [ops], visible: true}}
+prompts:
+  triage: {description: For some., arguments: {who: {description: Whom., complete: [ada]}},
+           messages: [{user: "{{ who }}"}], access: {scopes: [ops]}}
+  reads: {description: Reads., messages: [{user: {resource: "single:///x"}}]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.yaml").write_text(FILE)
+    return tmp_path
+
+
+def holder(*scopes: str) -> Identity:
+    return Identity(principal="ada", realm="api_keys", scopes=frozenset(scopes))
+
+
+async def of(served: House, era: str, *scopes: str) -> ModernPeer | LegacyPeer:
+    if era == "modern":
+        return served.modern(identity=holder(*scopes))
+    return await served.legacy(identity=holder(*scopes))
+
+
+async def listed(peer: ModernPeer | LegacyPeer, kind: str) -> list[Json]:
+    result = (await peer.request(f"{kind}/list", {}))["result"]
+    return [each.get("uri", each["name"]) for each in result[kind]]
+
+
+@ERAS
+async def test_lists_show_a_caller_what_its_scopes_allow(folder: Path, era: str) -> None:
+    async with house(folder) as served:
+        for scopes, tools, resources, prompts in (
+            ([], ["open", "step_up", "embeds"], ["seen:///x"], ["reads"]),
+            (["ops"], ["open", "step_up", "embeds"], ["single:///x", "seen:///x"], ["triage", "reads"]),
+            (
+                ["ops", "admin"],
+                ["open", "secret", "step_up", "embeds"],
+                ["single:///x", "seen:///x"],
+                ["triage", "reads"],
+            ),
+        ):
+            peer = await of(served, era, *scopes)
+            assert await listed(peer, "tools") == tools
+            assert await listed(peer, "resources") == resources
+            assert await listed(peer, "prompts") == prompts
+            templates = (await peer.request("resources/templates/list", {}))["result"]["resourceTemplates"]
+            assert [each["name"] for each in templates] == (["note"] if scopes else [])
+
+
+USES: Final = [
+    ("tools/call", {"name": "secret"}, "Unknown tool: secret"),
+    ("tools/call", {"name": "hidden"}, "Unknown tool: hidden"),
+    ("resources/read", {"uri": "single:///x"}, "Resource not found"),
+    ("resources/read", {"uri": "note:///1"}, "Resource not found"),
+    ("prompts/get", {"name": "triage", "arguments": {}}, "Unknown prompt: triage"),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "triage"}, "argument": {"name": "who", "value": ""}},
+        "Unknown prompt: triage",
+    ),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/resource", "uri": "note:///{id}"}, "argument": {"name": "id", "value": ""}},
+        "Unknown resource: note:///{id}",
+    ),
+]
+
+
+@ERAS
+@pytest.mark.parametrize(("method", "params", "message"), USES)
+async def test_what_a_caller_may_not_use_is_answered_like_what_does_not_exist(
+    folder: Path, era: str, method: str, params: JsonObject, message: str
+) -> None:
+    async with house(folder) as served:
+        refused = await (await of(served, era, "admin")).request(method, params)
+        assert refused["error"]["message"] == message
+        name = params.get("name") or params.get("uri") or params["ref"].get("name") or params["ref"]["uri"]
+        absent = _renamed(params, name, "nothing:///x")
+        unknown = await (await of(served, era, "admin")).request(method, absent)
+        assert _renamed(unknown["error"], "nothing:///x", name) == refused["error"]
+        assert "result" in await (await of(served, era, "ops", "admin")).request(method, params)
+
+
+def _renamed(value: Json, old: str, new: str) -> Json:
+    if isinstance(value, dict):
+        return {key: _renamed(member, old, new) for key, member in value.items()}
+    return value.replace(old, new) if isinstance(value, str) else value
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("method", "params"), [("tools/call", {"name": "step_up"}), ("resources/read", {"uri": "seen:///x"})]
+)
+async def test_what_is_visible_names_the_scopes_that_it_needs(
+    folder: Path, era: str, method: str, params: JsonObject
+) -> None:
+    async with house(folder) as served:
+        refused = (await (await of(served, era)).request(method, params))["error"]
+        assert refused["data"] == {"requiredScopes": ["ops"]}
+        assert "insufficient_scope" in refused["message"]
+        assert "result" in await (await of(served, era, "ops")).request(method, params)
+
+
+@ERAS
+async def test_what_a_tool_or_prompt_embeds_is_read_as_its_caller_would_read_it(folder: Path, era: str) -> None:
+    async with house(folder) as served:
+        for method, name in (("tools/call", "embeds"), ("prompts/get", "reads")):
+            refused = await (await of(served, era)).request(method, {"name": name})
+            assert "error" in refused or refused["result"]["isError"] is True
+            allowed = (await (await of(served, era, "ops")).request(method, {"name": name}))["result"]
+            assert allowed.get("isError", False) is False
+
+
+async def test_a_list_that_is_filtered_is_no_business_of_shared_caches(folder: Path) -> None:
+    async with house(folder) as served:
+        for scopes in ((), ("ops", "admin")):
+            result = (await served.modern(identity=holder(*scopes)).request("tools/list", {}))["result"]
+            assert result["cacheScope"] == "private"
+        read = await served.modern(identity=holder("ops")).request("resources/read", {"uri": "single:///x"})
+        assert read["result"]["cacheScope"] == "private"
+
+
+async def test_a_cursor_of_one_view_does_not_page_through_another(folder: Path) -> None:
+    (folder / "config.yaml").write_text(FILE + "server: {page_size: 1}\n")
+    async with house(folder) as served:
+        wide, narrow = served.modern(identity=holder("ops", "admin")), served.modern(identity=holder())
+        cursor = (await wide.request("tools/list", {}))["result"]["nextCursor"]
+        assert "result" in await wide.request("tools/list", {"cursor": cursor})
+        assert "Stale cursor" in (await narrow.request("tools/list", {"cursor": cursor}))["error"]["message"]
+
+
+async def test_a_changed_list_is_announced_to_those_who_see_the_change_alone(folder: Path) -> None:
+    async with house(folder) as served:
+        wide, narrow = await served.legacy(identity=holder("ops", "admin")), await served.legacy(identity=holder())
+        for peer in (wide, narrow):
+            await peer.notify("notifications/initialized", {})
+        await served.edit("Not for all.", "Still not for all.")
+        assert waiting(wide) == ["notifications/tools/list_changed"]
+        assert waiting(narrow) == []
+        await served.edit("For all.", "Still for all.")
+        assert waiting(narrow) == ["notifications/tools/list_changed"]
+        assert waiting(wide) == ["notifications/tools/list_changed"]
+
+
+async def test_access_that_a_reload_takes_away_is_a_changed_list_for_those_who_lose_it(folder: Path) -> None:
+    async with house(folder) as served:
+        peers = [await served.legacy(identity=holder(*scopes)) for scopes in ((), ("ops",), ("ops", "admin"))]
+        for peer in peers:
+            await peer.notify("notifications/initialized", {})
+        await served.edit("{scopes: [ops, admin]}", "{scopes: [ops]}")
+        assert list(map(waiting, peers)) == [[], ["notifications/tools/list_changed"], []]
+
+
+async def test_a_step_up_within_a_session_shows_what_it_brought(folder: Path) -> None:
+    async with house(folder) as served:
+        peer = await served.legacy(identity=holder())
+        await peer.notify("notifications/initialized", {})
+        assert "secret" not in await listed(peer, "tools")
+        peer.caller = type(peer.caller)(binding=peer.caller.binding, identity=holder("ops", "admin"))
+        assert "secret" in await listed(peer, "tools")
+        assert set(waiting(peer)) == {
+            f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")
+        }
+
+
+async def test_a_subscription_is_told_of_resources_that_its_caller_may_read_alone(folder: Path) -> None:
+    async with house(folder) as served:
+        announcements, store = served.dispatcher.announcements, served.dispatcher._runtime.store
+        with (
+            announcements.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset({"ops"})) as able,
+            announcements.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset()) as unable,
+        ):
+            announcements.resource_updated("single:///x", store.current)
+            assert (len(able.outbox.messages), len(unable.outbox.messages)) == (1, 0)
+
+
+@ERAS
+async def test_what_became_of_a_name_is_told_to_those_who_could_see_it(folder: Path, era: str) -> None:
+    async with house(folder) as served:
+        await served.edit("  secret: {", "  renamed: {")
+        await served.edit(", aliases: [hidden]", "")
+        for scopes, hint in (
+            (["ops", "admin"], " (since a reload it is renamed; list the tools again)"),
+            (["ops"], ""),
+        ):
+            refused = await (await of(served, era, *scopes)).request("tools/call", {"name": "secret"})
+            assert refused["error"]["message"] == f"Unknown tool: secret{hint}"
+
+
+def waiting(peer: LegacyPeer) -> list[str]:
+    """The methods of what waits for a session's stream, which is taken."""
+    methods = [message["method"] for message in peer.session.outbox.messages.values()]
+    peer.session.outbox.messages.clear()
+    return methods

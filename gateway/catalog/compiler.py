@@ -14,6 +14,7 @@ from gateway.catalog.access import compile_access
 from gateway.catalog.aliases import compile_aliases
 from gateway.catalog.fingerprints import fingerprints
 from gateway.catalog.footprint import Footprint
+from gateway.catalog.lints.linter import lint
 from gateway.catalog.overlap import overlap
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog, LeftOut, Primitive, Resource, ResourceTemplate
@@ -81,6 +82,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     if len(compiled) == len(document.resources):
         served = (*(template.uri_template for template in templates), *resources)
         warn_of_dangling_references(document, served=served, problems=problems)
+    lint(document, tools=tools, prompts=prompts, plugins=bench.plugins.directories, problems=problems)
     return Catalog(
         generation=generation,
         server_info=definitions.server_info(document.server),

@@ -62,6 +62,11 @@ class Plugins:
         )
         return paths
 
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Those of the generation opened last."""
+        return tuple(package.directory for package in self._opened.packages)
+
     def holds(self, reference: str) -> bool:
         """Whether one of the directories has the module of `module:callable`."""
         module = reference.partition(":")[0]

@@ -98,6 +98,8 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
             place.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
         elif len(each) > _LONGEST_FOR_MODELS:
             place.warning(f"a name of {len(each)} characters: several models take no more than {_LONGEST_FOR_MODELS}")
+    if "." in name:
+        problems.warning("a name with `.` in it: several clients and models take A-Z a-z 0-9 _ - alone")
 
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:

@@ -17,10 +17,12 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
+from gateway.config.literal_secrets import ADVICE, SECRET_KEY, is_secret
 from gateway.config.nodes import Broken, Finding, Node, Place, Scalar, Sequence, place_of
 from gateway.config.problems import DocumentPath
 from gateway.config.source_file import SourceFile, UnreadableError, decode, read_bytes
 from gateway.config.text import Inserted, Interpolated, Part
+from gateway.errors import Severity
 from gateway.json_types import Json
 
 
@@ -84,10 +86,6 @@ _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
 _KEY: Final = secrets.token_bytes(32)
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
-SECRET_KEY: Final = re.compile(
-    r"authorization|cookie|secret|sha256|passw|passphrase|token|credential|signature|(api|access|private|auth|session)[-_]?key",
-    re.IGNORECASE,
-)
 
 
 class Interpolation:
@@ -95,6 +93,8 @@ class Interpolation:
 
     def __init__(self, environ: Map[str, str]) -> None:
         self.findings: list[Finding] = []
+        self.doubts: list[Finding] = []
+        """What is no mistake, and not as it should be either."""
         self.secrets: set[str] = set()
         self.files: dict[Path, str] = {}
         """Files named by `${file:}` → digest, keyed lest secrets be tried out; empty for one that could not be read."""
@@ -142,6 +142,9 @@ class Interpolation:
         use = uses.get(ITSELF, Use.PLAIN) if isinstance(uses, dict) else uses
         if use is Use.SECRET and SECRET_KEY.search(key) and ("${" not in value or ":-" in value):
             self.literal_secrets.append(node)
+        if is_secret(value, tuple(self._path), belongs_here=use is Use.SECRET):
+            self.literal_secrets.append(node)
+            self._doubt(ADVICE, place_of(None, node))
         if "${" not in value or use is Use.SCRIPT or isinstance(value, Broken):
             return value
         self._place = place_of(None, node)
@@ -234,6 +237,9 @@ class Interpolation:
         message = "`${…}` is filled in in values only, not in keys"
         self.findings.append(Finding(message=message, path=path, place=place))
         return False
+
+    def _doubt(self, message: str, place: Place) -> None:
+        self.doubts.append(Finding(message=message, path=tuple(self._path), place=place, severity=Severity.WARNING))
 
     def _fail(self, message: str) -> None:
         self.findings.append(Finding(message=message, path=tuple(self._path), place=self._place))

@@ -17,6 +17,7 @@ from gateway.config.inclusion import Inclusion
 from gateway.config.interpolation import Interpolation
 from gateway.config.merger import Merger
 from gateway.config.nodes import Finding, Place
+from gateway.config.permissions import files_open_to_all
 from gateway.config.problems import DocumentPath, Problems, SourceMap
 from gateway.config.secrets import Redactor
 from gateway.config.source_file import SourceFile
@@ -99,13 +100,15 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         unstructured=inclusion.unstructured,
     )
     redactor = Redactor(interpolation.secrets)
-    findings = _without_repetitions([*inclusion.findings, *interpolation.findings, *merger.findings])
+    files = {**inclusion.digests, **interpolation.files}
+    doubts = [*interpolation.doubts, *files_open_to_all(files)]
+    findings = _without_repetitions([*inclusion.findings, *interpolation.findings, *merger.findings, *doubts])
     loaded = LoadedConfig(
         document=merger.document(),
         sources=sources,
         redactor=redactor,
         secrets=frozenset(interpolation.secrets),
-        files={**inclusion.digests, **interpolation.files},
+        files=files,
         globs=tuple(dict.fromkeys(inclusion.globs)),
         root=inclusion.directory,
         problems=tuple(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from gateway.config.interpolation import SECRET_KEY
+from gateway.config.literal_secrets import SECRET_KEY, TOKENS
 from gateway.config.nodes import Finding, Mapping, Place, Scalar, find, place_of
 from gateway.config.problems import DocumentPath
 from gateway.config.secrets import Redactor
@@ -14,7 +14,8 @@ from gateway.config.text import MASK
 from gateway.errors import Location, Problem
 
 _CREDENTIALS: Final = re.compile(
-    r"(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)",
+    TOKENS.pattern
+    + r"|(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)",
     re.IGNORECASE,
 )
 """Secrets that can be told by their looks, wherever they stand."""

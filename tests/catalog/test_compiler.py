@@ -46,8 +46,8 @@ def test_lists_are_in_the_order_of_the_file(compiled: Compile) -> None:
           first: {uri: "x:1", text: one}
           later: {uri: "x:t/{a}", text: "{{ a }}"}
         prompts:
-          q: {messages: [{user: q}]}
-          p: {messages: [{user: p}]}
+          q: {description: Q, messages: [{user: q}]}
+          p: {description: P, messages: [{user: p}]}
     """)
     assert list(catalog.tools) == ["zebra", "ant"]
     assert list(catalog.resources) == ["x:2", "x:1"]

@@ -19,7 +19,7 @@ tools:
     content: "Hello, {{ name }}{% if loud %}!{% endif %}"
   add:
     description: Add two numbers.
-    input: {a: integer, b: integer}
+    input: {a: {type: integer, title: One}, b: {type: integer, title: Another}}
     shell: {script: 'echo $((INPUT_A + INPUT_B))'}
   figures:
     description: Some figures.

@@ -1,0 +1,39 @@
+"""Secrets that were written into the file itself, told by the key that they stand under or by their own looks. Pure.
+
+A file is shared, reviewed and kept in version control; a secret belongs into the environment or a file of its own.
+"""
+
+import re
+from typing import Final
+
+from gateway.config.problems import DocumentPath
+
+SECRET_KEY: Final = re.compile(
+    r"authorization|cookie|secret|sha256|passw|passphrase|token|credential|signature|(api|access|private|auth|session)[-_]?key",
+    re.IGNORECASE,
+)
+
+TOKENS: Final = re.compile(
+    r"\bgh[pousr]_[A-Za-z0-9]{30,}\b|\bgithub_pat_\w{40,}\b|\bglpat-[\w-]{20,}|\bxox[abeoprs]-[\w-]{10,}"
+    r"|\bsk-(?:ant-|proj-|live-)?[\w-]{24,}|\b[rs]k_live_\w{16,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{35}\b"
+    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+"""Keys of well-known services, signed tokens and private keys, by the form that their issuers gave them."""
+
+_USER_AND_PASSWORD: Final = re.compile(r"://[^/\s:@'\"{}]+:[^/\s@'\"{}$]{3,}@")
+_SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest)\s+", re.IGNORECASE)
+_SHORTEST: Final = 8
+"""Characters. What is shorter is a word such as `none`."""
+
+ADVICE: Final = "a secret in plain text: write `${env:NAME}` or `${file:/path}` in its place"
+
+
+def is_secret(value: str, path: DocumentPath, *, belongs_here: bool) -> bool:
+    """Whether text of the file is a secret. `belongs_here`: whether secrets stand in places of this kind at all."""
+    if TOKENS.search(value) is not None or _USER_AND_PASSWORD.search(value) is not None:
+        return True
+    key = next((step for step in reversed(path) if isinstance(step, str)), "")
+    if not belongs_here or SECRET_KEY.search(key) is None or "sha256" in key:
+        return False
+    text = _SCHEME.sub("", value)
+    return len(text) >= _SHORTEST and "${" not in text and "{{" not in text

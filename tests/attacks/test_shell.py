@@ -1,0 +1,280 @@
+"""No path from an argument to a shell's parser: what goes in is one argument, unchanged, or is refused with its name."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.json_types import Json
+from tests.attacks.payloads import LEADING_DASH, SHELL, TEXTS
+from tests.attacks.target import Plan, Target
+
+PLAN = Plan(
+    file=r"""
+    tools:
+      bare:
+        description: Say the arguments, where no `--` stands before them.
+        input: {text: string}
+        shell: {command: [printf, '%s\0', "{{ text }}"]}
+        output: {raw: true, max_size: 1MiB}
+      apart:
+        description: Say the arguments behind a literal `--`.
+        input: {text: string}
+        shell: {command: [printf, '%s\0', "--", "{{ text }}", "<{{ text }}>", "{{ text }}{{ text }}"]}
+        output: {raw: true, max_size: 1MiB}
+      listed:
+        description: Spread a list.
+        input:
+          items: {type: array, items: {type: string}}
+        shell: {command: [printf, '%s\0', "--", begin, "{{ items }}", end]}
+        output: {raw: true, max_size: 4MiB}
+      listed_bare:
+        description: Spread a list without `--`.
+        input:
+          items: {type: array, items: {type: string}}
+        shell: {command: [printf, '%s\0', begin, "{{ items }}", end]}
+        output: {raw: true}
+      grouped:
+        description: A group and a condition.
+        input: {name: "string?", loud: "boolean?", text: string}
+        shell:
+          command: [printf, '%s\0', "--", [-n, "{{ name }}"], {if: loud, then: [-v, "{{ text }}"]}, "{{ text }}"]
+        output: {raw: true}
+      assigned:
+        description: The value stands behind an option's name.
+        input: {text: string}
+        shell: {command: [printf, '%s\0', "--", "--name={{ text }}", "-n{{ text }}"]}
+        output: {raw: true}
+      positional:
+        description: A shell's own code, and the value as a parameter of it.
+        input: {text: string}
+        shell: {command: [sh, -c, 'printf "%s\0" "$@"', sh, "--", "{{ text }}"]}
+        output: {raw: true}
+      interpreted:
+        description: Python's own code, and the value as an argument.
+        input: {text: string}
+        shell: {command: [python3, -SIc, "import os, sys; os.write(1, os.fsencode(sys.argv[-1]))", "--", "{{ text }}"]}
+        output: {raw: true}
+      piped:
+        description: The value is standard input.
+        input: {text: string}
+        shell: {command: [cat], stdin: "{{ text }}"}
+        output: {raw: true, max_size: 4MiB}
+      scripted:
+        description: The value is a variable of a script.
+        input: {text: string}
+        shell: {script: 'printf "%s\0" "$INPUT_TEXT"'}
+        output: {raw: true}
+      unquoted:
+        description: A careless script; words are split, and still nothing runs.
+        input: {text: string}
+        shell: {script: 'set -f; printf "%s\0" $INPUT_TEXT'}
+        output: {raw: true}
+      filed:
+        description: All inputs are in a file.
+        input: {text: string}
+        shell: {script: 'cat "$INPUTS_FILE"'}
+        output: {raw: true, max_size: 8MiB}
+      where:
+        description: Where the file with the inputs lies, and who may read it.
+        input: {text: string}
+        shell: {script: 'echo "$INPUTS_FILE"; stat -c %a "$INPUTS_FILE" "$(dirname "$INPUTS_FILE")"'}
+      environment:
+        description: Every variable of a child whose inputs the caller names.
+        input_schema: {type: object}
+        shell: {script: 'cat /proc/self/environ'}
+        output: {raw: true, max_size: 4MiB}
+      configured:
+        description: The value is a variable that the file names.
+        input: {text: string}
+        shell: {command: [sh, -c, 'printf "%s\0" "$CHOSEN"'], env: {CHOSEN: "{{ text }}"}}
+        output: {raw: true}
+      chosen:
+        description: The program is one of two.
+        input: {program: {enum: [printf, echo]}, text: string}
+        shell: {command: ["{{ program }}", "--", "{{ text }}"]}
+        output: {raw: true}
+      placed:
+        description: The directory is an input.
+        input: {folder: string}
+        shell: {command: [pwd], cwd: "{{ folder }}"}
+    """,
+    files={"folder/file.txt": "inside"},
+)
+
+
+def filled_in(target: Target, text: str) -> str:
+    values = {"@canary@": target.canary.file, "@trophy@": target.canary.trophy, "@port@": target.canary.port}
+    for name, value in values.items():
+        text = text.replace(name, str(value))
+    return text
+
+
+def words(text: str) -> list[str]:
+    assert text.endswith("\0"), text
+    return text.split("\0")[:-1]
+
+
+@pytest.mark.parametrize("payload", SHELL + TEXTS + LEADING_DASH)
+def test_an_argument_is_what_the_caller_sent(target: Target, payload: str) -> None:
+    text = filled_in(target, payload)
+    assert words(target.client.says("apart", {"text": text})) == ["--", text, f"<{text}>", f"{text}{text}"]
+    assert words(target.client.says("assigned", {"text": text})) == ["--", f"--name={text}", f"-n{text}"]
+    assert words(target.client.says("positional", {"text": text})) == ["--", text]
+    assert words(target.client.says("scripted", {"text": text})) == [text]
+    assert target.client.says("piped", {"text": text}) == text
+    assert target.client.says("configured", {"text": text}) == f"{text}\0"
+    assert orjson.loads(target.client.says("filed", {"text": text})) == {"text": text}
+
+
+@pytest.mark.parametrize("payload", SHELL)
+def test_a_careless_script_splits_words_and_runs_none(target: Target, payload: str) -> None:
+    text = filled_in(target, payload)
+    assert words(target.client.says("unquoted", {"text": text})) == re.split("[ \t\n]+", text.strip(" \t\n"))
+
+
+@pytest.mark.parametrize("payload", LEADING_DASH)
+def test_a_value_becomes_no_option(target: Target, payload: str) -> None:
+    text = filled_in(target, payload)
+    assert "may not begin with `-`" in target.client.refusal("bare", {"text": text})
+    assert "may not begin with `-`" in target.client.refusal("listed_bare", {"items": ["a", text]})
+    # Controls: the same behind a blank, and behind a literal `--`.
+    assert words(target.client.says("bare", {"text": f" {text}"})) == [f" {text}"]
+    assert words(target.client.says("listed", {"items": ["a", text]})) == ["--", "begin", "a", text, "end"]
+
+
+def test_two_dashes_of_a_caller_end_no_options(target: Target) -> None:
+    assert "may not begin with `-`" in target.client.refusal("listed_bare", {"items": ["--", "-x"]})
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200))
+def test_any_text_comes_back_unchanged(target: Target, text: str) -> None:
+    assert words(target.client.says("apart", {"text": text})) == ["--", text, f"<{text}>", f"{text}{text}"]
+    assert words(target.client.says("scripted", {"text": text})) == [text]
+    assert target.client.says("interpreted", {"text": text}) == text
+
+
+@given(
+    items=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40), max_size=12)
+)
+def test_any_list_becomes_as_many_arguments(target: Target, items: list[str]) -> None:
+    assert words(target.client.says("listed", {"items": items})) == ["--", "begin", *items, "end"]
+    if any(item.startswith("-") for item in items):
+        assert "may not begin with `-`" in target.client.refusal("listed_bare", {"items": items})
+    else:
+        assert words(target.client.says("listed_bare", {"items": items})) == ["begin", *items, "end"]
+
+
+@given(
+    name=st.none() | st.sampled_from(TEXTS[:40]), loud=st.none() | st.booleans(), text=st.sampled_from(SHELL + TEXTS)
+)
+def test_groups_and_conditions_stand_or_fall_whole(
+    target: Target, name: str | None, loud: bool | None, text: str
+) -> None:
+    arguments = {"text": text, **({} if name is None else {"name": name}), **({} if loud is None else {"loud": loud})}
+    expected = [*([] if name is None else ["-n", name]), *(["-v", text] if loud else []), text]
+    assert words(target.client.says("grouped", arguments)) == ["--", *expected]
+
+
+@pytest.mark.parametrize("tool", ["bare", "apart", "positional", "scripted", "configured"])
+def test_nul_is_refused_and_never_cuts_an_argument(target: Target, tool: str) -> None:
+    assert "NUL" in target.client.refusal(tool, {"text": "before\0after"})
+    assert target.client.says(tool, {"text": "before after"})
+
+
+def test_nul_is_data_where_it_can_be_passed(target: Target) -> None:
+    assert target.client.says("piped", {"text": "before\0after"}) == "before\0after"
+    assert orjson.loads(target.client.says("filed", {"text": "before\0after"})) == {"text": "before\0after"}
+
+
+def test_an_argument_of_any_length_is_taken_or_refused_by_name(target: Target) -> None:
+    most = 128 * 1024 - 1
+    assert words(target.client.says("bare", {"text": "a" * most})) == ["a" * most]
+    assert "stdin" in target.client.refusal("bare", {"text": "a" * (most + 1)})
+    assert "stdin" in target.client.refusal("bare", {"text": "é" * most})
+    assert target.client.says("piped", {"text": "é" * 2**18}) == "é" * 2**18
+
+
+def test_more_arguments_than_the_system_takes_are_an_error(target: Target) -> None:
+    """Linux takes a quarter of the stack for all of them."""
+    assert "too" in target.client.refusal("listed", {"items": ["x" * 100_000] * 30}).lower()
+    assert "too" in target.client.refusal("environment", {f"n{i}": "x" * 100_000 for i in range(30)}).lower()
+    assert len(words(target.client.says("listed", {"items": ["x"] * 20_000}))) == 20_003
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "LD_PRELOAD",
+        "BASH_ENV",
+        "ENV",
+        "IFS",
+        "PS4",
+        "x=y",
+        "BASH_FUNC_ls%%",
+        "a\nLD_PRELOAD=/x",
+        "",
+        "=",
+        "é",
+        "s_JSON",
+    ]
+    + ["INPUTS_FILE", "INPUT_S_FILE", "GATEWAY", "PYTHONPATH", "a\0b", "-x", "__proto__", "TRACEPARENT", "a" * 200],
+)
+def test_a_name_that_the_caller_chose_is_no_variable_of_its_own(target: Target, name: str) -> None:
+    def variables(arguments: dict[str, Json]) -> dict[str, str]:
+        return dict(entry.split("=", 1) for entry in words(target.client.says("environment", arguments)))
+
+    before, after = variables({}), variables({name: "/injected"})
+    added = set(after) - set(before)
+    assert len(added) == 1
+    assert added.pop().startswith("INPUT_")
+    constant = set(before) - {"INPUTS_FILE", "INPUTS_JSON"}
+    assert {key: after[key] for key in constant if before[key] != after[key]}.keys() <= {"MCP_GATEWAY_CALL"}
+    assert "/injected" not in {after[key] for key in constant}
+    assert orjson.loads(after["INPUTS_JSON"]) == {name: "/injected"}
+
+
+def test_the_program_is_one_of_those_that_the_file_names(target: Target) -> None:
+    assert target.client.says("chosen", {"program": "echo", "text": "x"}) == "-- x\n"
+    for program in ("touch", "sh", "/bin/sh", "printf ", "printf\n", "./printf", "PRINTF", ["printf"], None):
+        assert "/program" in target.client.refusal("chosen", {"program": program, "text": str(target.canary.trophy)})
+
+
+def test_a_directory_is_a_name_and_nothing_else(target: Target) -> None:
+    assert target.client.says("placed", {"folder": "folder"}) == f"{target.folder}/folder\n"
+    for folder in (
+        "$(touch @trophy@)",
+        "`pwd`",
+        "folder; touch @trophy@",
+        "folder\0",
+        "~",
+        "a" * 5000,
+        "folder/file.txt",
+    ):
+        target.client.refusal("placed", {"folder": filled_in(target, folder)})
+
+
+def test_calls_that_run_together_never_see_each_others_inputs(target: Target) -> None:
+    def one(number: int) -> bool:
+        text = f"{number}-" * (number % 7 + 1) * (5000 if number % 5 == 0 else 1)
+        return (
+            orjson.loads(target.client.says("filed", {"text": text})) == {"text": text}
+            and target.client.says("piped", {"text": text}) == text
+            and words(target.client.says("scripted", {"text": text[:1000]})) == [text[:1000]]
+        )
+
+    with ThreadPoolExecutor(12) as pool:
+        assert all(pool.map(one, range(60)))
+
+
+def test_the_file_with_the_inputs_is_private_unguessable_and_gone_with_the_call(target: Target) -> None:
+    said = [target.client.says("where", {"text": "x"}).split() for _ in range(20)]
+    assert {(file, folder) for _, file, folder in said} == {("600", "700")}
+    paths = {Path(path) for path, _, _ in said}
+    assert len(paths) == len({path.parent for path in paths}) == 20
+    assert not any(path.parent.exists() for path in paths)

@@ -19,6 +19,7 @@ import structlog
 from gateway import __version__
 from gateway.app import status
 from gateway.app.listeners import Listeners
+from gateway.app.measures import measures, names
 from gateway.app.offer import Build, Offer
 from gateway.app.pauses import favour_the_loop
 from gateway.app.shutdown import LastResort, StopSignals
@@ -30,8 +31,10 @@ from gateway.executors.services import Services, running_services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reloader.reloader import Reloader
+from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
+from gateway.telemetry.metrics import Metrics
 from gateway.transports.memory import MemoryClient
 from gateway.transports.standard_streams import StandardStreams
 
@@ -55,6 +58,7 @@ class Gateway:
         self._listeners: Listeners | None = None
         self._last_resort: LastResort | None = None
         self._health: Final = Health(self._sources())
+        self._call_metrics: Final = CallMetrics()
         self._offer: Offer | None = None
         self._services: Services
         self._dispatcher: Dispatcher
@@ -110,6 +114,7 @@ class Gateway:
             document=self._offered.served.document,
             dispatcher=self._dispatcher,
             health=self._health,
+            metrics=self._metrics(),
             reload=self._reload,
             standard_streams=self._standard_streams,
             on_input_end=self._stop_wanted.set,
@@ -149,7 +154,10 @@ class Gateway:
         )
         stack.push_async_callback(offer.close)
         await offer.open(loaded)
-        self._dispatcher = Dispatcher(store=offer.store, services=self._services, secret_key=key)
+        self._dispatcher = Dispatcher(
+            store=offer.store, services=self._services, secret_key=key, observers=[self._call_metrics]
+        )
+        offer.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
         self._reloader = Reloader(
             build=offer.build, apply=offer.serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
         )
@@ -178,6 +186,19 @@ class Gateway:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _metrics(self) -> Metrics:
+        return Metrics(
+            measures(
+                health=self._health,
+                offer=self._offered,
+                services=self._services,
+                dispatcher=self._dispatcher,
+                reloader=self._reloader,
+                listeners=lambda: self._listeners,
+            ),
+            counted=[self._call_metrics.registry],
+        )
 
     async def _reload(self) -> JsonObject:
         status = await self._reloader.reload()

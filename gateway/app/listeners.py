@@ -1,7 +1,8 @@
 """The bindings that a daemon was told to offer: HTTP, stdio, or both at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
@@ -14,7 +15,9 @@ from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
 from gateway.telemetry.health import Health
+from gateway.telemetry.metrics import Metrics
 from gateway.transports.event_stream import Pace
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
@@ -43,6 +46,7 @@ class Listeners:
         document: Document,
         dispatcher: Dispatcher,
         health: Health,
+        metrics: Metrics,
         reload: Callable[[], Awaitable[JsonObject]],
         standard_streams: StandardStreams | None,
         on_input_end: Callable[[], None],
@@ -51,6 +55,7 @@ class Listeners:
         self._document: Final = document
         self._dispatcher: Final = dispatcher
         self._health: Final = health
+        self._metrics: Final = metrics
         self._reload: Final = reload
         self._standard_streams: Final = standard_streams
         self._on_input_end: Final = on_input_end
@@ -93,6 +98,17 @@ class Listeners:
     def http_address(self) -> Address | None:
         return None if self._http is None else self._http.address
 
+    def sessions_by_revision(self) -> Mapping[tuple[str, ...], int]:
+        """How many sessions of the legacy era each transport has, by its name and the protocol's revision."""
+        places = {
+            Binding.STREAMABLE_HTTP: self.sessions.revisions,
+            Binding.HTTP_SSE: self._sse.revisions if self._sse is not None else (),
+            Binding.STDIO: self._stdio.revisions if self._stdio is not None else (),
+        }
+        return Counter[tuple[str, ...]](
+            (binding.value, revision) for binding, revisions in places.items() for revision in revisions
+        )
+
     async def drain(self, seconds: float) -> None:
         """Accept nothing new, and give the calls in flight this long to end by themselves."""
         if self._http is not None:
@@ -120,7 +136,7 @@ class Listeners:
             mcp=self._mcp,
             sse=self._sse,
             path=listen.path,
-            own=OwnPaths(health=self._health, reload=self._reload),
+            own=OwnPaths(health=self._health, metrics=self._metrics, reload=self._reload),
             prefix=proxies.prefix,
         )
         listener = HttpListener(app.application(), address=address)

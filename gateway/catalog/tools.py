@@ -46,6 +46,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
         scope=scope.at("output"),
         redactor=bench.redactor,
         parked=bench.services.parked,
+        overflows=bench.services.overflows,
     )
     confirm = _confirmation(config, scope=scope)
     if executor is None:

@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
+from gateway.executors.output.overflows import Overflows
 from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
@@ -20,6 +21,7 @@ class Services:
     threads: Threads
     cache: ResponseCache
     parked: ParkedOutputs
+    overflows: Overflows = field(default_factory=Overflows)
 
 
 @asynccontextmanager

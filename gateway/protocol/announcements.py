@@ -21,6 +21,7 @@ from gateway.plugin import ListKind
 from gateway.protocol import jsonrpc
 from gateway.protocol.outbox import Outbox
 from gateway.protocol.session import Session
+from gateway.protocol.tally import Tally
 
 log: Final = structlog.get_logger(__name__)
 
@@ -81,15 +82,18 @@ class Announcements:
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         """A session that nothing else holds is gone from here too."""
         self._subscriptions: Final[set[Subscription]] = set()
+        self.tally: Final = Tally()
         self._is_closed = False
 
     def join(self, session: Session) -> None:
+        session.outbox.tally = self.tally
         self._sessions.add(session)
 
     @contextmanager
     def listen(self, kinds: frozenset[ListKind], uris: frozenset[str], *, scopes: Scopes) -> Iterator[Subscription]:
         """A subscription, for as long as the context lasts."""
         subscription = Subscription(kinds=kinds, uris=uris, scopes=scopes, outbox=Outbox())
+        subscription.outbox.tally = self.tally
         if self._is_closed:
             subscription.outbox.close()
         self._subscriptions.add(subscription)

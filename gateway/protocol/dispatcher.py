@@ -209,7 +209,13 @@ class Dispatcher:
         token = context.progress_token
         if token is None or not method.is_call:
             return await method.handler(context, self._runtime)
-        progress = Progress(token, context.exchange, revision=context.revision, silence=self._silence)
+        progress = Progress(
+            token,
+            context.exchange,
+            revision=context.revision,
+            silence=self._silence,
+            tally=self.announcements.tally,
+        )
         async with progress:
             return await method.handler(replace(context, progress=progress), self._runtime)
 

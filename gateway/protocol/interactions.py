@@ -85,6 +85,7 @@ class CallContext:
         params: dict[str, Json] = {"level": level, "data": self._request.catalog.redactor.json(data)}
         if logger is not None:
             params["logger"] = logger
+        self._runtime.announcements.tally.sent["notifications/message"] += 1
         await self._send("notifications/message", params)
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:

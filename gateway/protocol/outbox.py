@@ -4,6 +4,7 @@ import asyncio
 from typing import Final, Self
 
 from gateway.json_types import JsonObject
+from gateway.protocol.tally import Tally
 
 LONGEST: Final = 1000
 """Messages. A client that never opens a stream must not cost memory without end."""
@@ -16,9 +17,11 @@ class Outbox:
     key waits once at the most. 2025-11-25 basic/transports, "Multiple Connections": a message goes out on one stream.
     """
 
-    __slots__ = ("is_closed", "messages", "readers")
+    __slots__ = ("is_closed", "messages", "readers", "tally")
 
     def __init__(self) -> None:
+        self.tally: Tally | None = None
+        """Where messages are counted as they are taken, and those that were dropped."""
         self.messages: Final[dict[str, JsonObject]] = {}
         self.readers: Final[list[OutboxReader]] = []
         self.is_closed = False
@@ -26,6 +29,8 @@ class Outbox:
     def put(self, key: str, message: JsonObject) -> bool:
         """Queue a message; False if the queue is full and it was dropped."""
         if key not in self.messages and len(self.messages) >= LONGEST:
+            if self.tally is not None:
+                self.tally.dropped[message["method"]] += 1
             return False
         self.messages.setdefault(key, message)
         self.wake()
@@ -73,4 +78,7 @@ class OutboxReader:
                 return None
             self.woken.clear()
             await self.woken.wait()
-        return messages.pop(next(iter(messages)))
+        message = messages.pop(next(iter(messages)))
+        if self._outbox.tally is not None:
+            self._outbox.tally.sent[message["method"]] += 1
+        return message

@@ -14,9 +14,11 @@ from typing import Final, Self
 from gateway.json_types import Json
 from gateway.protocol import jsonrpc, revisions
 from gateway.protocol.exchange import Exchange
+from gateway.protocol.tally import Tally
 
 SILENCE: Final = timedelta(seconds=15)
 """After which a call gives a sign of life."""
+_METHOD: Final = "notifications/progress"
 
 
 class Progress:
@@ -31,16 +33,20 @@ class Progress:
         "_own",
         "_revision",
         "_shown",
+        "_tally",
         "_timer",
         "_token",
         "_total",
     )
 
-    def __init__(self, token: str | int, exchange: Exchange, *, revision: str, silence: timedelta) -> None:
+    def __init__(
+        self, token: str | int, exchange: Exchange, *, revision: str, silence: timedelta, tally: Tally
+    ) -> None:
         self._token: Final = token
         self._exchange: Final = exchange
         self._revision: Final = revision
         self._every: Final = silence.total_seconds()
+        self._tally: Final = tally
         self._own = -math.inf
         """The last value that the call reported."""
         self._shown = -math.inf
@@ -86,7 +92,8 @@ class Progress:
         if message is not None:
             params["message"] = message
         params = revisions.strip("ProgressParams", params, self._revision)
-        await self._exchange.send({"jsonrpc": jsonrpc.VERSION, "method": "notifications/progress", "params": params})
+        self._tally.sent[_METHOD] += 1
+        await self._exchange.send({"jsonrpc": jsonrpc.VERSION, "method": _METHOD, "params": params})
 
     def _look_at(self, when: float) -> None:
         self._timer = asyncio.get_running_loop().call_at(when, self._look)

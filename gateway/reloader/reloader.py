@@ -72,6 +72,10 @@ class Reloader(Generic[Built]):
         self._is_armed = False
         """Whether the watches stand where the newest plan wants them."""
         self.status = ReloadStatus(at=datetime.now(UTC))
+        self.last_good: datetime = self.status.at
+        """When files were last loaded with success."""
+        self.succeeded = 0
+        self.refused = 0
         self.watch_error: str | None = None
         self.is_watching = False
         """Whether changes are noticed from now on."""
@@ -127,6 +131,8 @@ class Reloader(Generic[Built]):
         else:
             await self._apply(built)
             self.status = ReloadStatus(at=datetime.now(UTC))
+            self.last_good = self.status.at
+            self.succeeded += 1
         self._is_armed = False
         if self._watcher is not None:
             self._watcher.wake()
@@ -136,3 +142,4 @@ class Reloader(Generic[Built]):
             for problem in problems:
                 log.error("reload refused", problem=str(problem))
         self.status = ReloadStatus(at=datetime.now(UTC), problems=tuple(problems))
+        self.refused += 1

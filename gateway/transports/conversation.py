@@ -59,6 +59,11 @@ class Conversation:
     def in_flight(self) -> int:
         return len(self._requests)
 
+    @property
+    def revision(self) -> str | None:
+        """Of its session; None while there is none."""
+        return None if self._session is None else self._session.revision
+
     async def take(self, message: Message) -> None:
         """Choose the era by the message itself: what came before on the channel says nothing about it.
 

@@ -6,6 +6,7 @@ the session: once it closes, what runs for it is cancelled and its address is go
 
 import asyncio
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,6 +60,11 @@ class HttpSse:
 
     def __len__(self) -> int:
         return len(self._clients)
+
+    @property
+    def revisions(self) -> Iterator[str]:
+        """Of each session."""
+        return (revision for client in self._clients.values() if (revision := client.conversation.revision))
 
     async def connect(self, visit: Visit) -> web.StreamResponse:
         """Open a stream, say where its messages go, and carry what is said until the client leaves.

@@ -1,4 +1,4 @@
-"""The daemon's own paths, which are none of MCP: is it alive, is it ready, what is it doing, load the files again.
+"""The daemon's own paths, which are none of MCP: is it alive and ready, what is it doing, load the files again.
 
 They stand on the main listener or on one of their own. Probes learn nothing that needs guarding and are answered for
 everybody; the rest is for operators alone, and for anybody else it is not there.
@@ -30,6 +30,13 @@ class Health(Protocol):
     def status(self) -> JsonObject: ...
 
 
+class Metrics(Protocol):
+    """What the daemon measures."""
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        """A text of it for Prometheus, and its media type, which suits the `Accept` field."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPath:
     """One of them."""
@@ -46,6 +53,7 @@ class OwnPaths:
     """All of them."""
 
     health: Health
+    metrics: Metrics
     reload: Callable[[], Awaitable[JsonObject]]
     """Load the files again; says under `problems` what keeps them from being served."""
 
@@ -59,6 +67,7 @@ class OwnPaths:
         yield OwnPath(path="/-/healthy", answer=self._healthy, is_open=True)
         yield OwnPath(path="/-/ready", answer=self._ready, is_open=True)
         yield OwnPath(path="/-/status", answer=self._status)
+        yield OwnPath(path="/metrics", answer=self._metrics)
         yield OwnPath(path="/-/reload", answer=self._reload, methods=("POST",))
 
     async def _healthy(self, visit: Visit) -> web.Response:
@@ -70,6 +79,11 @@ class OwnPaths:
 
     async def _status(self, visit: Visit) -> web.Response:
         return json_response(self.health.status(), headers=visit.headers)
+
+    async def _metrics(self, visit: Visit) -> web.Response:
+        text, media_type = await self.metrics.exposition(visit.request.headers.get("Accept", ""))
+        headers = {"Content-Type": media_type, "Cache-Control": "no-store", **visit.headers}
+        return web.Response(body=text, headers=headers)
 
     async def _reload(self, visit: Visit) -> web.Response:
         report = await self.reload()

@@ -121,6 +121,11 @@ class Sessions:
     def refusal(self) -> Refusal:
         return Refusal(status=503, message=f"All {self.limit} sessions are taken (limits.sessions)", headers=RETRY)
 
+    @property
+    def revisions(self) -> Iterator[str]:
+        """Of each session."""
+        return (live.session.revision for live in self._live.values())
+
     def open(self, session: Session) -> LiveSession:
         live = self._live[session.id] = LiveSession(session, room=self.room)
         return live

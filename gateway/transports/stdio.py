@@ -50,6 +50,11 @@ class Stdio:
         self._watch: asyncio.Task[None] | None = None
         self._last_words = LAST_WORDS_SECONDS
 
+    @property
+    def revisions(self) -> tuple[str, ...]:
+        """Of its session, if there is one."""
+        return () if self._conversation.revision is None else (self._conversation.revision,)
+
     async def serve(self) -> None:
         """Answer lines until there are no more, or nobody reads the answers, or `drain` is called."""
         self._watch = asyncio.get_running_loop().create_task(self._end_when_nobody_reads(), name="stdout watch")

@@ -11,6 +11,7 @@ from gateway.config.definitions import Output
 from gateway.config.secrets import Redactor
 from gateway.executors.invocation import ABSENT, Blocks, Failure, Outcome, RawOutput, ToolResult, Value
 from gateway.executors.output.compiler import compile_output
+from gateway.executors.output.overflows import Overflows
 from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.output.result_shaper import Backend
 from gateway.json_types import Json
@@ -35,6 +36,7 @@ async def shape(
         scope=scope,
         redactor=Redactor([SECRET]),
         parked=parked or ParkedOutputs(),
+        overflows=Overflows(),
     )
     assert messages_of(scope) == []
     return shaper.shape(outcome, make_invocation(arguments or {}))
@@ -327,6 +329,8 @@ MISTAKES: list[tuple[Backend, dict[str, Json], str]] = [
 def test_a_mistake_is_found_at_load(backend: Backend, fields: dict[str, Json], message: str) -> None:
     scope = make_scope()
     config = Output.model_validate(fields)
-    compile_output(config, backend=backend, scope=scope, redactor=Redactor(), parked=ParkedOutputs())
+    compile_output(
+        config, backend=backend, scope=scope, redactor=Redactor(), parked=ParkedOutputs(), overflows=Overflows()
+    )
     assert len(messages_of(scope)) == 1
     assert messages_of(scope)[0].startswith(message)

@@ -13,6 +13,7 @@ from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.progress import Progress
+from gateway.protocol.tally import Tally
 from tests.protocol.peers import SECONDS, House, LegacyPeer, silent
 
 NEVER: Final = timedelta(days=1)
@@ -45,7 +46,7 @@ class Ear:
 
 
 def progress_of(ear: Ear, silence: timedelta = SOON, revision: str = "2025-11-25") -> Progress:
-    return Progress("token", ear, revision=revision, silence=silence)
+    return Progress("token", ear, revision=revision, silence=silence, tally=Tally())
 
 
 async def test_what_is_reported_is_sent_as_the_revision_has_it() -> None:

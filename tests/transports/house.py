@@ -110,6 +110,13 @@ class Course:
             raise
 
 
+class NoMetrics:
+    """Of a daemon that measures nothing."""
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        return b"", f"text/plain; asked={accept!r}"
+
+
 def said(text: str) -> Blocks:
     return Blocks(content=({"type": "text", "text": text},))
 
@@ -285,7 +292,7 @@ async def house(
         sse = HttpSse(dispatcher=dispatcher, streams=streams, bounds=bounds)
         guard = guard or Guard(address=address)
         door = FrontDoor(guard=guard, proxies=proxies)
-        own = OwnPaths(health=health, reload=course.reload)
+        own = OwnPaths(health=health, metrics=NoMetrics(), reload=course.reload)
         app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
         listener = HttpListener(app.application(), address=address)
         await listener.start()

@@ -10,6 +10,7 @@ from jmespath.parser import ParsedResult
 
 from gateway.config.definitions import Output
 from gateway.config.secrets import Redactor
+from gateway.executors.output.overflows import Overflows
 from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.output.result_shaper import Backend, ResultShaper
 from gateway.executors.output.room import DEFAULT_MAX_SIZE, Room
@@ -33,8 +34,8 @@ OF_FIXED_CONTENT: Final = frozenset({"max_size", "overflow", "raw"})
 """Keys that have a meaning where `content` says what the result is."""
 
 
-def compile_output(
-    config: Output, *, backend: Backend, scope: Scope, redactor: Redactor, parked: ParkedOutputs
+def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
+    config: Output, *, backend: Backend, scope: Scope, redactor: Redactor, parked: ParkedOutputs, overflows: Overflows
 ) -> ResultShaper:
     """Compile an `output:`, at which `scope` stands, the defaults filled in; mistakes go to its problems."""
     _check_format(config, backend, scope)
@@ -51,6 +52,7 @@ def compile_output(
             max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
             overflow=config.overflow or "truncate",
             parked=parked,
+            overflows=overflows,
         ),
     )
 

@@ -41,6 +41,13 @@ class ParkedOutputs:
         self._lock = Lock()
         """Large outputs are shaped, and parked, in threads."""
 
+    @property
+    def count(self) -> int:
+        """How many are kept."""
+        with self._lock:
+            self._drop_expired()
+            return len(self._parked)
+
     def park(self, contents: str | bytes, *, media_type: str, caller: str) -> str | None:
         """Keep the contents and return their URI; None if they are too large to be kept."""
         size = len(contents.encode()) if isinstance(contents, str) else len(contents)

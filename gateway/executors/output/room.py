@@ -1,15 +1,14 @@
 """How much of an output a result has room for, and what becomes of the rest: `max_size` and `overflow`."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from gateway.errors import ExecutionError
+from gateway.executors.output.overflows import Overflow, Overflows
 from gateway.executors.output.parking import TTL_SECONDS, ParkedOutputs
 from gateway.json_types import JsonObject
 
 DEFAULT_MAX_SIZE: Final = 256 * 2**10
-
-Overflow = Literal["truncate", "resource", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +16,7 @@ class Room:
     max_size: int
     overflow: Overflow
     parked: ParkedOutputs
+    overflows: Overflows
 
     def has_room_for(self, contents: str | bytes) -> bool:
         if isinstance(contents, str) and len(contents) * 4 <= self.max_size:
@@ -32,6 +32,7 @@ class Room:
         if self.has_room_for(text):
             return [text_block(text)] if text else []
         if self.overflow == "error":
+            self.overflows.note("error")
             raise self.too_large(_size(text) + omitted)
         uri = self._park(text, media_type=media_type, caller=caller)
         if uri is None:
@@ -46,6 +47,7 @@ class Room:
         """
         uri = self._park(contents, media_type=media_type, caller=caller)
         if uri is None:
+            self.overflows.note("error")
             raise self.too_large(_size(contents))
         return [_link(contents, uri=uri, media_type=media_type)]
 
@@ -55,6 +57,7 @@ class Room:
         max_size = max(self.max_size, at_least)
         if len(data) <= max_size:
             return text
+        self.overflows.note("truncate")
         half = max_size // 2
         missing, total = len(data) - 2 * half + omitted, len(data) + omitted
         # A character that the cut goes through is left out whole.
@@ -67,7 +70,10 @@ class Room:
     def _park(self, contents: str | bytes, *, media_type: str, caller: str) -> str | None:
         if self.overflow != "resource":
             return None
-        return self.parked.park(contents, media_type=media_type, caller=caller)
+        uri = self.parked.park(contents, media_type=media_type, caller=caller)
+        if uri is not None:
+            self.overflows.note("resource")
+        return uri
 
 
 def text_block(text: str) -> JsonObject:

@@ -1,0 +1,123 @@
+"""Where the numbers come from that are read when somebody scrapes: each from whoever has it anyway."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from gateway import __version__
+from gateway.app.listeners import Listeners
+from gateway.app.offer import Build, Offer
+from gateway.catalog.primitives import Catalog
+from gateway.executors.services import Services
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.reloader.reloader import Reloader
+from gateway.telemetry.health import Health
+from gateway.telemetry.metrics import Reading
+
+Sources = Mapping[str, Callable[[], Reading]]
+
+
+def measures(  # noqa: PLR0913 - all that is measured
+    *,
+    health: Health,
+    offer: Offer,
+    services: Services,
+    dispatcher: Dispatcher,
+    reloader: Reloader[Build],
+    listeners: Callable[[], Listeners | None],
+) -> Sources:
+    """One source for each measure of `gateway.telemetry.measure.READ`."""
+    return {
+        "mcp_gateway_build_info": lambda: {(__version__,): 1},
+        "mcp_gateway_ready": lambda: health.is_ready,
+        **_work(services, dispatcher),
+        **_clients(dispatcher, listeners),
+        **_config(offer, reloader),
+    }
+
+
+def names(catalog: Catalog) -> dict[str, frozenset[str]]:
+    """By kind, the names that calls may be counted under."""
+    prompts = frozenset(catalog.prompts)
+    resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))
+    return {
+        "tool": frozenset(catalog.tools),
+        "resource": resources,
+        "prompt": prompts,
+        "completion": prompts | resources,
+    }
+
+
+def _work(services: Services, dispatcher: Dispatcher) -> Sources:
+    return {
+        "mcp_gateway_calls_running": lambda: dispatcher.slots.running,
+        "mcp_gateway_calls_waiting": lambda: dispatcher.slots.waiting,
+        "mcp_gateway_children": lambda: {
+            ("running",): services.processes.running,
+            ("ending",): services.processes.ending,
+        },
+        "mcp_gateway_threads_busy": lambda: services.threads.busy,
+        "mcp_gateway_threads_stuck": lambda: services.threads.stuck,
+        "mcp_gateway_outputs_too_large_total": lambda: _by_label(services.overflows.counts),
+        "mcp_gateway_outputs_parked": lambda: services.parked.count,
+    }
+
+
+def _clients(dispatcher: Dispatcher, listeners: Callable[[], Listeners | None]) -> Sources:
+    def sessions() -> Reading:
+        found = listeners()
+        return {} if found is None else found.sessions_by_revision()
+
+    def streams() -> Reading:
+        found = listeners()
+        return 0 if found is None else len(found.streams)
+
+    tally = dispatcher.announcements.tally
+    return {
+        "mcp_gateway_sessions": sessions,
+        "mcp_gateway_streams": streams,
+        "mcp_gateway_notifications_sent_total": lambda: _by_label(tally.sent),
+        "mcp_gateway_notifications_dropped_total": lambda: _by_label(tally.dropped),
+    }
+
+
+def _config(offer: Offer, reloader: Reloader[Build]) -> Sources:
+    def last_good() -> float:
+        return reloader.last_good.timestamp()
+
+    return {
+        "mcp_gateway_primitives": lambda: _counts(offer.store.current),
+        "mcp_gateway_primitives_left_out": lambda: Counter(
+            (each.kind.removesuffix("s"),) for each in offer.store.current.left_out
+        ),
+        "mcp_gateway_config_info": lambda: {(_digest(offer.served.files.values()),): 1},
+        "mcp_gateway_config_generation": lambda: offer.store.current.generation,
+        "mcp_gateway_config_problems": lambda: len(reloader.status.problems),
+        "mcp_gateway_config_warnings": lambda: len(offer.store.current.warnings),
+        "mcp_gateway_config_restart_required": lambda: bool(offer.restart_required),
+        "mcp_gateway_config_last_reload_successful": lambda: reloader.status.is_good,
+        "mcp_gateway_config_last_reload_success_timestamp_seconds": last_good,
+        "mcp_gateway_config_reloads_total": lambda: {
+            ("success",): reloader.succeeded,
+            ("failure",): reloader.refused,
+        },
+        "mcp_gateway_config_watch_failed": lambda: reloader.watch_error is not None,
+    }
+
+
+def _counts(catalog: Catalog) -> Reading:
+    return {
+        ("tool",): len(catalog.tools),
+        ("resource",): len(catalog.resources),
+        ("resource_template",): len(catalog.resource_templates),
+        ("prompt",): len(catalog.prompts),
+    }
+
+
+def _by_label(counts: Mapping[str, int]) -> Reading:
+    return {(label,): count for label, count in counts.items()}
+
+
+def _digest(digests: Iterable[str]) -> str:
+    """One hash for all the files, whatever they are called."""
+    return hashlib.sha256("".join(digests).encode()).hexdigest()

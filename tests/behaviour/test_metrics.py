@@ -1,0 +1,322 @@
+"""Every metric that is documented is there, and moves when what it measures does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urljoin
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics
+
+from gateway.telemetry.measure import MEASURES, STANDARD
+from tests.e2e.daemon import Daemon, post_call, request, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SECONDS: Final = 15.0
+FILE: Final = """
+listen: {http: "127.0.0.1:0"}
+plugins: [plugins]
+tools:
+  hello: {description: Greets., content: hello}
+  sleeps: {description: Takes its time., shell: {command: [sleep, "60"]}, concurrency: 1}
+  hangs: {python: "slow:hangs", timeout: 200ms}
+  reports: {python: "slow:reports"}
+  announces: {python: "slow:announces"}
+  long:
+    description: Says more than fits.
+    shell: {command: [seq, "1000"]}
+    output: {max_size: 100}
+  parked:
+    description: Says more than fits, and keeps it.
+    shell: {command: [seq, "1000"]}
+    output: {max_size: 100, overflow: resource}
+  elsewhere:
+    description: Needs a program that is not there.
+    requires: {commands: [no-such-program-anywhere]}
+    content: never
+"""
+PLUGIN: Final = '''
+import threading
+from gateway.plugin import Context
+
+GATE = threading.Event()
+
+def hangs() -> str:
+    """Wait for ever."""
+    GATE.wait()
+    return "at last"
+
+async def reports(context: Context) -> str:
+    """Report."""
+    await context.progress(1)
+    return "reported"
+
+async def announces(context: Context) -> str:
+    """Announce."""
+    context.notify_changed("tools")
+    return "announced"
+'''
+
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+
+@dataclass
+class House:
+    daemon: Daemon
+    config: Path
+    url: str
+    http: aiohttp.ClientSession
+
+    async def scrape(self) -> Mapping[Series, float]:
+        async with self.http.get(urljoin(self.url, "/metrics")) as response:
+            assert response.status == 200
+            assert response.headers["Cache-Control"] == "no-store"
+            text = await response.text()
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in parser.text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    async def value(self, name: str, labels: Mapping[str, str]) -> float:
+        """The sum of the series that have these labels."""
+        found = await self.scrape()
+        return sum(value for (sample, given), value in found.items() if sample == name and labels.items() <= set(given))
+
+    async def comes_to(self, name: str, labels: Mapping[str, str], holds: Callable[[float], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not holds(await self.value(name, labels)):
+                await asyncio.sleep(0.02)
+
+    @asynccontextmanager
+    async def running(self, tool: str, times: int = 1) -> AsyncIterator[None]:
+        """Calls that go on until the context ends, which cancels them."""
+        calls = [asyncio.create_task(post_call(self.http, self.url, tool)) for _ in range(times)]
+        try:
+            yield
+        finally:
+            for each in calls:
+                each.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            await self.comes_to("mcp_gateway_calls_running", {}, lambda value: value == 0)
+
+    async def reload(self) -> int:
+        async with self.http.post(urljoin(self.url, "/-/reload")) as response:
+            return response.status
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    config = tmp_path_factory.mktemp("metrics") / "config.yaml"
+    config.write_text(FILE)
+    (config.parent / "plugins").mkdir()
+    (config.parent / "plugins" / "slow.py").write_text(PLUGIN)
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=4 * SECONDS)) as http,
+        serving(config) as daemon,
+    ):
+        yield House(daemon=daemon, config=config, url=await daemon.url(), http=http)
+
+
+Cause = Callable[[House], AbstractAsyncContextManager[None]]
+
+
+def calling(tool: str, times: int = 1) -> Cause:
+    """Calls that have ended."""
+
+    @asynccontextmanager
+    async def cause(house: House) -> AsyncIterator[None]:
+        for _ in range(times):
+            await post_call(house.http, house.url, tool)
+        yield
+
+    return cause
+
+
+def running(tool: str, times: int = 1) -> Cause:
+    return lambda house: house.running(tool, times)
+
+
+@asynccontextmanager
+async def a_session(house: House) -> AsyncIterator[None]:
+    """A session of 2025-06-18 with its stream open."""
+    accept = {"Accept": "application/json, text/event-stream"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with house.http.post(house.url, json=message, headers=accept) as response:
+        session = {**accept, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
+        await response.read()
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    async with house.http.post(house.url, json=initialized, headers=session) as response:
+        assert response.status == 202
+    async with house.http.get(house.url, headers={**session, "Accept": "text/event-stream"}) as stream:
+        assert stream.status == 200
+        yield
+    async with house.http.delete(house.url, headers=session) as response:
+        assert response.status < 300
+
+
+@asynccontextmanager
+async def a_heard_announcement(house: House) -> AsyncIterator[None]:
+    async with a_session(house):
+        await post_call(house.http, house.url, "announces")
+        yield
+
+
+@asynccontextmanager
+async def progress(house: House) -> AsyncIterator[None]:
+    message = request("tools/call", {"name": "reports", "arguments": {}, "_meta": {"progressToken": 1}})
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "reports"}
+    async with house.http.post(house.url, json=message, headers=headers) as response:
+        assert "notifications/progress" in await response.text()
+    yield
+
+
+def saving(text: str, *, status: int) -> Cause:
+    """The file, saved like that, and the older one afterwards."""
+
+    @asynccontextmanager
+    async def cause(house: House) -> AsyncIterator[None]:
+        house.config.write_text(FILE + text)
+        assert await house.reload() == status
+        try:
+            yield
+        finally:
+            house.config.write_text(FILE)
+            assert await house.reload() == 200
+
+    return cause
+
+
+ONE_MORE_TOOL: Final = saving("  more: {description: More., content: more}\n", status=200)
+MISTAKE: Final = saving("  more: {descriptoin: More., content: more}\n", status=422)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """What moves a metric, and whether it comes back."""
+
+    cause: Cause
+    labels: Mapping[str, str] = field(default_factory=dict)
+    by: float = 1
+    comes_back: bool = False
+    """Whether it is as before once the cause is gone."""
+
+
+MOVES: Final[Mapping[str, Move]] = {
+    "mcp_gateway_calls_total": Move(cause=calling("hello"), labels={"name": "hello", "outcome": "ok"}),
+    "mcp_gateway_call_duration_seconds": Move(cause=calling("hello"), labels={"name": "hello"}),
+    "mcp_gateway_calls_in_flight": Move(cause=running("sleeps"), labels={"name": "sleeps"}, comes_back=True),
+    "mcp_gateway_calls_running": Move(cause=running("sleeps"), comes_back=True),
+    "mcp_gateway_calls_waiting": Move(cause=running("sleeps", times=3), by=2, comes_back=True),
+    "mcp_gateway_sessions": Move(
+        cause=a_session, labels={"revision": "2025-06-18", "transport": "streamable-http"}, comes_back=True
+    ),
+    "mcp_gateway_streams": Move(cause=a_session, comes_back=True),
+    "mcp_gateway_notifications_sent_total": Move(cause=progress, labels={"method": "notifications/progress"}),
+    "mcp_gateway_primitives": Move(cause=ONE_MORE_TOOL, labels={"kind": "tool"}, comes_back=True),
+    "mcp_gateway_primitives_left_out": Move(
+        cause=saving("  less: {content: less, requires: {env: [NO_SUCH_VARIABLE]}}\n", status=200),
+        labels={"kind": "tool"},
+        comes_back=True,
+    ),
+    "mcp_gateway_config_generation": Move(cause=ONE_MORE_TOOL),
+    "mcp_gateway_config_problems": Move(cause=MISTAKE, comes_back=True),
+    "mcp_gateway_config_warnings": Move(
+        cause=saving("  bare: {content: it has no description}\n", status=200), comes_back=True
+    ),
+    "mcp_gateway_config_restart_required": Move(cause=saving("limits: {sessions: 7}\n", status=200), comes_back=True),
+    "mcp_gateway_config_last_reload_successful": Move(cause=MISTAKE, by=-1, comes_back=True),
+    "mcp_gateway_config_reloads_total": Move(cause=MISTAKE, labels={"result": "failure"}),
+    "mcp_gateway_children": Move(cause=running("sleeps"), labels={"state": "running"}, comes_back=True),
+    "mcp_gateway_threads_busy": Move(cause=calling("hangs")),
+    "mcp_gateway_threads_stuck": Move(cause=calling("hangs")),
+    "mcp_gateway_outputs_too_large_total": Move(cause=calling("long"), labels={"overflow": "truncate"}),
+    "mcp_gateway_outputs_parked": Move(cause=calling("parked")),
+}
+
+STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
+    "mcp_gateway_build_info": lambda value: value == 1,
+    "mcp_gateway_ready": lambda value: value == 1,
+    "mcp_gateway_config_info": lambda value: value == 1,
+    "mcp_gateway_config_watch_failed": lambda value: value == 0,
+    "mcp_gateway_config_last_reload_success_timestamp_seconds": lambda value: value > 1_700_000_000,
+    "mcp_gateway_notifications_dropped_total": lambda value: value == 0,
+    **{measure.name: lambda value: value > 0 for measure in STANDARD},
+}
+"""What a test of a few seconds cannot move, or another test moves."""
+
+
+async def test_every_measure_is_looked_at() -> None:
+    assert {measure.name for measure in MEASURES} == MOVES.keys() | STEADY.keys()
+
+
+@pytest.mark.parametrize("name", MOVES)
+async def test_a_metric_moves_with_what_it_measures(house: House, name: str) -> None:
+    move = MOVES[name]
+    sample = f"{name}_count" if name.endswith("duration_seconds") else name
+    before = await house.value(sample, move.labels)
+    async with move.cause(house):
+        await house.comes_to(sample, move.labels, lambda value: value == before + move.by)
+    if move.comes_back:
+        await house.comes_to(sample, move.labels, lambda value: value == before)
+
+
+@pytest.mark.parametrize("name", STEADY)
+async def test_a_metric_that_rests_has_a_value_that_can_be(house: House, name: str) -> None:
+    assert STEADY[name](await house.value(name, {}))
+
+
+async def test_announcements_that_a_session_hears_are_counted(house: House) -> None:
+    method = {"method": "notifications/tools/list_changed"}
+    before = await house.value("mcp_gateway_notifications_sent_total", method)
+    async with a_heard_announcement(house):
+        await house.comes_to("mcp_gateway_notifications_sent_total", method, lambda value: value == before + 1)
+
+
+async def test_with_a_tool_that_is_removed_go_its_series(house: House) -> None:
+    async with ONE_MORE_TOOL(house):
+        await post_call(house.http, house.url, "more")
+        assert await house.value("mcp_gateway_calls_total", {"name": "more"}) == 1
+    found = await house.scrape()
+    assert [series for series in found if ("name", "more") in series[1]] == []
+    assert await house.value("mcp_gateway_calls_total", {"name": "hello"}) > 0
+
+
+async def test_names_that_callers_make_up_are_not_repeated(house: House) -> None:
+    await house.scrape()
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"}
+    for number in range(5):
+        name = f"made-up-{number}"
+        message = request("tools/call", {"name": name, "arguments": {}})
+        async with house.http.post(house.url, json=message, headers={**headers, "Mcp-Name": name}) as response:
+            await response.read()
+    labels = {"name": "<unknown>", "outcome": "protocol_error"}
+    assert await house.value("mcp_gateway_calls_total", labels) == 5
+    assert not [series for series in await house.scrape() if "made-up" in str(series)]
+
+
+async def test_whoever_asks_for_openmetrics_gets_it(house: House) -> None:
+    accept = {"Accept": "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.1"}
+    async with house.http.get(urljoin(house.url, "/metrics"), headers=accept) as response:
+        assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        text = await response.text()
+    assert text.endswith("# EOF\n")
+    assert "mcp_gateway_calls" in {family.name for family in openmetrics.text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+
+
+async def test_metrics_are_for_operators_alone(house: House) -> None:
+    url = urljoin(house.url, "/metrics")
+    async with house.http.get(url, headers={"X-Forwarded-For": "203.0.113.9"}) as response:
+        assert response.status == 404
+    async with house.http.get(url, headers={"Host": "evil.example"}) as response:
+        assert response.status == 421
+    async with house.http.post(url) as response:
+        assert response.status == 405

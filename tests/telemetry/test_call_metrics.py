@@ -1,0 +1,103 @@
+"""Calls are counted by what was called, and a caller cannot make up series."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.json_types import Json
+from gateway.protocol.calls import Call, EndedAs, Ending
+from gateway.telemetry.call_metrics import UNKNOWN, CallMetrics
+from tests.telemetry.calls import call_of
+
+OK = Ending(outcome=EndedAs.OK, seconds=0.02)
+
+
+@pytest.fixture
+def metrics() -> CallMetrics:
+    return CallMetrics()
+
+
+def series(metrics: CallMetrics, sample: str, /, **labels: str) -> Mapping[tuple[str, ...], float]:
+    """Samples of that name and with those labels, by the values of the other labels."""
+    return dict(_series(metrics, sample, labels))
+
+
+def _series(metrics: CallMetrics, name: str, wanted: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            if sample.name == name and wanted.items() <= sample.labels.items():
+                yield tuple(value for label, value in sample.labels.items() if label not in wanted), sample.value
+
+
+def run(metrics: CallMetrics, call: Call, ending: Ending = OK) -> None:
+    metrics.began(call)
+    metrics.ended(call, ending)
+
+
+def test_calls_are_counted_by_kind_name_era_and_outcome(metrics: CallMetrics) -> None:
+    run(metrics, call_of("tools/call", "echo"))
+    run(metrics, call_of("tools/call", "echo"))
+    run(metrics, call_of("tools/call", "echo", revision="2025-06-18"))
+    run(metrics, call_of("tools/call", "echo"), Ending(outcome=EndedAs.TOOL_ERROR, seconds=1))
+    run(metrics, call_of("resources/read", "notes", kind="resource"))
+    run(metrics, call_of("prompts/get", "triage", kind="prompt"))
+    run(metrics, call_of("completion/complete", "triage", kind="prompt"))
+    assert series(metrics, "mcp_gateway_calls_total") == {
+        ("tool", "echo", "modern", "ok"): 2,
+        ("tool", "echo", "legacy", "ok"): 1,
+        ("tool", "echo", "modern", "tool_error"): 1,
+        ("resource", "notes", "modern", "ok"): 1,
+        ("prompt", "triage", "modern", "ok"): 1,
+        ("completion", "triage", "modern", "ok"): 1,
+    }
+
+
+def test_durations_are_counted_in_buckets_of_seconds(metrics: CallMetrics) -> None:
+    run(metrics, call_of("tools/call", "echo"), Ending(outcome=EndedAs.OK, seconds=0.02))
+    run(metrics, call_of("tools/call", "echo"), Ending(outcome=EndedAs.CANCELLED, seconds=40))
+    buckets = series(metrics, "mcp_gateway_call_duration_seconds_bucket", name="echo", kind="tool", era="modern")
+    assert buckets[("0.01",)] == 0
+    assert buckets[("0.025",)] == buckets[("30.0",)] == 1
+    assert buckets[("60.0",)] == buckets[("+Inf",)] == 2
+    assert series(metrics, "mcp_gateway_call_duration_seconds_sum") == {("tool", "echo", "modern"): 40.02}
+
+
+def test_a_call_is_in_flight_until_it_ends(metrics: CallMetrics) -> None:
+    call = call_of("tools/call", "echo")
+    metrics.began(call)
+    assert series(metrics, "mcp_gateway_calls_in_flight") == {("tool", "echo", "modern"): 1}
+    metrics.ended(call, OK)
+    assert series(metrics, "mcp_gateway_calls_in_flight") == {("tool", "echo", "modern"): 0}
+
+
+@given(asked=st.lists(st.text()))
+def test_whatever_callers_ask_for_that_is_unknown_counts_under_one_name(asked: list[Json]) -> None:
+    metrics = CallMetrics()
+    for name in asked:
+        run(metrics, call_of("tools/call", None, params={"name": name}))
+    expected = {("tool", UNKNOWN, "modern", "ok"): len(asked)} if asked else {}
+    assert series(metrics, "mcp_gateway_calls_total") == expected
+
+
+def test_with_what_is_removed_go_its_series_alone(metrics: CallMetrics) -> None:
+    for name in ("kept", "removed", None):
+        run(metrics, call_of("tools/call", name))
+        run(metrics, call_of("tools/call", name), Ending(outcome=EndedAs.TOOL_ERROR, seconds=1))
+    run(metrics, call_of("prompts/get", "removed", kind="prompt"))
+    metrics.keep({"tool": frozenset({"kept"}), "prompt": frozenset({"removed"})})
+    left = series(metrics, "mcp_gateway_calls_total", outcome="ok")
+    assert left.keys() == {("tool", "kept", "modern"), ("tool", UNKNOWN, "modern"), ("prompt", "removed", "modern")}
+    for name in ("mcp_gateway_call_duration_seconds_count", "mcp_gateway_calls_in_flight"):
+        assert series(metrics, name).keys() == left.keys()
+
+
+def test_a_call_that_ends_after_its_tool_was_removed_brings_no_series_back(metrics: CallMetrics) -> None:
+    call = call_of("tools/call", "removed")
+    metrics.began(call)
+    metrics.keep({})
+    metrics.ended(call, OK)
+    assert series(metrics, "mcp_gateway_calls_total") == {}
+    run(metrics, call_of("tools/call", "removed"))  # it is on offer again
+    assert series(metrics, "mcp_gateway_calls_in_flight") == {("tool", "removed", "modern"): 0}

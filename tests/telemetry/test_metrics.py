@@ -1,0 +1,68 @@
+"""What a scrape costs others, and what it may not show."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway.telemetry.measure import READ
+from gateway.telemetry.metrics import Metrics, Reading
+
+
+def sources(**readings: Reading) -> Mapping[str, Callable[[], Reading]]:
+    return {measure.name: lambda name=measure.name: readings.get(name, 0) for measure in READ if not measure.labels} | {
+        measure.name: lambda name=measure.name: readings.get(name, {}) for measure in READ if measure.labels
+    }
+
+
+class Slow(Collector):
+    """As many series that they take a while to write."""
+
+    def __init__(self, is_asked: Callable[[], object]) -> None:
+        self._is_asked = is_asked
+
+    def collect(self) -> Iterator[Metric]:
+        self._is_asked()
+        family = CounterMetricFamily("many", "Many.", labels=["number"])
+        for number in range(30_000):
+            family.add_metric([str(number)], number)
+        yield family
+
+
+async def test_the_loop_goes_on_while_thousands_of_series_are_written() -> None:
+    loop = asyncio.get_running_loop()
+    turns, writing = 0, asyncio.Event()
+    metrics = Metrics(sources(), counted=[Slow(lambda: loop.call_soon_threadsafe(writing.set))])
+    scrape = asyncio.create_task(metrics.exposition(""))
+    async with asyncio.timeout(10):
+        await writing.wait()
+        while not scrape.done():
+            turns += 1
+            await asyncio.sleep(0)
+    text, _ = await scrape
+    assert text.count(b"\nmany_total{") == 30_000
+    assert turns > 1
+
+
+async def test_sources_are_asked_where_the_event_loop_is() -> None:
+    where: list[object] = []
+
+    def streams() -> float:
+        where.append(asyncio.get_running_loop())
+        return 7
+
+    metrics = Metrics({**sources(), "mcp_gateway_streams": streams}, counted=[])
+    text, media_type = await metrics.exposition("")
+    assert b"\nmcp_gateway_streams 7.0\n" in text
+    assert media_type.startswith("text/plain; version=0.0.4")
+    assert where == [asyncio.get_running_loop()]
+
+
+async def test_label_values_cannot_break_out_of_their_line() -> None:
+    nasty = 'a"b\\c\nmcp_gateway_ready 0'
+    metrics = Metrics(sources(mcp_gateway_primitives={(nasty,): 1}), counted=[])
+    text, _ = await metrics.exposition("")
+    assert text.count(b"\nmcp_gateway_ready ") == 1
+    assert b'mcp_gateway_primitives{kind="a\\"b\\\\c\\nmcp_gateway_ready 0"} 1.0\n' in text

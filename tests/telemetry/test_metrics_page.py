@@ -1,0 +1,18 @@
+"""`docs/metrics.md` says what the code says."""
+
+from pathlib import Path
+from typing import Final
+
+from gateway.telemetry.measure import MEASURES, Measure
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def row(measure: Measure) -> str:
+    labels = ", ".join(f"`{label}`" for label in measure.labels)
+    return f"| `{measure.name}` | {measure.kind} | {labels} | {measure.meaning} |"
+
+
+def test_the_page_lists_each_metric_as_it_is_declared() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert rows == [row(measure) for measure in MEASURES]

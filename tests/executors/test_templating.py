@@ -95,6 +95,13 @@ def test_a_text_renders_its_values(source: str, variables: JsonObject, text: str
         assert render(source, **variables) == text
 
 
+def test_a_list_of_integers_is_gone_through_once_however_often_it_is_named() -> None:
+    schema: JsonObject = {"type": "array", "items": {"type": "integer"}}
+    scope = make_scope({"xs": schema, "ns": schema})
+    template = compile_text("{% for x in xs %}{{ ns[loop.index0] }}{% endfor %}", scope)
+    assert template.render({"xs": [0] * 20_000, "ns": [7.0] * 500_000}) == "7" * 20_000
+
+
 def test_an_integer_given_as_3_0_reads_as_3() -> None:
     scope = make_scope({"n": {"type": "integer"}, "ns": {"type": "array", "items": {"type": "integer"}}, "x": {}})
     template = compile_text("{{ n }} {{ inputs['n'] }} {{ ns }} {{ x }}", scope)
@@ -317,6 +324,14 @@ def test_text_over_a_mebibyte_is_an_error_that_names_the_template(source: str, v
             "{% for x in xs %}{% if a in rows %}{% endif %}{% endfor %}",
             {"xs": [0] * 9999, "rows": [[[0] * 999] * 9] * 99, "a": 1},
         ),
+        ("{{ xs | map(attribute=a) | length }}", {"xs": [{}] * 10_000, "a": "a." * 500_000}),
+        ("{{ xs | sort(attribute=a) | length }}", {"xs": [{}] * 10_000, "a": "a." * 500_000}),
+        ("{{ xs | selectattr(a) | length }}", {"xs": [{}] * 10_000, "a": "a." * 500_000}),
+        (
+            "{% for x in xs %}{% if rows | max %}{% endif %}{% endfor %}",
+            {"xs": [0] * 9999, "rows": [[[0] * 1000] * 100]},
+        ),
+        ("{% for x in xs %}{% if {rows: 1} %}{% endif %}{% endfor %}", {"xs": [0] * 9999, "rows": [[0] * 100_000]}),
     ],
 )
 def test_no_arguments_make_a_template_work_without_end(source: str, variables: JsonObject) -> None:

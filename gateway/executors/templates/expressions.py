@@ -16,7 +16,7 @@ from jinja2 import nodes
 from gateway.errors import ExecutionError
 from gateway.executors.scope import Scope
 from gateway.executors.templates.filters import FILTERS, TESTS, member
-from gateway.executors.templates.frame import MISSING, Frame, as_integers, holds_integers, kind_of, text_of, weight
+from gateway.executors.templates.frame import MISSING, Frame, holds_integers, kind_of, text_of, weight
 from gateway.json_types import Json
 
 Evaluate = Callable[[Frame], Json]
@@ -144,7 +144,7 @@ def _input(name: str, scope: Scope) -> Evaluate:
     inputs = _all_inputs(scope) if ALL_INPUTS in scope.names else _variables
     if not holds_integers(scope.inputs.schemas.get(name)):
         return lambda frame: frame.value(inputs(frame).get(name, MISSING))
-    return lambda frame: as_integers(frame.value(inputs(frame).get(name, MISSING)))
+    return lambda frame: frame.integers(name, frame.value(inputs(frame).get(name, MISSING)))
 
 
 def _variables(frame: Frame) -> Json:
@@ -233,7 +233,12 @@ def _list(node: nodes.List | nodes.Tuple, names: Names) -> Evaluate:
 
 def _dict(node: nodes.Dict, names: Names) -> Evaluate:
     pairs = [(compile_expression_node(p.key, names), compile_expression_node(p.value, names)) for p in node.items]
-    return lambda frame: {text_of(key(frame)): _present(value(frame)) for key, value in pairs}
+    return lambda frame: {_paid_for(frame, text_of(key(frame))): _present(value(frame)) for key, value in pairs}
+
+
+def _paid_for(frame: Frame, text: str) -> str:
+    frame.spend(len(text))
+    return text
 
 
 def _present(value: Json) -> Json:

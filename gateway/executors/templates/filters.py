@@ -86,14 +86,19 @@ def member(value: Json, key: Json) -> Json:
     return MISSING
 
 
-def _member_at(value: Json, attribute: Json) -> Json:
-    for step in text_of(attribute).split("."):
+def _each(frame: Frame, values: list[Json], attribute: Json) -> list[Json]:
+    """Of each value the member that `attribute` leads to. A caller may have chosen that: each step is paid for."""
+    if attribute is None:
+        return values
+    steps = text_of(attribute).split(".")
+    frame.spend(ITEM * len(steps) * len(values))
+    return [_member_at(value, steps) for value in values]
+
+
+def _member_at(value: Json, steps: list[str]) -> Json:
+    for step in steps:
         value = member(value, int(step) if step.isdecimal() and isinstance(value, list) else step)
     return value
-
-
-def _each(values: list[Json], attribute: Json) -> list[Json]:
-    return values if attribute is None else [_member_at(value, attribute) for value in values]
 
 
 def _order(value: Json) -> tuple[int, float, str]:
@@ -108,7 +113,7 @@ def default(_frame: Frame, value: Json, default_value: Json = "", boolean: Json 
 
 
 def _join(frame: Frame, values: list[Json], d: Json = "", attribute: Json = None) -> str:
-    texts, between = [text_of(value) for value in _each(values, attribute)], text_of(d)
+    texts, between = [text_of(value) for value in _each(frame, values, attribute)], text_of(d)
     frame.spend(sum(map(len, texts)) + len(between) * len(texts))
     return between.join(texts)
 
@@ -173,33 +178,39 @@ def _unique(frame: Frame, values: list[Json]) -> list[Json]:
     return list(first.values())
 
 
-def _sort(_frame: Frame, values: list[Json], reverse: Json = False, *, attribute: Json = None) -> list[Json]:  # noqa: FBT002 - as in Jinja
-    key = _order if attribute is None else lambda value: _order(_member_at(value, attribute))
-    return sorted(values, key=key, reverse=bool(reverse))
+def _sort(frame: Frame, values: list[Json], reverse: Json = False, *, attribute: Json = None) -> list[Json]:  # noqa: FBT002 - as in Jinja
+    members = _each(frame, values, attribute)
+    frame.spend(weight(members))
+    keys = list(map(_order, members))
+    return [values[at] for at in sorted(range(len(values)), key=keys.__getitem__, reverse=bool(reverse))]
 
 
-def _sum(_frame: Frame, values: list[Json], attribute: Json = None) -> float:
-    return sum(_as_number(value) for value in _each(values, attribute) if value is not MISSING)
+def _sum(frame: Frame, values: list[Json], attribute: Json = None) -> float:
+    return sum(_as_number(value) for value in _each(frame, values, attribute) if value is not MISSING)
 
 
-def _least(_frame: Frame, values: list[Json]) -> Json:
+def _least(frame: Frame, values: list[Json]) -> Json:
+    frame.spend(weight(values))
     return min(values, key=_order, default=MISSING)
 
 
-def _greatest(_frame: Frame, values: list[Json]) -> Json:
+def _greatest(frame: Frame, values: list[Json]) -> Json:
+    frame.spend(weight(values))
     return max(values, key=_order, default=MISSING)
 
 
-def _map(_frame: Frame, values: list[Json], *, attribute: Json) -> list[Json]:
-    return [None if value is MISSING else value for value in _each(values, attribute)]
+def _map(frame: Frame, values: list[Json], *, attribute: Json) -> list[Json]:
+    return [None if value is MISSING else value for value in _each(frame, values, attribute)]
 
 
-def _selectattr(_frame: Frame, values: list[Json], attribute: Json) -> list[Json]:
-    return [value for value in values if _member_at(value, attribute)]
+def _selectattr(frame: Frame, values: list[Json], attribute: Json) -> list[Json]:
+    members = _each(frame, values, attribute)
+    return [value for value, member_of_it in zip(values, members, strict=True) if member_of_it]
 
 
-def _rejectattr(_frame: Frame, values: list[Json], attribute: Json) -> list[Json]:
-    return [value for value in values if not _member_at(value, attribute)]
+def _rejectattr(frame: Frame, values: list[Json], attribute: Json) -> list[Json]:
+    members = _each(frame, values, attribute)
+    return [value for value, member_of_it in zip(values, members, strict=True) if not member_of_it]
 
 
 _LENGTH: Final = Filter(

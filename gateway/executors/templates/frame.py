@@ -44,7 +44,17 @@ class AbsentElement(Exception):  # noqa: N818 - control flow within a rendering,
 class Frame:
     """One rendering of one template."""
 
-    __slots__ = ("_budget", "_room", "_written", "begins_with_value", "in_element", "locals", "null", "variables")
+    __slots__ = (
+        "_budget",
+        "_integers",
+        "_room",
+        "_written",
+        "begins_with_value",
+        "in_element",
+        "locals",
+        "null",
+        "variables",
+    )
 
     def __init__(self, variables: Mapping[str, Json], *, in_element: bool = False, null: Json = MISSING) -> None:
         self.variables = variables
@@ -57,6 +67,7 @@ class Frame:
         self.begins_with_value = False
         """Whether the first character written came from a value, and not from the file."""
         self._written: list[str] = []
+        self._integers: dict[str, Json] = {}
         self._room = MAX_TEXT_BYTES
         self._budget = WORK
 
@@ -82,6 +93,14 @@ class Frame:
     def value(self, value: Json) -> Json:
         """What `value` counts as here."""
         return self.null if value is None else value
+
+    def integers(self, name: str, value: Json) -> Json:
+        """Return an input that `holds_integers` as it reads. A list is gone through once, however often it is named."""
+        if not isinstance(value, list):
+            return as_integers(value)
+        if name not in self._integers:
+            self._integers[name] = as_integers(value)
+        return self._integers[name]
 
 
 def text_of(value: Json) -> str:

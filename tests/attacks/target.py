@@ -52,7 +52,7 @@ class Plan:
     """Whether standard input and output are served, too."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Target:
     """The daemon and its surroundings. Belongs to no event loop, so that a whole file of tests may share it."""
 

@@ -1,4 +1,4 @@
-"""No path from an argument to a shell's parser: what goes in is one argument, unchanged, or is refused with its name."""
+"""No path from an argument to a shell's parser: what goes in is one argument, unchanged, or is refused by name."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +107,13 @@ PLAN = Plan(
 )
 
 
+NAMES = (
+    *("PATH", "LD_PRELOAD", "BASH_ENV", "ENV", "IFS", "PS4", "PYTHONPATH", "TRACEPARENT", "INPUTS_FILE"),
+    *("x=y", "BASH_FUNC_ls%%", "a\nLD_PRELOAD=/x", "", "=", "é", "-x", "a\0b", "a" * 200, "__proto__"),
+    *("s_JSON", "S_FILE", "MCP_GATEWAY_CALL"),
+)
+
+
 def filled_in(target: Target, text: str) -> str:
     values = {"@canary@": target.canary.file, "@trophy@": target.canary.trophy, "@port@": target.canary.port}
     for name, value in values.items():
@@ -170,14 +177,15 @@ def test_any_list_becomes_as_many_arguments(target: Target, items: list[str]) ->
 
 
 @given(
-    name=st.none() | st.sampled_from(TEXTS[:40]), loud=st.none() | st.booleans(), text=st.sampled_from(SHELL + TEXTS)
+    given=st.fixed_dictionaries(
+        {"text": st.sampled_from(SHELL + TEXTS)},
+        optional={"name": st.sampled_from(TEXTS[:40]), "loud": st.booleans()},
+    )
 )
-def test_groups_and_conditions_stand_or_fall_whole(
-    target: Target, name: str | None, loud: bool | None, text: str
-) -> None:
-    arguments = {"text": text, **({} if name is None else {"name": name}), **({} if loud is None else {"loud": loud})}
-    expected = [*([] if name is None else ["-n", name]), *(["-v", text] if loud else []), text]
-    assert words(target.client.says("grouped", arguments)) == ["--", *expected]
+def test_groups_and_conditions_stand_or_fall_whole(target: Target, given: dict[str, Json]) -> None:
+    named = ["-n", given["name"]] if "name" in given else []
+    loud = ["-v", given["text"]] if given.get("loud") else []
+    assert words(target.client.says("grouped", given)) == ["--", *named, *loud, given["text"]]
 
 
 @pytest.mark.parametrize("tool", ["bare", "apart", "positional", "scripted", "configured"])
@@ -206,25 +214,7 @@ def test_more_arguments_than_the_system_takes_are_an_error(target: Target) -> No
     assert len(words(target.client.says("listed", {"items": ["x"] * 20_000}))) == 20_003
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "PATH",
-        "LD_PRELOAD",
-        "BASH_ENV",
-        "ENV",
-        "IFS",
-        "PS4",
-        "x=y",
-        "BASH_FUNC_ls%%",
-        "a\nLD_PRELOAD=/x",
-        "",
-        "=",
-        "é",
-        "s_JSON",
-    ]
-    + ["INPUTS_FILE", "INPUT_S_FILE", "GATEWAY", "PYTHONPATH", "a\0b", "-x", "__proto__", "TRACEPARENT", "a" * 200],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_the_caller_chose_is_no_variable_of_its_own(target: Target, name: str) -> None:
     def variables(arguments: dict[str, Json]) -> dict[str, str]:
         return dict(entry.split("=", 1) for entry in words(target.client.says("environment", arguments)))

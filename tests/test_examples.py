@@ -18,6 +18,7 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "review_document": {"document": "README.md"},
     "sort_words": {"text": "b a b"},
     "wait_for_steps": {"steps": 1},
+    "shout": {"text": "hello"},
     "convert_units": {"value": 5, "from": "km", "to": "m", "digits": 0},
     "book_room": {"room": "B204", "day": "2030-01-31", "guests": ["ada@example.com"]},
     "is_running": {"program": "no-such-program"},
@@ -33,6 +34,7 @@ TEXTS: Final = {
     "wait_for_steps": "done after 1 steps",
     "convert_units": "5000 m",
     "book_room": "Room B204 on 2030-01-31 for ada@example.com.",
+    "shout": "HELLO",
     "is_running": "not running",
     "numbers": "100000",
     "restart_everything": "restart_service",
@@ -40,7 +42,7 @@ TEXTS: Final = {
     "count_words": "README.md",
 }
 """What must stand in a tool's text."""
-ELSEWHERE: Final = frozenset({"list_issues", "create_issue", "get_ticket", "daemon_status"})
+ELSEWHERE: Final = frozenset({"list_issues", "create_issue", "get_issue", "get_ticket", "daemon_status"})
 """Tools that ask somebody who is not here: they fail, in words."""
 FAILING: Final = ELSEWHERE | {"restart_everything"}
 TEMPLATES: Final = {"manual://{program}": "manual://du"}

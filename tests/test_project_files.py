@@ -96,6 +96,15 @@ def test_every_command_in_an_example_s_comment_works(command: str) -> None:
     assert "\x1b" not in finished.stdout + finished.stderr
 
 
+def test_the_tests_that_stand_in_examples_pass() -> None:
+    tested = [path for path in EXAMPLES if "    tests:\n" in path.read_text()]
+    assert tested
+    for path in tested:
+        finished = gateway("test", str(path))
+        assert finished.returncode == 0, finished.stdout
+        assert "passed" in finished.stderr
+
+
 def test_the_changelog_is_kept_and_the_licence_named() -> None:
     changelog = (PROJECT / "CHANGELOG.md").read_text()
     assert "## [Unreleased]" in changelog or f"## [{__version__}]" in changelog

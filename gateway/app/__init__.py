@@ -4,5 +4,6 @@ from gateway.app.checking import check
 from gateway.app.explaining import Explained, explain
 from gateway.app.gateway import Gateway
 from gateway.app.reference import reference
+from gateway.app.testing import Grade, Verdict, run_tests
 
-__all__ = ["Explained", "Gateway", "check", "explain", "reference"]
+__all__ = ["Explained", "Gateway", "Grade", "Verdict", "check", "explain", "reference", "run_tests"]

@@ -1,7 +1,7 @@
-"""A file made ready as though it were served, for commands that only look at it."""
+"""A file made ready as though it were served, for commands that only look at it, or try it without a listener."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from gateway.catalog.compiler import compile_catalog
@@ -13,7 +13,7 @@ from gateway.config.settings import Settings
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.output.parking import ParkedOutputs
-from gateway.executors.services import Services
+from gateway.executors.services import Services, running_services
 from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 from gateway.telemetry.logs import Logs
@@ -21,39 +21,67 @@ from gateway.telemetry.logs import Logs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What a file says, and what would be served."""
+    """What a file says, what would be served, and what it would be served with."""
 
     loaded: LoadedConfig
     catalog: Catalog
     services: Services
-    """Never started: executors are built around them, and nothing can run by mistake."""
 
 
 @contextmanager
 def rehearsed(settings: Settings) -> Iterator[Rehearsal]:
-    """Load and compile the file, or the directory of files. Plugins are imported, but their `startup` is not called.
+    """Load and compile the file, or the directory of files; nothing of it can run, and plugins are only imported.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
-    redactors: list[Redactor] = []
     plugins = Plugins()
-    with Logs(
-        level=settings.log_level,
-        style=settings.log_format,
-        mask=lambda text: redactors[0].text(text) if redactors else text,
-    ):
-        loaded = load(settings.config)
-        redactors.append(loaded.redactor)
-        services = _at_rest()
+    with _loaded(settings) as loaded:
         try:
-            catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1)
-            yield Rehearsal(loaded=loaded, catalog=catalog, services=services)
+            yield _compiled(loaded, _at_rest(), plugins)
         finally:
             plugins.close()
 
 
+@asynccontextmanager
+async def rehearsed_for_real(settings: Settings) -> AsyncIterator[Rehearsal]:
+    """Load, compile and start, so that calls can be made.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    plugins = Plugins()
+    with _loaded(settings) as loaded:
+        async with running_services(threads=loaded.document.limits.threads) as services:
+            try:
+                rehearsal = _compiled(loaded, services, plugins)
+                await plugins.start(services.threads)
+                yield rehearsal
+            finally:
+                await plugins.stop(services.threads)
+
+
+@contextmanager
+def _loaded(settings: Settings) -> Iterator[LoadedConfig]:
+    """What the file says, and logging that masks its secrets."""
+    redactors: list[Redactor] = []
+
+    def mask(text: str) -> str:
+        return redactors[0].text(text) if redactors else text
+
+    with Logs(level=settings.log_level, style=settings.log_format, mask=mask):
+        loaded = load(settings.config)
+        redactors.append(loaded.redactor)
+        yield loaded
+
+
+def _compiled(loaded: LoadedConfig, services: Services, plugins: Plugins) -> Rehearsal:
+    catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1)
+    return Rehearsal(loaded=loaded, catalog=catalog, services=services)
+
+
 def _at_rest() -> Services:
+    """Services that were never started: executors are built around them."""
     return Services(
         processes=Processes(), http=HttpClients(), threads=Threads(1), cache=ResponseCache(), parked=ParkedOutputs()
     )

@@ -18,6 +18,7 @@ from gateway.cli.scaffold import init
 from gateway.cli.screen import Screen, say
 from gateway.cli.serve import serve
 from gateway.cli.status import status
+from gateway.cli.testing import test
 from gateway.config.diagnostics import render
 from gateway.config.settings import variable_of
 from gateway.errors import ConfigError, RpcError
@@ -43,6 +44,7 @@ COMMANDS: Final = {
     "call": Command("call a tool", arguments.call_parser, call),
     "read": Command("read a resource", arguments.read_parser, read),
     "prompt": Command("get a prompt", arguments.prompt_parser, prompt),
+    "test": Command("run the tests under `tests:` of the tools", arguments.test_parser, test),
     "status": Command("show how a running server is doing", arguments.status_parser, status),
     "init": Command("write a first file", arguments.init_parser, init),
     "schema": Command("print the file's JSON Schema, for editors", arguments.schema_parser, print_schema),

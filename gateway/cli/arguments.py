@@ -218,6 +218,34 @@ examples:
     return parser
 
 
+def test_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        words="[CONFIG] [TOOL …]",
+        summary="Run what stands under `tests:` of the tools, each test as a call without a server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml disk_usage 'get_*'
+  {name} config.yaml --junit report.xml
+
+Commands and functions run for real. An HTTP backend sends its request to a server on loopback
+that answers what the test says under `http`, or without that to the real one.
+
+{WORDS_WITH_CONFIG}
+
+exit codes:
+  0    all passed, or were left out because something that the tool requires is not here
+  1    one failed
+  2    the file cannot be served, or there is no such tool""",
+    )
+    parser.add_argument("words", nargs="*", default=[], metavar="TOOL", help="names, or globs of them (default: all)")
+    parser.add_argument("--json", action="store_true", default=False, help="print the verdicts as a JSON list")
+    parser.add_argument("--junit", type=Path, default=None, metavar="FILE", help="write them as JUnit XML, too")
+    _add_log_level(parser)
+    return parser
+
+
 def schema_parser(name: str) -> Parser:
     parser = Parser(
         name,
@@ -300,7 +328,7 @@ def _add_config(parser: Parser) -> None:
     )
 
 
-def _add_option(group: argparse._ArgumentGroup, option: Option, *, default: str | None = None) -> None:
+def _add_option(group: argparse._ActionsContainer, option: Option, *, default: str | None = None) -> None:
     default = default or SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
     shown = "" if option.metavar is None else f"default: {default}; "
     text = f"{option.help} ({shown}{variable_of(option.field)})"
@@ -315,6 +343,10 @@ def _add_peer(parser: Parser) -> None:
     group.add_argument(
         "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
     )
+    _add_log_level(group)
+
+
+def _add_log_level(group: argparse._ActionsContainer) -> None:
     _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"), default="error")
 
 

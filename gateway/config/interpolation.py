@@ -63,6 +63,7 @@ _USES: Final[dict[str, Uses]] = {
             **_DEFINITION,
             **dict.fromkeys(("input", "input_schema", "content", "confirm"), Use.SHOWN),
             "output": _OUTPUT,
+            "tests": Use.SECRET,
         }
     },
     "resources": {

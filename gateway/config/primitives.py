@@ -22,6 +22,7 @@ from gateway.config.base import (
 )
 from gateway.config.content import Blocks
 from gateway.config.definitions import ContentAnnotations, Definition, Output
+from gateway.config.tool_tests import ToolTest
 from gateway.config.written_schema import SchemaObject, typed_schema
 from gateway.json_types import Json
 
@@ -104,6 +105,8 @@ class Tool(Definition):
     """How long the question may stay open. Default 10m."""
     coerce: Flag | None = None
     """Take a string that is exactly the JSON of the wanted type as that."""
+    tests: list[ToolTest] = Field([], repr=False)  # what is tested does not change what is served
+    """Calls that `mcp-gateway test` makes; not sent to clients."""
 
     @property
     def backend(self) -> str:
@@ -114,6 +117,9 @@ class Tool(Definition):
         if self.backend != "content" and self.is_error:
             raise misplaced("is_error", goes_with="content")
         not_together(self, "input", "input_schema")
+        if self.http is None and any(test.http is not None for test in self.tests):
+            message = "has tests with `http`, which stands in for the server of an `http` backend; this is {backend}"
+            raise PydanticCustomError("stand_in", message, {"backend": self.backend, "culprit": "tests"})
         return self
 
 

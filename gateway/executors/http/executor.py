@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.config.backends import Connection, Http
 from gateway.config.problems import Problems
@@ -33,10 +33,17 @@ MAX_EXCERPT: Final = 2000
 """Characters of an unsuccessful answer that the model is shown."""
 
 
+class Sending(Protocol):
+    """A way to a service: see `Sender`."""
+
+    async def send(self, request: Request, *, deadline: float) -> Response: ...
+    def facts(self, host: str) -> Mapping[str, Json]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpExecutor:
     request: RequestTemplate
-    sender: Sender
+    sender: Sending
     success: frozenset[int]
     retry: RetryPolicy
     timeout: timedelta | None

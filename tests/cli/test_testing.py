@@ -1,0 +1,272 @@
+"""`mcp-gateway test`: real calls, a server that stands in, a verdict for each test, and the exit code."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.app import Gateway, Grade, run_tests
+from gateway.config.settings import read_settings
+from tests.cli.typed import Run
+
+
+def verdicts_of(run: Run, folder: Path, text: str, *words: str) -> dict[str, str]:
+    """The result of each test by its name, with the reason if there is one."""
+    (folder / "config.yaml").write_text(text)
+    finished = run("test", "--json", *words)
+    listed = json.loads(finished.out)
+    assert finished.code == int(any(verdict["grade"] == "failed" for verdict in listed))
+    return {each["name"]: f"{each['grade']} {each['reason']}".strip() for each in listed}
+
+
+def test_a_text_is_compared_whole_in_part_or_by_pattern(run: Run, tmp_path: Path) -> None:
+    text = """
+tools:
+  say:
+    input: {word: string}
+    content: "Say {{ word }}.\\n\\n"
+    tests:
+      - {name: whole, with: {word: hello}, expect: {text: Say hello.}}
+      - {name: other, with: {word: hello}, expect: {text: Say hello}}
+      - {name: part, with: {word: hello}, expect: {text: {contains: hell}}}
+      - {name: no part, with: {word: hello}, expect: {text: {contains: Hell}}}
+      - {name: pattern, with: {word: hello}, expect: {text: {matches: "hel+o\\\\.$"}}}
+      - {name: no pattern, with: {word: hello}, expect: {text: {matches: "^hello"}}}
+      - {name: anything, with: {word: hello}}
+"""
+    assert verdicts_of(run, tmp_path, text) == {
+        "whole": "passed",
+        "other": "failed the text is another",
+        "part": "passed",
+        "no part": "failed the text does not contain 'Hell'",
+        "pattern": "passed",
+        "no pattern": "failed the text does not match ^hello",
+        "anything": "passed",
+    }
+
+
+def test_an_error_passes_only_where_one_is_expected(run: Run, tmp_path: Path) -> None:
+    text = """
+tools:
+  add:
+    input: {a: integer}
+    shell: {script: 'test "$INPUT_A" -gt 0 || { echo too small >&2; exit 3; }; echo $INPUT_A'}
+    tests:
+      - {name: any, with: {a: 0}, expect: {error: true}}
+      - {name: named, with: {a: 0}, expect: {error: too small}}
+      - {name: misnamed, with: {a: 0}, expect: {error: too large}}
+      - {name: misfit, with: {a: x}, expect: {error: /a must be an integer}}
+      - {name: unexpected, with: {a: 0}, expect: {text: "0"}}
+      - {name: unspoken, with: {a: 0}}
+      - {name: missed, with: {a: 1}, expect: {error: true}}
+"""
+    assert verdicts_of(run, tmp_path, text) == {
+        "any": "passed",
+        "named": "passed",
+        "misnamed": "failed the error does not contain 'too large'",
+        "misfit": "passed",
+        "unexpected": "failed failed",
+        "unspoken": "failed failed",
+        "missed": "failed expected an error, and it succeeded",
+    }
+
+
+def test_json_is_equal_whatever_the_order_and_true_is_not_one(run: Run, tmp_path: Path) -> None:
+    text = """
+tools:
+  figures:
+    shell: {command: [echo, '{"a": [1, true], "b": null}']}
+    output: {format: json}
+    tests:
+      - {name: equal, expect: {json: {b: null, a: [1, true]}}}
+      - {name: less, expect: {json: {a: [1, true]}}}
+      - {name: like, expect: {json: {b: null, a: [true, 1]}}}
+  words:
+    shell: {command: [echo, "3"]}
+    tests:
+      - {name: text, expect: {json: 3}}
+  prose:
+    shell: {command: [echo, hello]}
+    tests:
+      - {name: prose, expect: {json: 3}}
+"""
+    assert verdicts_of(run, tmp_path, text) == {
+        "equal": "passed",
+        "less": "failed the JSON is another",
+        "like": "failed the JSON is another",
+        "text": "passed",
+        "prose": "failed expected JSON, and it answered text",
+    }
+
+
+async def test_a_stand_in_gets_the_real_request_and_the_real_server_gets_none(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({"title": "real"})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handle)
+    async with TestServer(application) as server:
+        config = tmp_path / "config.yaml"
+        (tmp_path / "answer.json").write_text('{"title": "of a file"}')
+        config.write_text(
+            f"""
+connections: {{api: {{base_url: "{server.make_url("")}", allow_private: true}}}}
+tools:
+  get:
+    input: {{id: integer}}
+    http: {{connection: api, url: "/items/{{id}}", cache: 60s}}
+    output: {{select: "{{title: title}}"}}
+    tests:
+      - {{name: json, with: {{id: 1}}, http: {{json: {{title: here, more: 1}}}}, expect: {{json: {{title: here}}}}}}
+      - {{name: again, with: {{id: 1}}, http: {{json: {{title: another}}}}, expect: {{json: {{title: another}}}}}}
+      - {{name: file, with: {{id: 1}}, http: {{file: answer.json}}, expect: {{json: {{title: of a file}}}}}}
+      - {{name: no file, with: {{id: 1}}, http: {{file: nothing.json}}, expect: {{error: true}}}}
+      - {{name: status, with: {{id: 1}}, http: {{status: 500}}, expect: {{error: HTTP 500}}}}
+      - {{name: refused, with: {{id: x}}, http: {{json: {{}}}}, expect: {{error: /id}}}}
+      - {{name: real, with: {{id: 5}}, expect: {{json: {{title: real}}}}}}
+"""
+        )
+        settings = read_settings({"config": str(config), "log_level": "error"})
+        verdicts = {verdict.name: verdict async for verdict in run_tests(settings)}
+    assert {name: verdict.grade for name, verdict in verdicts.items()} == {
+        **dict.fromkeys(("json", "again", "file", "status", "refused", "real"), Grade.PASSED),
+        "no file": Grade.FAILED,
+    }, verdicts
+    assert "nothing.json cannot be read" in verdicts["no file"].reason
+    assert asked == ["/items/5"]
+
+
+async def test_a_server_on_https_is_stood_in_for_too(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        'tools: {get: {http: {url: "https://no-such-host.invalid/x", method: POST, body: y},'
+        " tests: [{http: {json: [1]}, expect: {json: [1]}}]}}"
+    )
+    settings = read_settings({"config": str(config), "log_level": "error"})
+    assert [verdict.grade async for verdict in run_tests(settings)] == [Grade.PASSED]
+
+
+def test_what_is_confirmed_is_answered_yes_and_nothing_else_is_answered(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "curious.py").write_text(
+        "from gateway.plugin import Context\n"
+        "async def ask(context: Context) -> str:\n"
+        "    '''Ask.'''\n"
+        "    return (await context.elicit('name', 'Who?', {'type': 'object', 'properties': {}})).action\n"
+    )
+    text = """
+plugins: [plugins]
+tools:
+  go:
+    input: {to: string}
+    confirm: "Go to {{ to }}?"
+    content: "Went to {{ to }}."
+    tests: [{name: goes, with: {to: Rome}, expect: {text: Went to Rome.}}]
+  ask:
+    python: "curious:ask"
+    tests: [{name: asks}]
+"""
+    assert verdicts_of(run, tmp_path, text) == {
+        "goes": "passed",
+        "asks": "failed asks its user for more than a yes, which nobody can answer here",
+    }
+
+
+def test_plugins_are_started_and_what_they_print_is_no_part_of_the_report(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "house.py").write_text(
+        "started = []\ndef startup(): started.append(1); print('noise')\ndef count() -> int:\n    return len(started)\n"
+    )
+    text = 'plugins: [plugins]\ntools: {count: {python: "house:count", tests: [{name: one, expect: {text: "1"}}]}}'
+    assert verdicts_of(run, tmp_path, text) == {"one": "passed"}
+
+
+TWO = """
+tools:
+  get_a: {content: a, tests: [{expect: {text: a}}]}
+  get_b: {content: b, tests: [{expect: {text: c}}]}
+  absent: {content: c, requires: {commands: [no-such-command-here]}, tests: [{}]}
+"""
+
+
+def test_tools_are_chosen_by_name_or_glob(run: Run, tmp_path: Path) -> None:
+    assert verdicts_of(run, tmp_path, TWO, "get_a") == {"test 1": "passed"}
+    (tmp_path / "other.yaml").write_text(TWO)
+    assert len(json.loads(run("test", "--json", "other.yaml", "get_*").out)) == 2
+    finished = run("test", "get_c")
+    assert finished.code == 2
+    assert "get_c: no tool of the file is called so; did you mean get_a?" in finished.hints.replace("get_b?", "get_a?")
+
+
+def test_a_person_sees_what_differs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(TWO)
+    finished = run("test")
+    assert finished.code == 1
+    lines = [line.rpartition(" (")[0] or line for line in finished.out.splitlines()]
+    assert lines == [
+        "get_a",
+        "  ✓ test 1",
+        "get_b",
+        "  ✗ test 1: the text is another",
+        "      - c",
+        "      + b",
+        "absent",
+        "  – test 1: the command no-such-command-here is not on the PATH",
+    ]
+    assert finished.hints.startswith("1 passed, 1 failed, 1 skipped in ")
+
+
+def test_a_build_server_reads_the_report(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(TWO.replace("content: b", 'content: "b\\u0001", output: {raw: true}'))
+    assert run("test", "--junit", "report.xml").code == 1
+    suite = ET.parse(tmp_path / "report.xml").getroot()
+    assert suite.attrib["tests"] == "3"
+    assert [(case.get("classname"), [child.tag for child in case]) for case in suite] == [
+        ("get_a", []),
+        ("get_b", ["failure"]),
+        ("absent", ["skipped"]),
+    ]
+
+
+def test_without_tests_it_is_said_where_they_stand(run: Run) -> None:
+    finished = run("test")
+    assert (finished.code, finished.out) == (0, "")
+    assert "under `tests:` of a tool" in finished.hints
+
+
+async def test_clients_see_nothing_of_tests_and_a_change_of_them_changes_no_version(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    versions = []
+    for text in ("a", "b"):
+        config.write_text(f"tools: {{say: {{content: a, tests: [{{expect: {{text: {text}}}}}]}}}}")
+        async with Gateway(read_settings({"config": str(config), "log_level": "error"})) as gateway:
+            [tool] = (await gateway.memory_client().request("tools/list"))["tools"]
+            assert "tests" not in json.dumps(tool)
+            versions.append(gateway._offered.store.current.tools["say"].version)
+    assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize(
+    ("tests", "hint"),
+    [
+        ("[{expect: {}}]", "needs what is expected: one of `text`, `json`, `error`"),
+        ("[{expect: {text: a, json: 1}}]", "has `text` and `json`; only one can be given"),
+        ("[{expect: {error: false}}]", "expected true, or a part of what is said"),
+        ("[{expect: {text: 404}}]", "expected text, got the number 404; quote it"),
+        ('[{expect: {text: {matches: "("}}}]', "is not a regular expression"),
+        ("[{expect: {text: {}}}]", "needs a form: one of `is`, `contains`, `matches`"),
+        ("[{http: {json: 1}}]", "has tests with `http`, which stands in for the server of an `http` backend"),
+        ("[{wiht: {}}]", "did you mean `with`?"),
+    ],
+)
+def test_a_test_that_is_written_wrongly_is_found_with_the_rest(run: Run, tmp_path: Path, tests: str, hint: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"tools: {{say: {{content: a, tests: {tests}}}}}")
+    finished = run("validate")
+    assert finished.code == 2
+    assert hint in finished.out

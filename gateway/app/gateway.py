@@ -5,6 +5,7 @@ bounded: calls in flight have `drain_timeout`, then they are cancelled, and what
 """
 
 import asyncio
+import os
 import secrets
 import signal
 import threading
@@ -26,7 +27,7 @@ from gateway.app.shutdown import LastResort, StopSignals
 from gateway.config.address import Address
 from gateway.config.loader import load
 from gateway.config.settings import Settings
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Problem
 from gateway.executors.services import Services, running_services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
@@ -35,6 +36,7 @@ from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.metrics import Metrics
+from gateway.transports.inherited_sockets import Inherited, InheritedError, take_inherited
 from gateway.transports.memory import MemoryClient
 from gateway.transports.standard_streams import StandardStreams
 
@@ -55,6 +57,7 @@ class Gateway:
         self._stack: Final = AsyncExitStack()
         self._stop_wanted: Final = asyncio.Event()
         self._standard_streams: StandardStreams | None = None
+        self._inherited: Inherited = {}
         self._listeners: Listeners | None = None
         self._last_resort: LastResort | None = None
         self._health: Final = Health(self._sources())
@@ -72,6 +75,7 @@ class Gateway:
         """
         if self._settings.stdio:
             self._standard_streams = StandardStreams.take()  # before plugins are imported, which may print
+        self._inherited = _take_inherited()  # before plugins are imported, whose children would hold them open
         async with AsyncExitStack() as stack:
             await self._prepare(stack)
             self._stack.push_async_callback(stack.pop_all().aclose)
@@ -117,6 +121,8 @@ class Gateway:
             metrics=self._metrics(),
             reload=self._reload,
             standard_streams=self._standard_streams,
+            inherited=self._inherited,
+            tls=self._offered.tls,
             on_input_end=self._stop_wanted.set,
         )
         self._listeners = await self._stack.enter_async_context(listeners)
@@ -245,3 +251,10 @@ class Gateway:
 
     def _backends(self, kind: str) -> Json:
         return status.backends(self._offered.served.document, self._offered.store.current, kind)
+
+
+def _take_inherited() -> Inherited:
+    try:
+        return take_inherited(os.environ)
+    except InheritedError as error:
+        raise ConfigError([Problem(message=str(error), path="LISTEN_FDS")]) from error

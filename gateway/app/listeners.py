@@ -9,29 +9,26 @@ from typing import Final, Self
 
 import structlog
 
+from gateway.app.http_front import HttpFront
 from gateway.config.address import Address
 from gateway.config.document import Document
-from gateway.config.settings import Settings, flag_of
-from gateway.errors import ConfigError, Problem
+from gateway.config.settings import Settings
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.telemetry.health import Health
 from gateway.telemetry.metrics import Metrics
 from gateway.transports.event_stream import Pace
-from gateway.transports.front_door import FrontDoor
-from gateway.transports.guard import Guard
-from gateway.transports.http_app import HttpApp
-from gateway.transports.http_listener import HttpListener, ListenError
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
+from gateway.transports.inherited_sockets import Inherited
 from gateway.transports.own_paths import OwnPaths
+from gateway.transports.server_tls import ServerTls
 from gateway.transports.sessions import Sessions
 from gateway.transports.standard_streams import StandardStreams
 from gateway.transports.stdio import Stdio
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
-from gateway.transports.trusted_proxies import TrustedProxies
 
 log: Final = structlog.get_logger()
 
@@ -49,6 +46,8 @@ class Listeners:
         metrics: Metrics,
         reload: Callable[[], Awaitable[JsonObject]],
         standard_streams: StandardStreams | None,
+        inherited: Inherited,
+        tls: ServerTls | None,
         on_input_end: Callable[[], None],
     ) -> None:
         self._settings: Final = settings
@@ -58,6 +57,8 @@ class Listeners:
         self._metrics: Final = metrics
         self._reload: Final = reload
         self._standard_streams: Final = standard_streams
+        self._inherited: Final = inherited
+        self._tls: Final = tls
         self._on_input_end: Final = on_input_end
         limits, listen = document.limits, document.listen
         self.sessions: Final = Sessions(limit=limits.sessions, ttl=listen.session_ttl)
@@ -71,7 +72,7 @@ class Listeners:
             dispatcher=dispatcher, sessions=self.sessions, streams=self.streams, bounds=bounds
         )
         self._sse: Final = HttpSse(dispatcher=dispatcher, streams=self.streams, bounds=bounds) if listen.sse else None
-        self._http: HttpListener | None = None
+        self._http: HttpFront | None = None
         self._stdio: Stdio | None = None
         self._stack: Final = AsyncExitStack()
 
@@ -112,7 +113,7 @@ class Listeners:
     async def drain(self, seconds: float) -> None:
         """Accept nothing new, and give the calls in flight this long to end by themselves."""
         if self._http is not None:
-            await self._http.stop_accepting()
+            self._http.stop_accepting()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mcp.drain(seconds))
             if self._sse is not None:
@@ -121,33 +122,17 @@ class Listeners:
                 group.create_task(self._stdio.drain(seconds))
 
     async def _open_http(self, stack: AsyncExitStack) -> None:
-        source, address = self._address()
-        self._refuse_strangers(source, address)
-        listen = self._document.listen
-        guard = Guard(
-            address=address,
-            public_url=listen.public_url,
-            allowed_hosts=listen.allowed_hosts,
-            allowed_origins=listen.allowed_origins,
-        )
-        proxies = TrustedProxies(listen.trusted_proxies, public_url=listen.public_url)
-        app = HttpApp(
-            door=FrontDoor(guard=guard, proxies=proxies),
+        front = HttpFront(
+            settings=self._settings,
+            document=self._document,
             mcp=self._mcp,
             sse=self._sse,
-            path=listen.path,
             own=OwnPaths(health=self._health, metrics=self._metrics, reload=self._reload),
-            prefix=proxies.prefix,
+            inherited=self._inherited,
+            tls=self._tls,
         )
-        listener = HttpListener(app.application(), address=address)
-        try:
-            await listener.start()
-        except ListenError as error:
-            raise ConfigError([Problem(message=str(error), path=source)]) from error
-        self._http = listener
-        stack.push_async_callback(listener.close)
+        self._http = await stack.enter_async_context(front)
         await stack.enter_async_context(self.sessions)
-        log.info("listening", url=f"http://{listener.address}{listen.path}")
 
     def _open_stdio(self, streams: StandardStreams, stack: AsyncExitStack) -> None:
         self._stdio = stdio = Stdio(
@@ -173,22 +158,3 @@ class Listeners:
             log.exception("stdio failed")
         finally:
             self._on_input_end()
-
-    def _address(self) -> tuple[str, Address]:
-        """Where to listen, and who said so."""
-        if self._settings.http is not None:
-            return flag_of("http"), self._settings.http
-        return "listen.http", Address.parse(self._document.listen.http)
-
-    def _refuse_strangers(self, source: str, address: Address) -> None:
-        """Without authentication, whoever reaches the port may run the tools: loopback alone, unless told otherwise."""
-        if self._document.auth is not None or address.is_loopback:
-            return
-        if not self._settings.allow_anonymous:
-            flag = flag_of("allow_anonymous")
-            message = (
-                f"{address} can be reached from other machines, and nobody has to authenticate; "
-                f"listen on 127.0.0.1, or allow it with {flag}"
-            )
-            raise ConfigError([Problem(message=message, path=source)])
-        log.warning("anybody who reaches this address may call every tool", address=str(address))

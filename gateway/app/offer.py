@@ -9,12 +9,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 import structlog
 
+from gateway.app.listener_identity import with_identity
 from gateway.app.pauses import collections_put_off
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.footprint import Footprint
@@ -30,6 +32,7 @@ from gateway.errors import Problem
 from gateway.executors.services import Services
 from gateway.executors.threads import Threads
 from gateway.reloader.watch_plan import WatchPlan
+from gateway.transports.server_tls import ServerIdentity, ServerTls
 
 log: Final = structlog.get_logger()
 
@@ -45,6 +48,8 @@ class Build:
     files: Mapping[Path, str]
     """Every file that was read → SHA-256."""
     catalog: Catalog
+    identity: ServerIdentity | None
+    """What the listener shows, where `listen.tls` has it speak TLS."""
     plan: WatchPlan
 
 
@@ -74,6 +79,8 @@ class Offer:
         self.served: Build
         self.store: CatalogStore
         self._first: Document
+        self.tls: ServerTls | None = None
+        """Shows the certificate as it was last read whole and sound."""
 
     @property
     def restart_required(self) -> list[str]:
@@ -89,6 +96,7 @@ class Offer:
         """
         self.served = await self._compile(loaded, generation=1)
         self._first = self.served.document
+        self.tls = None if self.served.identity is None else ServerTls(self.served.identity)
         self.store = CatalogStore(self.served.catalog)
         self._retire()
         _report(self.served.catalog.warnings)
@@ -114,6 +122,8 @@ class Offer:
         known = frozenset(self.served.catalog.warnings)
         self.served = build
         self.store.swap(build.catalog)
+        if self.tls is not None and build.identity is not None:
+            self.tls.show(build.identity)
         self._retire()
         log.info("reloaded", generation=self.store.current.generation, tools=len(build.catalog.tools))
         _report(problem for problem in build.catalog.warnings if problem not in known)
@@ -132,11 +142,14 @@ class Offer:
     async def _compile(self, loaded: LoadedConfig, *, generation: int) -> Build:
         footprint = Footprint()
         try:
+            loaded, identity = await self._thread.run(
+                partial(with_identity, footprint=footprint), loaded, deadline=math.inf
+            )
             catalog = await self._thread.run(self._compiled, loaded, generation, footprint, deadline=math.inf)
             await self._plugins.start(self._services.threads)
         finally:
             self._attempted = plan = _plan(loaded, footprint)
-        return Build(document=loaded.document, files=loaded.files, catalog=catalog, plan=plan)
+        return Build(document=loaded.document, files=loaded.files, catalog=catalog, identity=identity, plan=plan)
 
     def _compiled(self, loaded: LoadedConfig, generation: int, footprint: Footprint) -> Catalog:
         return compile_catalog(
@@ -175,8 +188,10 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
 
 
 def _fixed(section: Listen | Limits) -> Model:
-    """What of a section only a start takes up: `limits.sampling` is looked up by each call."""
-    return section.model_copy(update={"sampling": None}) if isinstance(section, Limits) else section
+    """What of a section only a start takes up: each call looks up `limits.sampling`, each handshake its certificate."""
+    if isinstance(section, Limits):
+        return section.model_copy(update={"sampling": None})
+    return section.model_copy(update={"tls": section.tls is not None})
 
 
 def _report(warnings: Iterable[Problem]) -> None:

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from gateway.app.listener_identity import with_identity
 from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.footprint import Footprint
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.config.loader import LoadedConfig, load
@@ -70,7 +72,7 @@ def _loaded(settings: Settings) -> Iterator[LoadedConfig]:
         return redactors[0].text(text) if redactors else text
 
     with Logs(level=settings.log_level, style=settings.log_format, mask=mask):
-        loaded = load(settings.config)
+        loaded, _ = with_identity(load(settings.config), footprint=Footprint())
         redactors.append(loaded.redactor)
         yield loaded
 

@@ -33,13 +33,17 @@ class Address:
         return is_loopback_name(self.host)
 
     @property
+    def is_wildcard(self) -> bool:
+        """Whether it is every interface."""
+        try:
+            return ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+    @property
     def from_here(self) -> "Address":
         """The address by which this machine reaches it: every interface includes loopback."""
-        try:
-            every = ip_address(self.host).is_unspecified
-        except ValueError:
-            every = False
-        return Address("::1" if ":" in self.host else "127.0.0.1", self.port) if every else self
+        return Address("::1" if ":" in self.host else "127.0.0.1", self.port) if self.is_wildcard else self
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

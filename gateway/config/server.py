@@ -110,10 +110,10 @@ class Listen(Model):
     """How often an open stream gets a comment, so that proxies keep it."""
     session_ttl: PositiveDuration = timedelta(hours=1)
     """How long a session may be idle."""
-    tls: Annotated[Tls | None, UNSUPPORTED] = None
-    """Serve HTTPS."""
-    admin: Annotated[str | None, UNSUPPORTED] = None
-    """host:port for /-/… and /metrics alone."""
+    tls: Tls | None = None
+    """Serve HTTPS. A renewed certificate is shown without a restart."""
+    admin: Annotated[str, AfterValidator(_address)] | None = None
+    """host:port for /-/… and /metrics, which are then not on the main listener."""
 
     @model_validator(mode="after")
     def _has_paths_of_their_own(self) -> Self:

@@ -1,20 +1,27 @@
-"""The socket in front of the HTTP application: opens, says where it is, stops accepting, closes."""
+"""The sockets in front of an HTTP application: opens them, says where they are, stops accepting, closes."""
 
 import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 from aiohttp import web
 
 from gateway.config.address import Address
+from gateway.transports.server_tls import ServerTls
 
 log: Final = structlog.get_logger()
 
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a client may take to agree on TLS."""
+
 _FAREWELL_SECONDS: Final = 2.0
 """How long connections may take to end once what they served was cancelled."""
+_BACKLOG: Final = 1024
+"""Connections that the kernel may hold for us, such as those that arrive while another process takes over."""
 _QUIET: Final = logging.getLogger("gateway.http")
 """aiohttp logs each malformed request with a traceback; our own mistakes are logged before they get there."""
 
@@ -24,9 +31,17 @@ class ListenError(Exception):
 
 
 class HttpListener:
-    """One address."""
+    """One address, or the sockets that another process opened for us."""
 
-    def __init__(self, application: web.Application, *, address: Address) -> None:
+    def __init__(
+        self,
+        application: web.Application,
+        *,
+        address: Address,
+        inherited: Sequence[socket.socket] = (),
+        tls: ServerTls | None = None,
+    ) -> None:
+        """Do nothing yet; `inherited` sockets are known by `address`, and closed at the end."""
         _QUIET.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(
             application,
@@ -36,13 +51,11 @@ class HttpListener:
             auto_decompress=False,
             shutdown_timeout=_FAREWELL_SECONDS,
         )
-        self._wanted: Final = address
-        self._site: web.TCPSite | None = None
-
-    @property
-    def address(self) -> Address:
-        """Where it listens, with the port that it got."""
-        return self._wanted if self._site is None else Address(self._wanted.host, self._site.port)
+        self.address = address
+        """Where it listens; once it does, with the port that it got."""
+        self._inherited: Final = tuple(inherited)
+        self._tls: Final = tls
+        self._servers: Final[list[asyncio.Server]] = []
 
     async def start(self) -> None:
         """Begin to accept.
@@ -51,26 +64,47 @@ class HttpListener:
             ListenError: the address is taken, or is not this machine's.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._wanted.host, self._wanted.port)
         try:
-            await site.start()
+            for place in self._inherited or (None,):
+                self._servers.append(await self._serve(place))
         except OSError as error:
-            await self._runner.cleanup()
-            raise ListenError(_reason(error, self._wanted)) from error
-        self._site = site
+            await self.close()
+            raise ListenError(_reason(error, self.address)) from error
+        if not self._inherited:
+            self.address = Address(self.address.host, self._servers[0].sockets[0].getsockname()[1])
 
-    async def stop_accepting(self) -> None:
-        if self._site is not None and self._site in self._runner.sites:
-            await self._site.stop()
+    def stop_accepting(self) -> None:
+        """Leave new connections to whoever else listens, or to nobody; those that are open stay."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
 
     async def close(self) -> None:
         """Close what is left, whether or not it ends by itself."""
-        await self.stop_accepting()
+        self.stop_accepting()
         try:
             async with asyncio.timeout(2 * _FAREWELL_SECONDS + 1):
                 await self._runner.cleanup()
         except TimeoutError:
             log.warning("connections did not close")
+
+    async def _serve(self, inherited: socket.socket | None) -> asyncio.Server:
+        loop, protocol = asyncio.get_running_loop(), self._runner.server
+        assert protocol is not None  # noqa: S101 - there is one after `setup`
+        tls = None if self._tls is None else self._tls.context
+        handshake = None if tls is None else HANDSHAKE_SECONDS
+        if inherited is None:
+            host, port = self.address.host, self.address.port
+            return await loop.create_server(
+                protocol, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake
+            )
+        if inherited.family is socket.AF_UNIX:
+            return await loop.create_unix_server(
+                protocol, sock=inherited, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake
+            )
+        return await loop.create_server(
+            protocol, sock=inherited, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake
+        )
 
 
 def _reason(error: OSError, address: Address) -> str:

@@ -57,10 +57,18 @@ class OwnPaths:
     reload: Callable[[], Awaitable[JsonObject]]
     """Load the files again; says under `problems` what keeps them from being served."""
 
-    def mount(self, router: web.UrlDispatcher, door: FrontDoor) -> None:
-        """Let a listener answer them."""
+    def application(self, door: FrontDoor) -> web.Application:
+        """A listener of their own: whoever reaches it is an operator."""
+        application = web.Application()
+        self.mount(application.router, door, is_operator=lambda _visit: True)
+        application.router.add_route("*", "/{path:.*}", door.guarded(_not_found))
+        return application
+
+    def mount(self, router: web.UrlDispatcher, door: FrontDoor, *, is_operator: Callable[[Visit], bool]) -> None:
+        """Let a listener answer them; whoever is no operator finds nothing but the probes."""
         for own in self._paths():
-            handler = door.open(_by_method(own)) if own.is_open else door.guarded(_for_operators(_by_method(own)))
+            answer = _by_method(own)
+            handler = door.open(answer) if own.is_open else door.guarded(_for_operators(answer, is_operator))
             router.add_route("*", own.path, handler)
 
     def _paths(self) -> Iterator[OwnPath]:
@@ -90,8 +98,23 @@ class OwnPaths:
         return json_response(report, status=422 if report["problems"] else 200, headers=visit.headers)
 
 
+def is_local(visit: Visit) -> bool:
+    """Whether this machine asks. Behind a proxy every peer's address is loopback, hence the other two conditions."""
+    request = visit.request
+    return (
+        is_loopback_address(request.remote or "")
+        and is_loopback_host(request.headers.get("Host"))
+        and not any(name in request.headers for name in _FORWARDED)
+    )
+
+
 def json_response(value: JsonObject, *, status: int = 200, headers: Mapping[str, str]) -> web.Response:
     return web.Response(body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **headers})
+
+
+async def _not_found(visit: Visit) -> web.Response:
+    error = "not found; this listener has the daemon's own paths alone"
+    return json_response({"error": error}, status=404, headers=visit.headers)
 
 
 def _by_method(own: OwnPath) -> Endpoint:
@@ -104,23 +127,14 @@ def _by_method(own: OwnPath) -> Endpoint:
     return answer
 
 
-def _for_operators(endpoint: Endpoint) -> Endpoint:
+def _for_operators(endpoint: Endpoint, is_operator: Callable[[Visit], bool]) -> Endpoint:
     async def answer(visit: Visit) -> web.StreamResponse:
-        if not _is_local(visit.request) or _is_of_a_page(visit.request):
+        if not is_operator(visit) or _is_of_a_page(visit.request):
             error = "not found; the daemon's own paths are for callers on this machine"
             return json_response({"error": error}, status=404, headers=visit.headers)
         return await endpoint(visit)
 
     return answer
-
-
-def _is_local(request: web.Request) -> bool:
-    """Whether this machine asks. Behind a proxy every peer's address is loopback, hence the other two conditions."""
-    return (
-        is_loopback_address(request.remote or "")
-        and is_loopback_host(request.headers.get("Host"))
-        and not any(name in request.headers for name in _FORWARDED)
-    )
 
 
 def _is_of_a_page(request: web.Request) -> bool:

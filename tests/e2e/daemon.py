@@ -1,12 +1,14 @@
 """A real `mcp-gateway serve` in a process of its own, over real pipes and a real port."""
 
 import asyncio
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +16,7 @@ import aiohttp
 import orjson
 
 from gateway.json_types import Json, JsonObject
+from tests.e2e.handover import handing_over
 
 MODERN: Final = "2026-07-28"
 ENVELOPE: Final = {
@@ -88,15 +91,28 @@ class Daemon:
 
 
 @asynccontextmanager
-async def serving(config: Path, *flags: str, watch: bool = False) -> AsyncIterator[Daemon]:
-    """A daemon that is ended with the context, should it not have ended by then."""
+async def serving(
+    config: Path,
+    *flags: str,
+    watch: bool = False,
+    sockets: Sequence[socket] = (),
+    names: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[Daemon]:
+    """A daemon that is ended with the context, should it not have ended by then.
+
+    `sockets` are handed over to it, under `names` with colons between them.
+    """
     flags = flags if watch else ("--no-watch", *flags)
+    command = (sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", *flags)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", *flags),
+        *(handing_over(sockets, *command, names=names) if sockets else command),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=16 * 2**20,
+        env={**os.environ, **environment},
+        pass_fds=[each.fileno() for each in sockets],
     )
     daemon = Daemon(process=process)
     listening = asyncio.create_task(daemon.listen_to_errors())

@@ -1,0 +1,165 @@
+"""Where HTTP is served: the main listener, and one for the daemon's own paths if the file wants it."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from socket import socket
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+from aiohttp import web
+
+from gateway.config.address import Address
+from gateway.config.document import Document
+from gateway.config.settings import Settings, flag_of
+from gateway.errors import ConfigError, Problem
+from gateway.transports.front_door import FrontDoor
+from gateway.transports.guard import Guard
+from gateway.transports.http_app import HttpApp
+from gateway.transports.http_listener import HttpListener, ListenError
+from gateway.transports.http_sse import HttpSse
+from gateway.transports.inherited_sockets import ADMIN, Inherited, address_of
+from gateway.transports.own_paths import OwnPaths
+from gateway.transports.server_tls import ServerTls
+from gateway.transports.streamable_http import StreamableHttp
+from gateway.transports.trusted_proxies import TrustedProxies
+
+log: Final = structlog.get_logger()
+
+_INHERITED: Final = "LISTEN_FDS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where to listen."""
+
+    source: str
+    """Who said so: a flag, a key or a variable."""
+    address: Address
+    sockets: Sequence[socket] = ()
+
+
+class HttpFront:
+    """Open while entered."""
+
+    def __init__(  # noqa: PLR0913 - what the rooms hand over
+        self,
+        *,
+        settings: Settings,
+        document: Document,
+        mcp: StreamableHttp,
+        sse: HttpSse | None,
+        own: OwnPaths,
+        inherited: Inherited,
+        tls: ServerTls | None,
+    ) -> None:
+        self._settings: Final = settings
+        self._document: Final = document
+        self._mcp: Final = mcp
+        self._sse: Final = sse
+        self._own: Final = own
+        self._inherited: Final = inherited
+        self._tls: Final = tls
+        listen = document.listen
+        self._proxies: Final = TrustedProxies(listen.trusted_proxies, public_url=listen.public_url)
+        self._main: HttpListener | None = None
+        self._stack: Final = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Begin to accept.
+
+        Raises:
+            ConfigError: an address cannot be listened on, or must not be without authentication.
+        """
+        async with AsyncExitStack() as stack:
+            place, admin = self._main_place(), self._admin_place()
+            app = HttpApp(
+                door=self._door(place),
+                mcp=self._mcp,
+                sse=self._sse,
+                path=self._document.listen.path,
+                own=self._own if admin is None else None,
+                prefix=self._proxies.prefix,
+            )
+            if admin is not None:
+                tls = None if admin.address.is_loopback else self._tls
+                listener = await self._open(admin, self._own.application(self._door(admin)), tls, stack)
+                log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
+            self._main = await self._open(place, app.application(), self._tls, stack)
+            log.info("listening", url=f"{_scheme(self._tls)}://{self._main.address}{self._document.listen.path}")
+            self._stack.push_async_callback(stack.pop_all().aclose)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def address(self) -> Address | None:
+        return None if self._main is None else self._main.address
+
+    @property
+    def outlives_us(self) -> bool:
+        """Whether somebody else holds the main listener's sockets open: connections wait there for the next daemon."""
+        return bool(self._inherited.get(""))
+
+    def stop_accepting(self) -> None:
+        """Take no new connections but those of operators."""
+        if self._main is not None:
+            self._main.stop_accepting()
+
+    async def _open(
+        self, place: _Place, application: web.Application, tls: ServerTls | None, stack: AsyncExitStack
+    ) -> HttpListener:
+        self._refuse_strangers(place)
+        listener = HttpListener(application, address=place.address, inherited=place.sockets, tls=tls)
+        try:
+            await listener.start()
+        except ListenError as error:
+            raise ConfigError([Problem(message=str(error), path=place.source)]) from error
+        stack.push_async_callback(listener.close)
+        return listener
+
+    def _door(self, place: _Place) -> FrontDoor:
+        listen = self._document.listen
+        guard = Guard(
+            address=place.address,
+            public_url=listen.public_url,
+            allowed_hosts=listen.allowed_hosts,
+            allowed_origins=listen.allowed_origins,
+        )
+        return FrontDoor(guard=guard, proxies=self._proxies)
+
+    def _main_place(self) -> _Place:
+        sockets = self._inherited.get("", ())
+        if sockets:
+            return _Place(source=_INHERITED, address=address_of(sockets), sockets=sockets)
+        if self._settings.http is not None:
+            return _Place(source=flag_of("http"), address=self._settings.http)
+        return _Place(source="listen.http", address=Address.parse(self._document.listen.http))
+
+    def _admin_place(self) -> _Place | None:
+        sockets = self._inherited.get(ADMIN, ())
+        if sockets:
+            return _Place(source=_INHERITED, address=address_of(sockets), sockets=sockets)
+        admin = self._document.listen.admin
+        return None if admin is None else _Place(source="listen.admin", address=Address.parse(admin))
+
+    def _refuse_strangers(self, place: _Place) -> None:
+        """Without authentication, whoever reaches the port may run the tools: loopback alone, unless told otherwise."""
+        if self._document.auth is not None or place.address.is_loopback:
+            return
+        if not self._settings.allow_anonymous:
+            flag = flag_of("allow_anonymous")
+            message = (
+                f"{place.address} can be reached from other machines, and nobody has to authenticate; "
+                f"listen on 127.0.0.1, or allow it with {flag}"
+            )
+            raise ConfigError([Problem(message=message, path=place.source)])
+        log.warning("anybody who reaches this address is served", address=str(place.address))
+
+
+def _scheme(tls: ServerTls | None) -> str:
+    return "http" if tls is None else "https"

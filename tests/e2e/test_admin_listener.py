@@ -1,0 +1,73 @@
+"""`listen.admin`: the daemon's own paths on a listener of their own, and nowhere else."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.daemon import Daemon, call, post_call, serving, text_of
+
+FILE = """\
+listen: {{http: "127.0.0.1:0", admin: "{admin}"}}
+tools:
+  echo: {{description: Say it again., input: {{text: string}}, content: [{{text: "{{{{ text }}}}"}}]}}
+"""
+OWN = ("/-/healthy", "/-/ready", "/-/status", "/metrics")
+
+
+def written(folder: Path, *, admin: str) -> Path:
+    config = folder / "config.yaml"
+    config.write_text(FILE.format(admin=admin))
+    return config
+
+
+async def bases(daemon: Daemon) -> tuple[str, str]:
+    """The main listener's and the admin's."""
+    main, admin = await daemon.url(), (await daemon.event("listening for operators"))["url"]
+    return main.removesuffix("/mcp"), str(admin).removesuffix("/-/status")
+
+
+async def test_the_daemons_own_paths_are_there_and_gone_from_the_main_listener(tmp_path: Path) -> None:
+    async with serving(written(tmp_path, admin="127.0.0.1:0")) as daemon, aiohttp.ClientSession() as client:
+        main, admin = await bases(daemon)
+        for path in OWN:
+            async with client.get(admin + path) as response:
+                assert response.status == 200, path
+            async with client.get(main + path) as response:
+                assert response.status == 404, path
+        async with client.post(admin + "/-/reload") as response:
+            assert (await response.json())["problems"] == []
+        async with client.post(main + "/-/reload") as response:
+            assert response.status == 404
+        assert text_of(await post_call(client, main + "/mcp", "echo", text="x")) == "x"
+        async with client.post(admin + "/mcp", json=call("echo", text="x")) as response:
+            assert response.status == 404
+
+
+async def test_a_page_in_a_browser_has_no_business_there(tmp_path: Path) -> None:
+    async with serving(written(tmp_path, admin="127.0.0.1:0")) as daemon, aiohttp.ClientSession() as client:
+        _, admin = await bases(daemon)
+        async with client.get(admin + "/-/status", headers={"Host": "evil.example.com"}) as response:
+            assert response.status == 421
+        async with client.post(admin + "/-/reload", headers={"Origin": "http://localhost:3000"}) as response:
+            assert response.status == 404
+
+
+async def test_beyond_loopback_it_is_not_opened_unless_told_so(tmp_path: Path) -> None:
+    config = written(tmp_path, admin="0.0.0.0:0")
+    async with serving(config) as daemon:
+        assert await daemon.exit_code() == 2
+    said = "".join(daemon.errors)
+    assert "listen.admin" in said
+    assert "--allow-anonymous" in said
+    async with serving(config, "--allow-anonymous") as daemon, aiohttp.ClientSession() as client:
+        _, admin = await bases(daemon)
+        async with client.get(admin.replace("0.0.0.0", "127.0.0.1") + "/-/status") as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("admin", ["9090", "localhost", "127.0.0.1:99999"])
+async def test_an_address_that_is_none_is_a_mistake(tmp_path: Path, admin: str) -> None:
+    async with serving(written(tmp_path, admin=admin)) as daemon:
+        assert await daemon.exit_code() == 2
+    assert "listen.admin: expected host:port" in "".join(daemon.errors)

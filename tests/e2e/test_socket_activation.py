@@ -1,0 +1,118 @@
+"""Sockets that another process opened, as systemd does: taken, served, and left to the next daemon."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.daemon import post_call, serving, text_of
+
+FILE = """\
+tools:
+  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  look: {description: What a child sees., shell: {script: "env; ls -l /proc/self/fd"}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    config = tmp_path / "config.yaml"
+    config.write_text(FILE)
+    return config
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def url_of(listening: socket.socket, path: str = "/mcp") -> str:
+    return f"http://127.0.0.1:{listening.getsockname()[1]}{path}"
+
+
+async def test_a_socket_that_was_handed_over_is_served_whatever_the_file_says(
+    config: Path, listening: socket.socket
+) -> None:
+    async with serving(config, sockets=[listening]) as daemon, aiohttp.ClientSession() as client:
+        assert await daemon.url() == url_of(listening)
+        assert text_of(await post_call(client, url_of(listening), "echo", text="x")) == "x"
+
+
+async def test_a_connection_waits_for_the_next_daemon(config: Path, listening: socket.socket) -> None:
+    async with aiohttp.ClientSession() as client:
+        early = asyncio.create_task(post_call(client, url_of(listening), "echo", text="early"))
+        async with serving(config, sockets=[listening]) as first:
+            assert text_of(await early) == "early"
+            first.signal(signal.SIGTERM)
+            assert await first.exit_code() == 0
+        between = asyncio.create_task(post_call(client, url_of(listening), "echo", text="between"))
+        async with serving(config, sockets=[listening]):
+            assert text_of(await between) == "between"
+
+
+async def test_what_a_child_gets_has_neither_the_socket_nor_its_variables(
+    config: Path, listening: socket.socket
+) -> None:
+    async with serving(config, sockets=[listening]) as daemon, aiohttp.ClientSession() as client:
+        await daemon.url()
+        seen = text_of(await post_call(client, url_of(listening), "look"))
+        assert "LISTEN_" not in seen
+        assert "socket:" not in seen
+
+
+async def test_sockets_are_told_apart_by_their_names(config: Path, listening: socket.socket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as admin, socket.create_server(("127.0.0.1", 0)) as second:
+        sockets = [listening, admin, second]
+        async with (
+            serving(config, sockets=sockets, names="gateway.socket:admin:other") as daemon,
+            aiohttp.ClientSession() as client,
+        ):
+            await daemon.url()
+            for main in (listening, second):
+                assert text_of(await post_call(client, url_of(main), "echo", text="x")) == "x"
+                async with client.get(url_of(main, "/-/ready")) as response:
+                    assert response.status == 404
+            async with client.get(url_of(admin, "/-/ready")) as response:
+                assert response.status == 200
+
+
+async def test_a_unix_socket_is_served_to_this_machine(config: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "gateway.sock")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        async with (
+            serving(config, sockets=[listening]) as daemon,
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client,
+        ):
+            await daemon.url()
+            assert text_of(await post_call(client, "http://localhost/mcp", "echo", text="x")) == "x"
+
+
+async def test_a_socket_beyond_loopback_is_not_served_unless_told_so(config: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listening:
+        async with serving(config, sockets=[listening]) as daemon:
+            assert await daemon.exit_code() == 2
+    assert "--allow-anonymous" in "".join(daemon.errors)
+
+
+async def test_what_is_no_listening_socket_is_refused(config: Path) -> None:
+    with ExitStack() as stack:
+        unbound = stack.enter_context(socket.socket())
+        datagrams = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+        for each in (unbound, datagrams):
+            async with serving(config, sockets=[each]) as daemon:
+                assert await daemon.exit_code() == 2
+            assert "LISTEN_FDS: descriptor 3 is not a listening stream socket" in "".join(daemon.errors)
+
+
+async def test_variables_that_are_for_another_process_mean_nothing(config: Path) -> None:
+    environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "MCP_GATEWAY_HTTP": "127.0.0.1:0"}
+    async with serving(config, environment=environment) as daemon, aiohttp.ClientSession() as client:
+        assert text_of(await post_call(client, await daemon.url(), "echo", text="x")) == "x"

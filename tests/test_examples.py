@@ -7,6 +7,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.config.settings import read_settings
+from tests.programs import need_sandboxes
 
 CONFIG: Final = Path(__file__).parents[1] / "config"
 
@@ -26,6 +27,7 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "triage": {"service": "web"},
     "review": {"text": "Some text.", "focus": "brevity"},
     "changelog": {"change": "Faster."},
+    "run_awk": {"program": "{ sum += $2 } END { print sum }"},
 }
 TEXTS: Final = {
     "measure_text": '"words":3',
@@ -40,6 +42,7 @@ TEXTS: Final = {
     "restart_everything": "restart_service",
     "search_text": "README.md",
     "count_words": "README.md",
+    "run_awk": "4750",
 }
 """What must stand in a tool's text."""
 ELSEWHERE: Final = frozenset({"list_issues", "create_issue", "get_issue", "get_ticket", "daemon_status"})
@@ -58,6 +61,8 @@ def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 async def test_a_file_does_what_it_says(path: Path) -> None:
+    if "sandbox:" in path.read_text():
+        need_sandboxes()
     async with Gateway(read_settings({"config": path, "log_level": "error"})) as gateway:
         client = gateway.memory_client()
         for tool in await listed(client, "tools/list", "tools"):

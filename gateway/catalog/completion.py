@@ -23,6 +23,7 @@ from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import valid_text
 from gateway.executors.scope import Inputs, Scope
 from gateway.executors.shell.executor import compile_shell
+from gateway.executors.shell.launcher import Launcher
 from gateway.executors.threads import Threads
 
 log: Final = structlog.get_logger(__name__)
@@ -47,11 +48,17 @@ def fitting(candidates: Iterable[str], value: str) -> tuple[str, ...]:
 
 
 def compile_completer(
-    config: list[str] | CommandCompletion, *, name: str, scope: Scope, bench: Workbench
+    config: list[str] | CommandCompletion,
+    *,
+    name: str,
+    scope: Scope,
+    bench: Workbench,
+    launcher: Launcher | None = None,
 ) -> Completer | None:
     """Make the source for argument `name` ready; None where it was written wrongly, which is then reported.
 
     A source may name the other arguments, none of which need have been given yet, and `value`: what was typed so far.
+    `launcher` has the limits and the sandbox of a command.
     """
     if isinstance(config, list):
         return FixedValues(tuple(config))
@@ -59,7 +66,7 @@ def compile_completer(
     others["value"] = _TEXT
     inputs = Inputs(schemas=others, always_given=frozenset({"value"}))
     scope = Scope(inputs=inputs, problems=scope.problems)
-    source = _compile_source(config, scope=scope, bench=bench)
+    source = _compile_source(config, scope=scope, bench=bench, launcher=launcher)
     return None if source is None else _SourcedValues(source)
 
 
@@ -98,10 +105,14 @@ class _SourcedValues:
             return ()
 
 
-def _compile_source(config: CommandCompletion, *, scope: Scope, bench: Workbench) -> _Source | None:
+def _compile_source(
+    config: CommandCompletion, *, scope: Scope, bench: Workbench, launcher: Launcher | None
+) -> _Source | None:
     if config.command is not None:
         shell = Shell(command=config.command)
-        return _Printed(compile_shell(shell, scope=scope, services=bench.services, redactor=bench.redactor))
+        return _Printed(
+            compile_shell(shell, scope=scope, services=bench.services, redactor=bench.redactor, launcher=launcher)
+        )
     if config.python is not None:
         place = scope.at("python")
         signature = signature_of(config.python, problems=place.problems, bench=bench)

@@ -27,6 +27,7 @@ from gateway.executors.files.executor import (
 from gateway.executors.files.globs import Listing
 from gateway.executors.output.contents import compile_contents
 from gateway.executors.scope import Inputs, Scope
+from gateway.executors.shell.launcher import compile_launcher
 from gateway.executors.templates.expressions import did_you_mean
 from gateway.executors.uris.grammar import Expression, Part, UriTemplateError, parse_uri_template
 from gateway.executors.uris.matcher import compile_matcher
@@ -150,13 +151,19 @@ def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
 
 
 def _compile_completers(config: models.Resource, *, scope: Scope, bench: Workbench) -> Mapping[str, Completer]:
+    """A command that completes is confined as the resource's own is: what it is given comes from the same callers."""
     completers = {}
+    launcher = (
+        None
+        if config.shell is None
+        else compile_launcher(config.shell, scope=scope.at("shell"), probe=bench.services.sandboxes)
+    )
     for name, source in config.complete.items():
         place = scope.at("complete", name)
         if name not in scope.inputs.schemas:
             known = list(scope.inputs.schemas)
             place.problems.error(f"the URI has no variable `{name}`{did_you_mean(name, known)}")
-        elif (completer := compile_completer(source, name=name, scope=place, bench=bench)) is not None:
+        elif completer := compile_completer(source, name=name, scope=place, bench=bench, launcher=launcher):
             completers[name] = completer
     return completers
 

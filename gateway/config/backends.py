@@ -9,12 +9,12 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.base import (
     TEXT_SCHEMA,
-    UNSUPPORTED,
     Count,
     Duration,
     Flag,
     Model,
     PositiveCount,
+    PositiveDuration,
     ScalarTemplate,
     ShortForm,
     Size,
@@ -71,25 +71,27 @@ Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_lin
 
 
 class ProcessLimits(Model):
-    """What a child may use."""
+    """What a child may use, and each process that it starts. A call that meets a limit says so. Needs `prlimit`."""
 
     memory: Size | None = None
-    """Address space."""
-    cpu: Duration | None = None
-    """Processor time."""
+    """Address space of each process."""
+    cpu: PositiveDuration | None = None
+    """Processor time of each process, in whole seconds, rounded up."""
     processes: PositiveCount | None = None
-    """Processes and threads of the daemon's user."""
+    """Processes and threads: in a sandbox its own, otherwise all of the daemon's user. Does not bind root."""
     file_size: Size | None = None
     """The largest file that it may write."""
 
 
 class Sandbox(Model):
-    """Bubblewrap: what a child may reach."""
+    """What a child may reach (bubblewrap): system programs, its own program or script, a literal `cwd`, and these."""
 
     network: Flag = False
     """Let it use the network."""
+    readable: list[str] = []
+    """Paths that it may read, beside /usr, /bin, /sbin, /lib* and a little of /etc. Relative to this file."""
     writable: list[str] = []
-    """Paths that it may write to."""
+    """Paths that it may write to, and read. Relative to this file. /tmp (TMPDIR, HOME) is the call's own."""
 
 
 ExitCode = Annotated[int, Field(ge=0, le=255), BeforeValidator(typed_interpolation)]
@@ -118,9 +120,9 @@ class Shell(Model):
     """Send each line of this stream as a progress message."""
     timeout: Duration | None = None
     """How long it may take."""
-    limits: Annotated[ProcessLimits | None, UNSUPPORTED] = None
+    limits: ProcessLimits | None = None
     """What the child may use."""
-    sandbox: Annotated[Sandbox | None, UNSUPPORTED] = None
+    sandbox: Sandbox | None = None
     """What the child may reach."""
 
     @model_validator(mode="after")

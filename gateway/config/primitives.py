@@ -127,7 +127,8 @@ class CommandCompletion(Model):
     """Where the values for an argument come from; exactly one of the keys."""
 
     command: Argv | None = None
-    """A program; each line it writes is a value. It may name `value`, what was typed so far, and other arguments."""
+    """A program; each line is a value. It may name `value`, what was typed so far, and other arguments. It is confined
+    as the resource's own command is."""
     python: Python | None = None
     """A function that returns the values."""
     files: str | None = None

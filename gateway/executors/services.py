@@ -9,6 +9,7 @@ from gateway.executors.http.clients import HttpClients
 from gateway.executors.output.overflows import Overflows
 from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.shell.processes import Processes
+from gateway.executors.shell.sandbox_probe import SandboxProbe
 from gateway.executors.threads import Threads
 
 
@@ -22,6 +23,7 @@ class Services:
     cache: ResponseCache
     parked: ParkedOutputs
     overflows: Overflows = field(default_factory=Overflows)
+    sandboxes: SandboxProbe = field(default_factory=SandboxProbe)
 
 
 @asynccontextmanager

@@ -1,8 +1,14 @@
 """Fixtures that the executors' tests share."""
 
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
+from gateway.executors.services import Services, running_services
 from tests.executors.recording import RecordingContext, RecordingSlot
+from tests.executors.shell_tool import Tool
 
 
 @pytest.fixture
@@ -13,3 +19,19 @@ def context() -> RecordingContext:
 @pytest.fixture
 def slot() -> RecordingSlot:
     return RecordingSlot()
+
+
+@pytest.fixture
+async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
+    """Services whose temporary directories stand under this test's own."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    async with running_services() as services:
+        yield services
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.fixture
+def tool(services: Services, tmp_path: Path) -> Tool:
+    return Tool(services, tmp_path)

@@ -5,7 +5,6 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,63 +12,13 @@ import pytest
 from gateway.config.backends import Shell
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
-from gateway.executors.services import Services, running_services
+from gateway.executors.invocation import Failure, RawOutput
+from gateway.executors.services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.process_table import child_pids
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 from tests.executors.recording import RecordingContext, RecordingSlot, make_invocation, make_scope, messages_of
-
-SCHEMAS: dict[str, JsonObject] = {
-    "a": {"type": "string"},
-    "n": {"type": "integer"},
-    "items": {"type": "array"},
-    "user-id": {"type": "string"},
-}
-
-
-@pytest.fixture
-async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
-    """Services whose temporary directories stand under this test's own."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    async with running_services() as services:
-        yield services
-    assert list(temporary.iterdir()) == []
-
-
-class Tool:
-    """A shell backend in a directory of its own."""
-
-    def __init__(self, services: Services, folder: Path) -> None:
-        self._services = services
-        self._folder = folder
-
-    def compiled(self, config: JsonObject, *, secrets: Sequence[str] = (), max_output: int = 8 * 2**20) -> Executor:
-        scope = make_scope(SCHEMAS, optional=list(SCHEMAS), is_open=True, folder=self._folder)
-        executor = compile_shell(
-            Shell.model_validate(config),
-            scope=scope.at("shell"),
-            services=self._services,
-            redactor=Redactor(secrets),
-            max_output=max_output,
-        )
-        assert messages_of(scope) == []
-        return executor
-
-    async def __call__(self, config: JsonObject, /, **arguments: Json) -> Outcome:
-        return await self.compiled(config).execute(make_invocation(arguments))
-
-
-@pytest.fixture
-def tool(services: Services, tmp_path: Path) -> Tool:
-    return Tool(services, tmp_path)
-
-
-def text_of(outcome: Outcome) -> str:
-    assert isinstance(outcome, RawOutput), outcome
-    return outcome.data.decode()
+from tests.executors.shell_tool import SCHEMAS, Tool, text_of
 
 
 def problems_in(config: JsonObject, services: Services, **schemas: JsonObject) -> list[str]:

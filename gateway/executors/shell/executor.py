@@ -1,19 +1,14 @@
-"""Run a `shell:` backend: a command without a shell, or a script whose inputs are its environment.
-
-A script is written to a file in a directory that belongs to the call alone, and its interpreter is given the path:
-standard input stays free, there is no limit of length, and every interpreter can do it.
-"""
+"""Run a `shell:` backend: start what the file means, hear it out, and say how it ended."""
 
 import asyncio
 import os
 import re
-import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from gateway.config.backends import Shell
 from gateway.config.secrets import Redactor
@@ -23,92 +18,23 @@ from gateway.executors.invocation import Executor, Failure, Invocation, Outcome,
 from gateway.executors.output.plain_text import clean
 from gateway.executors.scope import Scope
 from gateway.executors.services import Services
-from gateway.executors.shell.argv import Argv, compile_argv
+from gateway.executors.shell.argv import compile_argv
 from gateway.executors.shell.captured import Capture
-from gateway.executors.shell.environment import (
-    Environment,
-    InputVariables,
-    compile_environment,
-    compile_input_variables,
-)
+from gateway.executors.shell.environment import Environment, compile_environment, compile_input_variables
+from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.process_tree import Command, Sink, Sinks
 from gateway.executors.shell.processes import DeadlineError, Processes
+from gateway.executors.shell.program import SCRATCH, CommandLine, Program, Script
 from gateway.executors.shell.progress_lines import ProgressLines
-from gateway.executors.templates.frame import json_of
 from gateway.executors.templates.templating import TextTemplate, compile_text
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json
 
 MAX_OUTPUT: Final = 8 * 2**20
 """Bytes of standard output that are kept, unless the whole of it is wanted for parking."""
 MAX_STDERR: Final = 64 * 1024
 """Bytes of standard error that are kept."""
-_SCRATCH: Final = "mcp-gateway-"
-"""What the names of calls' directories begin with."""
 _SHOWN: Final = 4000
 """Characters of each stream that a failure shows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """One call's program, ready to start."""
-
-    argv: Sequence[str]
-    environment: Mapping[str, str]
-    clean_up: Callable[[], None]
-    """Removes what was made for the call; to be called when nothing uses it any more."""
-
-
-class Program(Protocol):
-    def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
-        """Build the command line, and the environment on top of which `environment` stands.
-
-        Raises:
-            ExecutionError: the arguments cannot be passed.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Command:
-    argv: Argv
-
-    def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
-        return Launch(argv=self.argv.build(arguments), environment=environment, clean_up=_nothing)
-
-
-def _nothing() -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Script:
-    text: str
-    interpreter: Sequence[str]
-    variables: InputVariables
-
-    def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
-        inputs = self.variables.build(arguments)
-        try:
-            folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-        except OSError as error:
-            raise ExecutionError(f"the script's inputs cannot be written: {error.strerror}") from error
-        script, inputs_file = folder / "script", folder / "inputs.json"
-        launch = Launch(
-            argv=[*self.interpreter, str(script)],
-            environment={**inputs, "INPUTS_FILE": str(inputs_file), **environment},
-            clean_up=lambda: shutil.rmtree(folder, ignore_errors=True),
-        )
-        try:
-            _write_privately(script, self.text)
-            _write_privately(inputs_file, json_of(arguments))
-        except OSError as error:
-            launch.clean_up()
-            raise ExecutionError(f"the script's inputs cannot be written: {error.strerror}") from error
-        return launch
-
-
-def _write_privately(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(text.encode(errors="surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +42,7 @@ class ShellExecutor:
     """A compiled `shell:`."""
 
     program: Program
+    launcher: Launcher
     environment: Environment
     directory: Path
     """Of the file, to which `cwd` is relative."""
@@ -135,21 +62,23 @@ class ShellExecutor:
             exit_code = await self._run(invocation, stdout=stdout, stderr=stderr)
         except DeadlineError as error:
             raise ExecutionError(f"{error}{self._ends(stdout, stderr)}") from error
+        said = self._shown(stderr.data)
+        if exit_code and not stdout.data and (mistake := self.launcher.mistake(exit_code, said)) is not None:
+            raise ExecutionError(mistake)
         if exit_code not in self.success_codes:
-            return Failure(text=f"{_described(exit_code)}{self._ends(stdout, stderr)}")
-        return RawOutput(
-            data=stdout.data,
-            omitted=stdout.omitted,
-            variables={"exit_code": exit_code, "stderr": self._shown(stderr.data)},
-        )
+            limit = self.launcher.limit_met(exit_code, said)
+            how = " ".join(filter(None, [_described(exit_code), limit]))
+            return Failure(text=f"{how}{self._ends(stdout, stderr)}")
+        return RawOutput(data=stdout.data, omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said})
 
     def explain(self, invocation: Invocation) -> Explanation:
         command, clean_up = self._prepare(invocation)
         clean_up()
-        script = self.program.text if isinstance(self.program, _Script) else None
+        script = self.program.text if isinstance(self.program, Script) else None
         facts: dict[str, Json] = {
             "argv": [_without_scratch(argument) for argument in command.argv],
             "script": script,
+            "confined_by": [*command.before] or None,
             "directory": command.directory,
             "environment": sorted(command.environment),
             "stdin": command.stdin.decode(errors="replace") or None,
@@ -186,7 +115,7 @@ class ShellExecutor:
             raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, request_meta=invocation.context.request_meta)
         launch = self.program.prepare(arguments, environment)
-        command = Command(argv=launch.argv, environment=launch.environment, directory=directory, stdin=stdin)
+        command = self.launcher.command(launch, directory=directory, stdin=stdin)
         return command, launch.clean_up
 
     def _deadline(self, invocation: Invocation) -> float:
@@ -205,7 +134,7 @@ class ShellExecutor:
 
 def _without_scratch(text: str) -> str:
     """Name a call's script as `script`: where it lay is nobody's business, and over by now."""
-    return re.sub(re.escape(os.path.join(tempfile.gettempdir(), _SCRATCH)) + r"\w{8}/", "", text)  # noqa: PTH118 - no path
+    return re.sub(re.escape(os.path.join(tempfile.gettempdir(), SCRATCH)) + r"\w{8}/", "", text)  # noqa: PTH118 - no path
 
 
 def _end(text: str) -> str:
@@ -230,16 +159,24 @@ def _described(exit_code: int) -> str:
         return f"The command was ended by signal {-exit_code}."
 
 
-def compile_shell(
-    config: Shell, *, scope: Scope, services: Services, redactor: Redactor, max_output: int = MAX_OUTPUT
+def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
+    config: Shell,
+    *,
+    scope: Scope,
+    services: Services,
+    redactor: Redactor,
+    max_output: int = MAX_OUTPUT,
+    launcher: Launcher | None = None,
 ) -> Executor:
     """Compile a `shell:` backend, at whose place `scope` looks; mistakes are reported.
 
-    `max_output` is how many bytes of standard output are kept at the most, half of them from its head.
+    `max_output` is how many bytes of standard output are kept at the most, half of them from its head. `launcher` takes
+    the place of its own limits and sandbox.
     """
     stdin = compile_text(config.stdin or "", scope.at("stdin"))
     return ShellExecutor(
         program=_compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
+        launcher=launcher or compile_launcher(config, scope=scope, probe=services.sandboxes),
         environment=compile_environment(config.env, inherit=config.inherit_env, scope=scope.at("env")),
         directory=scope.problems.directory,
         cwd=compile_text(config.cwd or "", scope.at("cwd")),
@@ -260,7 +197,7 @@ def _compile_command(config: Shell, stdin: TextTemplate, scope: Scope) -> Progra
             f"an expression here would be read as code by {argv.reader_of_stdin}; use `script:`,"
             " where inputs are in the environment"
         )
-    return _Command(argv=argv)
+    return CommandLine(argv=argv)
 
 
 def _compile_script(config: Shell, scope: Scope) -> Program:
@@ -271,4 +208,4 @@ def _compile_script(config: Shell, scope: Scope) -> Program:
         what = filled_in_elsewhere[0]
         place.problems.warning(f"`{what}` is the shell's own in a script; set a variable under `env` and use that")
     scope.use_all()
-    return _Script(text=script, interpreter=config.interpreter, variables=compile_input_variables(script, place))
+    return Script(text=script, interpreter=config.interpreter, variables=compile_input_variables(script, place))

@@ -14,6 +14,7 @@ from typing import Final
 
 from gateway.errors import ExecutionError
 from gateway.executors.shell.pipes import InputPipe, OutputPipe
+from gateway.executors.shell.process_table import descendants_of
 
 Sink = Callable[[bytes], None]
 
@@ -44,15 +45,23 @@ class Command:
     environment: Mapping[str, str]
     directory: str
     stdin: bytes = field(default=b"", repr=False)
+    before: Sequence[str] = ()
+    """A program, with its arguments, that confines the command and starts it."""
+    is_kept: bool = False
+    """Whether that program stays, as the parent of the command, which it takes along when it is ended.
+
+    It enters the directory, too: which ones there are outside is nobody's business.
+    """
 
 
 class Tree:
     """A running child, leader of its own session. It is not reaped before `release`, which keeps its id from others."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], *, stdin: bytes, sinks: Sinks, afterwards: Callable[[], None]
+        self, process: subprocess.Popen[bytes], command: Command, *, sinks: Sinks, afterwards: Callable[[], None]
     ) -> None:
         self.pid = process.pid
+        self._is_kept = command.is_kept
         self._process = process
         self._afterwards = afterwards
         self._open = 2
@@ -67,7 +76,7 @@ class Tree:
             for pipe, sink in ((process.stdout, sinks.stdout), (process.stderr, sinks.stderr))
             if pipe is not None
         )
-        self._input = None if process.stdin is None else InputPipe(process.stdin, stdin)
+        self._input = None if process.stdin is None else InputPipe(process.stdin, command.stdin)
 
     def start(self) -> None:
         """Watch the pipes, and for the end."""
@@ -85,9 +94,18 @@ class Tree:
             self._input.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send to the whole process group. The id cannot be another's, for its leader is not reaped yet."""
+        """Send to the whole process group. The id cannot be another's, for its leader is not reaped yet.
+
+        A command that is kept is asked in `kept` instead: with its keeper it would be killed and not asked.
+        """
+        if self._is_kept and number is signal.SIGTERM:
+            return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+    def kept(self) -> set[int]:
+        """The processes below the leader, where it only keeps them: nobody else is told of them."""
+        return descendants_of(self.pid) if self._is_kept and not self.exited.done() else set()
 
     def release(self) -> None:
         """Reap the leader, close everything, and do what was to be done afterwards."""
@@ -145,9 +163,9 @@ def start(command: Command, *, marker: Mapping[str, str], sinks: Sinks, afterwar
     """
     try:
         process = subprocess.Popen(
-            [_encoded(argument) for argument in command.argv],
+            [_encoded(argument) for argument in (*command.before, *command.argv)],
             env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
-            cwd=_encoded(command.directory),
+            cwd="/" if command.is_kept else _encoded(command.directory),
             stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -156,7 +174,7 @@ def start(command: Command, *, marker: Mapping[str, str], sinks: Sinks, afterwar
         )
     except (OSError, ValueError) as error:
         raise ExecutionError(_why_not_started(command, error)) from error
-    return Tree(process, stdin=command.stdin, sinks=sinks, afterwards=afterwards)
+    return Tree(process, command, sinks=sinks, afterwards=afterwards)
 
 
 def _encoded(text: str) -> bytes:
@@ -177,7 +195,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
 
 
 def _why_not_started(command: Command, error: OSError | ValueError) -> str:
-    program, directory = command.argv[0], command.directory
+    program, directory = (*command.before, *command.argv)[0], command.directory
     if not isinstance(error, OSError):
         return f"{program!r} cannot be started: {error}"
     if error.filename == _encoded(directory) and program != directory:

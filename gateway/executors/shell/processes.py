@@ -155,6 +155,7 @@ class Processes:
                 return True
             if loop.time() >= give_up:
                 return False
+            members |= tree.kept()
             for pid in members - told:
                 _send(pid, number)
             told |= members

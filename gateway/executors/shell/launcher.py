@@ -1,0 +1,85 @@
+"""Puts what confines a command before it: the shim that sets its limits, the sandbox that it runs in.
+
+Both are programs that end by starting the command, and what goes wrong in them before that is told apart here from what
+the command says.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.config.backends import Shell
+from gateway.executors.scope import Scope
+from gateway.executors.shell.limits import Limits, compile_limits
+from gateway.executors.shell.process_tree import Command
+from gateway.executors.shell.program import Launch
+from gateway.executors.shell.sandbox import PRIVATE, Sandbox, compile_sandbox
+from gateway.executors.shell.sandbox_probe import SandboxProbe
+from gateway.executors.templates.templating import compile_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    limits: Limits | None
+    sandbox: Sandbox | None
+    places: Mapping[str, str]
+    """Variables that lead to the sandbox's private directory."""
+
+    def command(self, launch: Launch, *, directory: str, stdin: bytes) -> Command:
+        """The command of one call, behind what confines it."""
+        shim = () if self.limits is None else self.limits.shim
+        if self.sandbox is None:
+            return Command(
+                argv=launch.argv, environment=launch.environment, directory=directory, stdin=stdin, before=shim
+            )
+        before = self.sandbox.before(program=launch.argv[0], directory=directory, folder=launch.folder)
+        environment = {**launch.environment, **self.places}
+        return Command(
+            argv=launch.argv,
+            environment=environment,
+            directory=directory,
+            stdin=stdin,
+            before=(*before, *shim),
+            is_kept=True,
+        )
+
+    def mistake(self, exit_code: int, stderr: str) -> str | None:
+        """Say why the command was not even started, if it was not; to be asked when it wrote nothing else."""
+        if exit_code not in _OWN_CODES or (self.limits is None and self.sandbox is None):
+            return None
+        line = stderr.partition("\n")[0]
+        return next((match.expand(said) for form, said in _COMPLAINTS if (match := form.fullmatch(line))), None)
+
+    def limit_met(self, exit_code: int, stderr: str) -> str | None:
+        """Say which limit a failed command has met, if it looks so."""
+        return None if self.limits is None else self.limits.met(exit_code, stderr)
+
+
+_OWN_CODES: Final = frozenset({1, 126, 127})
+_STARTING: Final = "(?:bwrap: execvp|prlimit: failed to execute) (.+): "
+_COMPLAINTS: Final = tuple(
+    (re.compile(form), said)
+    for form, said in (
+        (
+            f"{_STARTING}No such file or directory",
+            r"the program '\1' is not found, or the interpreter that its first line names",
+        ),
+        (f"{_STARTING}Permission denied", r"the program '\1' may not be executed"),
+        (f"{_STARTING}(.+)", r"the program '\1' cannot be started: \2"),
+        (r"bwrap: Can't chdir to (.+): (.+)", r"the working directory '\1' cannot be entered: \2"),
+        (r"bwrap: (.+)", r"the sandbox cannot be made: \1"),
+        (r"prlimit: (.+)", r"the limits cannot be set: \1"),
+    )
+)
+"""What they write, and how that is told."""
+
+
+def compile_launcher(config: Shell, *, scope: Scope, probe: SandboxProbe) -> Launcher:
+    """Compile `limits` and `sandbox` of a `shell:`, at whose place `scope` looks; mistakes are reported."""
+    written = None if config.cwd is None else compile_text(config.cwd, scope.at("cwd")).literal
+    return Launcher(
+        limits=compile_limits(config.limits, scope.problems.at("limits"), is_sandboxed=config.sandbox is not None),
+        sandbox=compile_sandbox(config.sandbox, cwd=written, problems=scope.problems.at("sandbox"), probe=probe),
+        places={name: PRIVATE for name in ("TMPDIR", "HOME") if name not in config.env},
+    )

@@ -1,0 +1,191 @@
+"""What a sandboxed child sees of the machine: `shell.sandbox`, carried out by bubblewrap (bwrap(1)).
+
+Threats answered here: a command, tricked by its arguments or by what it reads, that reaches the network, reads what is
+nobody's business (homes, keys, secrets under /run, the configuration), changes what it should not, looks at other
+processes, or gains rights.
+
+What is visible is listed, and nothing else is there:
+
+1. programs and libraries: /usr, /bin, /sbin, /lib*, and the stores of Nix and Guix, read-only;
+2. of /etc only what programs need to run: `_SETTINGS`, read-only;
+3. the program where the command names it by a path, and a script with its inputs, read-only;
+4. a `cwd` that is written in the file, without expressions, read-only, unless it is `/`;
+5. the paths under `readable`, read-only, and those under `writable`;
+6. a /proc that knows the sandbox's processes alone, a /dev without devices, and a /tmp of the call's own, which is
+   HOME and TMPDIR, too.
+
+Its processes have a user namespace in which they are nobody but themselves: no capabilities, no new privileges, and no
+way to more namespaces. They are in namespaces of their own for processes, IPC, host name, cgroups and, unless
+`network` is true, the network. They die with the daemon. A session of its own every child has (see `process_tree`).
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.config.backends import Sandbox as SandboxConfig
+from gateway.config.problems import Problems
+from gateway.executors.shell.sandbox_probe import SandboxProbe
+
+PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
+"""The directory that belongs to the call."""
+ROOM: Final = 256 * 2**20
+"""Bytes that /tmp takes, and /dev/shm: both are memory."""
+
+_SYSTEM: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/nix/store", "/gnu/store"),
+)
+_SETTINGS: Final = (
+    # the loader, and what stands behind names in /usr/bin
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
+    # names of users, hosts and services
+    *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "gai.conf", "services", "protocols", "networks"),
+    # time, language, types of files, terminals, letters
+    *("localtime", "timezone", "locale.conf", "locale.alias", "mime.types", "magic", "magic.mime", "terminfo", "fonts"),
+    # whom to trust; never private keys
+    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust"),
+)
+"""Under /etc."""
+_NETWORK_SETTINGS: Final = ("resolv.conf",)
+_OWN_FOR_GOOD: Final = ("/proc", "/dev")
+"""Every sandbox has its own, and nothing else below it."""
+
+_ISOLATION: Final = (
+    *("--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--cap-drop", "ALL", "--die-with-parent"),
+)
+_FIXTURES: Final = (
+    # Read-only as a whole: to the owner of its files, which root is in every sandbox of root's, the kernel's settings
+    # under /proc/sys would be writable without any capability.
+    ("/proc", ("--proc", "/proc", "--remount-ro", "/proc")),
+    ("/dev", ("--dev", "/dev", "--size", str(ROOM), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")),  # noqa: S108
+    (PRIVATE, ("--perms", "1777", "--size", str(ROOM), "--tmpfs", PRIVATE)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """A compiled sandbox."""
+
+    base: tuple[str, ...]
+    """The arguments of bubblewrap that are the same in each call."""
+    visible: frozenset[str]
+    """What is there in each call, with everything below it."""
+    home: str
+    """The working directory of commands that have no `cwd`; it is there, though what it holds is not."""
+
+    def before(self, *, program: str, directory: str, folder: str | None) -> list[str]:
+        """What stands before a command that is to run inside, in `directory`.
+
+        `folder` is the call's own directory outside, if there is one.
+        """
+        arguments = list(self.base)
+        if folder is not None and not self._shows(folder):
+            arguments += _shown(folder)
+        place = os.path.normpath(Path(directory, program))
+        if "/" in program and not self._shows(place) and Path(place).is_file():
+            arguments += _shown(place)
+        if directory == self.home and not self._shows(directory):
+            arguments += ("--dir", directory)
+        return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
+
+    def _shows(self, path: str) -> bool:
+        if not _covered(path, [PRIVATE]):
+            return _covered(path, self.visible)
+        return _covered(path, [place for place in self.visible if _covered(place, [PRIVATE])])
+
+
+def compile_sandbox(
+    config: SandboxConfig | None, *, cwd: str | None, problems: Problems, probe: SandboxProbe
+) -> Sandbox | None:
+    """Make the sandbox ready; None without one, and where there can be none, which is then reported.
+
+    `cwd` is the working directory if it is written in the file, without expressions.
+    """
+    if config is None:
+        return None
+    home = _absolute("", problems)
+    system = dict(_system(network=config.network))
+    if mistake := probe.mistake(_base(system.items(), network=config.network)):
+        problems.error(mistake)
+        return None
+    writable = _places(config.writable, problems.at("writable"))
+    _check_writable(writable, home=home, problems=problems.at("writable"))
+    readable = _places(config.readable, problems.at("readable"))
+    if "/" in readable:
+        system = {}  # which would be in the way of what is there already
+    readable += [path for path in _directory(cwd, problems) if not _covered(path, {*readable, *writable})]
+    readable = [path for path in readable if not _covered(path, system)]
+    mounts = [
+        *system.items(),
+        *((path, _shown(path)) for path in readable),
+        *((path, ("--bind", path, path)) for path in writable),
+    ]
+    visible = frozenset(path for path, _ in mounts)
+    return Sandbox(base=_base(mounts, network=config.network), visible=visible, home=home)
+
+
+def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -> None:
+    if "/" in writable:
+        problems.error("a sandbox in which everything can be written is none; name what is needed")
+    elif _covered(home, writable):
+        problems.warning("holds this file's own directory: what runs inside can rewrite the file")
+
+
+def _directory(cwd: str | None, problems: Problems) -> list[str]:
+    """A working directory that is to be seen."""
+    if cwd is None or not Path(place := _absolute(cwd, problems)).is_dir():
+        return []
+    return [] if place in {"/", PRIVATE} or _covered(place, _OWN_FOR_GOOD) else [place]
+
+
+_Mount = tuple[str, Sequence[str]]
+"""Where something is, and the arguments that put it there."""
+
+
+def _base(mounts: Iterable[_Mount], *, network: bool) -> tuple[str, ...]:
+    """The arguments, outer places before those inside them."""
+    placed = sorted([*mounts, *_FIXTURES], key=lambda mount: len(Path(mount[0]).parts))
+    apart = () if network else ("--unshare-net",)
+    return ("bwrap", *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
+
+
+def _system(*, network: bool) -> Iterator[_Mount]:
+    for path in _SYSTEM:
+        if Path(path).is_symlink():
+            yield path, ("--symlink", str(Path(path).readlink()), path)
+        elif Path(path).is_dir():
+            yield path, _shown(path)
+    for name in (*_SETTINGS, *(_NETWORK_SETTINGS if network else ())):
+        if Path(path := f"/etc/{name}").exists():
+            yield path, _shown(path)
+
+
+def _shown(path: str) -> tuple[str, str, str]:
+    return "--ro-bind", path, path
+
+
+def _places(paths: Sequence[str], problems: Problems) -> list[str]:
+    """The paths, absolute; those that cannot be shown are reported."""
+    places = []
+    for index, path in enumerate(paths):
+        place = _absolute(path, problems)
+        if place == PRIVATE or _covered(place, _OWN_FOR_GOOD):
+            problems.at(index).error("a sandbox has its own /proc, /dev and /tmp")
+        elif not Path(place).exists():
+            problems.at(index).error(f"there is no `{path}`")
+        else:
+            places.append(place)
+    return places
+
+
+def _absolute(path: str, problems: Problems) -> str:
+    return os.path.normpath(problems.directory / path)
+
+
+def _covered(path: str, places: Collection[str]) -> bool:
+    """Whether a path is one of the places, or below one."""
+    return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)

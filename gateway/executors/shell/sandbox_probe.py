@@ -1,0 +1,88 @@
+"""Whether sandboxes work on this machine, found out by making one; and what is missing if they do not."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+_OLDEST: Final = (0, 8)
+"""Bubblewrap that can forbid further user namespaces, and bound a tmpfs."""
+_INSTALL: Final = "install the package bubblewrap (apt-get, dnf or apk)"
+_PATIENCE_SECONDS: Final = 10.0
+_REMEMBERED_SECONDS: Final = 5.0
+"""How long a failure counts: a file with a thousand sandboxes is refused quickly, and read anew once this is mended."""
+
+
+class SandboxProbe:
+    """Asks once for each kind of sandbox, and remembers the answer; a failure only for a moment. For one thread."""
+
+    def __init__(self) -> None:
+        self._working: set[tuple[str, ...]] = set()
+        self._mistakes: dict[tuple[str, ...], tuple[float, str]] = {}
+
+    def mistake(self, bwrap: tuple[str, ...]) -> str | None:
+        """Say why this command, bubblewrap with what every such sandbox has, cannot run a program. Blocking."""
+        if bwrap in self._working:
+            return None
+        since, mistake = self._mistakes.get(bwrap, (0.0, ""))
+        if not mistake or time.monotonic() - since > _REMEMBERED_SECONDS:
+            mistake = _mistake(bwrap) or ""
+            self._mistakes[bwrap] = (time.monotonic(), mistake)
+        if not mistake:
+            self._working.add(bwrap)
+        return mistake or None
+
+
+def _mistake(bwrap: Sequence[str]) -> str | None:
+    if sys.platform != "linux":
+        return "sandboxes need Linux"
+    program = shutil.which(bwrap[0])
+    if program is None:
+        return f"needs the program `{bwrap[0]}`, which is not installed: {_INSTALL}"
+    said = _run([program, "--version"])[1]
+    version = re.search(r"(\d+)\.(\d+)", said)
+    if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
+        return f"needs bubblewrap {'.'.join(map(str, _OLDEST))} or later, and this is {version[0]}"
+    # As the first process, so that nothing is left that somebody would have to wait for.
+    code, said = _run([program, *bwrap[1:], "--as-pid-1", "--", "true"])
+    return None if code == 0 else f"bubblewrap cannot make a sandbox here ({said or f'exit code {code}'}); {_remedy()}"
+
+
+def _run(argv: Sequence[str]) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return -1, error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        return -1, "it does not end"
+    return done.returncode, " ".join(done.stdout.decode(errors="replace").split()).removeprefix("bwrap: ")[:200]
+
+
+_SWITCHES: Final = (
+    ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+)
+"""Files, what stands in them where user namespaces are forbidden, and the setting that allows them."""
+
+
+def _remedy() -> str:
+    for path, forbidding, setting in _SWITCHES:
+        try:
+            if Path(path).read_text(encoding="ascii").strip() == forbidding:
+                return f"user namespaces are forbidden: allow them with `sysctl -w {setting}`"
+        except OSError:
+            continue
+    return "in a container, its runtime must allow user namespaces and mounts (seccomp, AppArmor)"

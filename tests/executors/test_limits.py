@@ -1,0 +1,121 @@
+"""What `shell.limits` bounds, from the first instruction on, and how a call that met a limit says so."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ExecutionError
+from gateway.executors.shell.limits import Limit
+from gateway.json_types import JsonObject
+from tests.executors.shell_tool import Tool, failure_of, text_of
+from tests.programs import need
+
+ALL: JsonObject = {"memory": "512MiB", "cpu": "1500ms", "file_size": "1MB"}
+
+WRITER = "import sys; file = open(sys.argv[1], 'wb', 0); [file.write(bytes(600)) for _ in range(3)]"
+"""Python ignores the signal, and hears of the limit as an error."""
+
+
+@pytest.fixture(autouse=True)
+def _prlimit() -> None:
+    need("prlimit")
+
+
+async def test_a_child_has_its_limits_from_its_first_instruction(tool: Tool) -> None:
+    """The first program that runs is the one that reads them: nothing came before in which to escape."""
+    lines = text_of(await tool({"command": ["cat", "/proc/self/limits"], "limits": ALL})).splitlines()
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in lines}
+    assert limits["Max address space"] == ["536870912", "536870912"]
+    assert limits["Max cpu time"] == ["2", "3"]
+    assert limits["Max file size"] == ["1000000", "1000000"]
+    assert limits["Max core file size"] == ["0", "0"]
+
+
+async def test_what_a_child_forks_at_once_has_them_too(tool: Tool) -> None:
+    script = "for n in 1 2 3 4 5 6 7 8; do (sh -c 'ulimit -v') & done; wait"
+    assert text_of(await tool({"script": script, "limits": {"memory": "512MiB"}})).split() == ["524288"] * 8
+
+
+async def test_a_call_without_limits_has_none(tool: Tool) -> None:
+    config: JsonObject = {"command": ["sh", "-c", "ulimit -f"]}
+    assert text_of(await tool(config)) == text_of(await tool({**config, "limits": {}})) == "unlimited\n"
+
+
+async def test_a_child_that_stays_below_its_limits_is_left_alone(tool: Tool) -> None:
+    script = 'head -c 900000 /dev/zero > "$(dirname "$INPUTS_FILE")/file" && echo "$INPUT_A"'
+    assert text_of(await tool({"script": script, "limits": ALL}, a="fine")) == "fine\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "script", "said"),
+    [
+        ("cpu", "1s", "while :; do :; done", "1 s of processor time"),
+        ("cpu", 1, "trap '' XCPU; while :; do :; done", "1 s of processor time"),
+        ("memory", "64MB", "python3 -c 'x = bytes(10**9)'", "64,000,000 bytes of memory for each process"),
+        ("file_size", "1KiB", 'head -c 2000 /dev/zero > "$INPUTS_FILE.more"', "1,024 bytes in one file"),
+        ("file_size", 1000, f'python3 -c "{WRITER}" "$INPUTS_FILE.more"', "1,000 bytes in one file"),
+    ],
+)
+async def test_a_call_that_met_a_limit_says_which(tool: Tool, key: str, value: object, script: str, said: str) -> None:
+    text = failure_of(await tool({"script": script, "limits": {key: value}}))
+    assert f"its limit `shell.limits.{key}` ({said}" in text
+
+
+async def test_a_call_that_failed_otherwise_blames_no_limit(tool: Tool) -> None:
+    assert "limit" not in failure_of(await tool({"script": "echo no >&2; exit 3", "limits": ALL}))
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "stderr", "is_met"),
+    [
+        (-signal.SIGXCPU, "", True),
+        (128 + signal.SIGXCPU, "", True),
+        (-signal.SIGKILL, "", False),
+        (1, "sh: 1: Cannot fork", True),
+        (1, "", False),
+    ],
+)
+def test_a_limit_is_known_by_its_signal_or_by_what_was_written(exit_code: int, stderr: str, *, is_met: bool) -> None:
+    limit = Limit(key="any", shown="5", signals=frozenset({signal.SIGXCPU}), hints=("cannot fork",))
+    assert (limit.met(exit_code, stderr) is not None) is is_met
+
+
+async def test_a_program_that_is_not_there_is_named(tool: Tool, tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match=r"^the program 'nope' is not found, or the interpreter"):
+        await tool({"command": ["nope"], "limits": ALL})
+    (tmp_path / "text").touch(mode=0o600)
+    with pytest.raises(ExecutionError, match=r"^the program '\./text' may not be executed$"):
+        await tool({"command": ["./text"], "limits": ALL})
+
+
+async def test_a_failing_program_cannot_pass_for_the_shim(tool: Tool) -> None:
+    """What it says of itself is a failure of its own, with all that it wrote."""
+    script = "echo out; echo 'prlimit: failed to execute it: No such file or directory' >&2; exit 127"
+    assert "stdout:\nout" in failure_of(await tool({"script": script, "limits": ALL}))
+
+
+async def test_a_limit_above_the_daemons_own_is_the_daemons_own(tool: Tool) -> None:
+    config: JsonObject = {"command": ["sh", "-c", "ulimit -v"], "limits": {"memory": "1024GB"}}
+    assert text_of(await tool(config)).strip() in {"unlimited", str(1024 * 10**9 // 1024)}
+
+
+async def test_root_is_told_that_it_is_not_bound(tool: Tool) -> None:
+    [warning] = tool.problems({"command": ["true"], "limits": {"processes": 5}}) or [""]
+    assert ("does not bind root" in warning) is (os.geteuid() == 0)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root is not bound by it")
+async def test_a_child_cannot_fork_without_end(tool: Tool) -> None:
+    script = "for n in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"
+    text = failure_of(await tool({"script": script, "limits": {"processes": 1}}))
+    assert "shell.limits.processes" in text
+
+
+async def test_without_the_program_that_sets_them_the_file_is_refused(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [problem] = tool.problems({"command": ["true"], "limits": ALL})
+    assert "shell.limits: needs Linux and the program `prlimit`: install the package util-linux" in problem

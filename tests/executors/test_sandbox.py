@@ -1,0 +1,328 @@
+"""What a sandboxed child sees, and that it is run, fed, heard and ended like any other. Attacks: `tests/attacks`."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.config.backends import ProcessLimits, Sandbox
+from gateway.errors import ExecutionError
+from gateway.executors.invocation import RawOutput
+from gateway.executors.services import Services
+from gateway.executors.shell.limits import compile_limits
+from gateway.executors.shell.process_table import child, child_pids
+from gateway.executors.shell.sandbox import compile_sandbox
+from gateway.executors.shell.sandbox_probe import SandboxProbe
+from gateway.json_types import JsonObject
+from tests.executors.recording import RecordingContext, RecordingSlot, make_invocation, make_scope
+from tests.executors.shell_tool import Tool, failure_of, text_of
+from tests.programs import need_sandboxes
+
+PYTHON = os.path.realpath(sys.executable)
+LIBRARY = [sys.base_prefix]
+"""Without it there is no Python inside, unless it is the system's."""
+
+
+@pytest.fixture(autouse=True)
+def _sandboxes() -> None:
+    need_sandboxes()
+
+
+def boxed(script: str, /, **config: object) -> JsonObject:
+    return {"script": script, "sandbox": {}, **config}
+
+
+async def test_a_script_has_its_inputs(tool: Tool) -> None:
+    script = 'echo "$INPUT_A"; cat "$INPUTS_FILE"; cat'
+    assert text_of(await tool(boxed(script, stdin="[{{ a }}]"), a="x y")) == 'x y\n{"a":"x y"}[x y]'
+
+
+async def test_a_command_runs_in_the_directory_of_its_file_which_is_empty(tool: Tool) -> None:
+    (tool.folder / "config.yaml").write_text("secret")
+    command = ["sh", "-c", 'pwd; ls -A; printf %s "$1"', "sh", "{{ a }}"]
+    assert text_of(await tool({"command": command, "sandbox": {}}, a="x")) == f"{tool.folder}\nx"
+
+
+async def test_exit_codes_and_signals_come_through(tool: Tool) -> None:
+    assert failure_of(await tool(boxed("echo out; exit 3"))).startswith("The command failed with exit code 3.")
+    assert "exit code 137" in failure_of(await tool(boxed("kill -KILL $$")))
+    outcome = await tool(boxed("echo no >&2; exit 1", success_codes=[1]))
+    assert isinstance(outcome, RawOutput)
+    assert outcome.variables == {"exit_code": 1, "stderr": "no\n"}
+
+
+async def test_what_is_not_listed_is_not_there(tool: Tool) -> None:
+    for path in ("/root", "/home", "/run", "/var", "/srv", "/etc/shadow", "/etc/ssl/private", "/sys", "/boot"):
+        assert text_of(await tool(boxed(f"test -e {path} || echo absent"))) == "absent\n", path
+    assert "env" in text_of(await tool(boxed("ls /usr/bin"))).split()
+    assert "root" in text_of(await tool(boxed("cat /etc/passwd")))
+
+
+async def test_what_the_file_lists_is_there(tool: Tool) -> None:
+    for name in ("in", "out", "other"):
+        (tool.folder / name).mkdir()
+        (tool.folder / name / "file").write_text(name)
+    sandbox = {"readable": ["in"], "writable": [str(tool.folder / "out")]}
+    script = "cat in/file out/file; echo new > out/new; ! cat other/file; ! touch in/new"
+    outcome = await tool({"script": script, "sandbox": sandbox})
+    assert text_of(outcome) == "inout"
+    assert (tool.folder / "out" / "new").read_text() == "new\n"
+    assert not (tool.folder / "in" / "new").exists()
+
+
+async def test_a_writable_place_stays_so_below_a_readable_one_and_the_other_way_round(tool: Tool) -> None:
+    (tool.folder / "a" / "b" / "c").mkdir(parents=True)
+    sandbox = {"readable": ["a", "a/b/c"], "writable": ["a/b"]}
+    script = "! touch a/x 2>&-; touch a/b/x; ! touch a/b/c/x 2>&-"
+    text_of(await tool({"script": script, "sandbox": sandbox}))
+    found = {str(path.relative_to(tool.folder / "a")) for path in (tool.folder / "a").rglob("*")}
+    assert found == {"b", "b/x", "b/c"}
+
+
+async def test_a_directory_that_the_file_names_is_there_and_one_that_a_caller_names_is_not(tool: Tool) -> None:
+    (tool.folder / "sub").mkdir()
+    (tool.folder / "sub" / "file").touch()
+    assert text_of(await tool(boxed("ls", cwd="sub"))) == "file\n"
+    assert text_of(await tool(boxed("ls -A", cwd=str(tool.folder)))).split() == ["sub", "temporary"]
+    with pytest.raises(ExecutionError, match="sub' cannot be entered: No such file or directory"):
+        await tool(boxed("ls", cwd="{{ a }}"), a="sub")
+    named = {"script": "ls", "cwd": "{{ a }}", "sandbox": {"readable": ["."]}}
+    assert text_of(await tool(named, a="sub")) == "file\n"
+
+
+async def test_the_whole_system_is_not_shown_to_who_works_in_its_root(tool: Tool) -> None:
+    assert "root" not in text_of(await tool(boxed("ls", cwd="/"))).split()
+    everything = {"script": "ls; ls -d /proc/[0-9]*; ! touch /usr/x", "cwd": "/", "sandbox": {"readable": ["/"]}}
+    shown = text_of(await tool(everything)).split()
+    assert "root" in shown
+    assert len([name for name in shown if name.startswith("/proc/")]) <= 4
+
+
+async def test_a_program_that_is_named_by_its_path_is_there(tool: Tool) -> None:
+    program = tool.folder / "bin" / "greet"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "hello $1"; ls -A "$(dirname "$0")"')
+    program.chmod(0o755)
+    (program.parent / "other").touch()
+    for path in ("bin/greet", "./bin/../bin/greet", str(program)):
+        assert text_of(await tool({"command": [path, "{{ a }}"], "sandbox": {}}, a="you")) == "hello you\ngreet\n"
+    with pytest.raises(ExecutionError, match=r"^the program 'bin/none' is not found"):
+        await tool({"command": ["bin/none"], "sandbox": {}})
+    with pytest.raises(ExecutionError, match=r"^the program 'none' is not found"):
+        await tool({"command": ["none"], "sandbox": {}, "success_codes": [0, 1]})
+
+
+async def test_temporary_files_are_the_calls_own(tool: Tool) -> None:
+    script = 'echo "$TMPDIR $HOME"; find /tmp -type f; echo x > "$(mktemp)"; cd; touch mine; find . -type f | wc -l'
+    for _ in range(2):
+        first, *files, count = text_of(await tool(boxed(script))).splitlines()
+        assert (first, int(count)) == ("/tmp /tmp", len(files) + 2)
+        assert {Path(file).name for file in files} <= {"script", "inputs.json"}
+    outcome = await tool(boxed("echo $TMPDIR $HOME", env={"TMPDIR": "/elsewhere", "HOME": "{{ a }}"}), a="h")
+    assert text_of(outcome) == "/elsewhere h\n"
+
+
+async def test_temporary_files_are_bounded(tool: Tool) -> None:
+    for place in ("/tmp/x", "/dev/shm/x"):
+        text = failure_of(await tool(boxed(f"head -c 300000000 /dev/zero > {place}")))
+        assert "No space left on device" in text
+
+
+async def test_the_network_is_there_only_if_it_is_asked_for(tool: Tool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connect = (
+            f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('through')"
+        )
+        config: JsonObject = {"command": [PYTHON, "-c", connect]}
+        alone, together = {"readable": LIBRARY}, {"readable": LIBRARY, "network": True}
+        assert "ConnectionRefused" in failure_of(await tool({**config, "sandbox": alone}))
+        assert text_of(await tool({**config, "sandbox": together})) == "through\n"
+
+
+async def test_limits_hold_inside(tool: Tool) -> None:
+    limits = {"memory": "100MiB", "cpu": "1s"}
+    hungry = {"command": [PYTHON, "-c", "bytes(10**9)"], "sandbox": {"readable": LIBRARY}, "limits": limits}
+    assert "shell.limits.memory" in failure_of(await tool(hungry))
+    assert "shell.limits.cpu` (1 s" in failure_of(await tool(boxed("while :; do :; done", limits=limits)))
+    with pytest.raises(ExecutionError, match=r"^the program 'none' is not found"):
+        await tool({"command": ["none"], "sandbox": {}, "limits": limits})
+
+
+def test_processes_are_counted_by_sandbox() -> None:
+    """As a user who is not root, to whom the kernel's limit applies, and who may have many processes elsewhere."""
+    scope = make_scope(folder=Path("/"))
+    limits = compile_limits(ProcessLimits(processes=8), scope.problems, is_sandboxed=True)
+    sandbox = compile_sandbox(Sandbox(), cwd=None, problems=scope.problems, probe=SandboxProbe())
+    assert limits is not None
+    assert sandbox is not None
+    become = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    others = [subprocess.Popen([*become, "sleep", "60"]) for _ in range(10)]
+    try:
+        before = [*become, *sandbox.before(program="sh", directory="/", folder=None), *limits.shim]
+        for count, is_fine in ((2, True), (20, False)):
+            script = f"for n in $(seq {count}); do sleep 1 & done; echo all"
+            done = subprocess.run([*before, "sh", "-c", script], capture_output=True, timeout=20, check=False)
+            assert (done.stdout == b"all\n") is is_fine, done
+            assert is_fine or limits.met(done.returncode, done.stderr.decode()), done
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+async def test_lines_are_progress(tool: Tool, context: RecordingContext) -> None:
+    config = boxed("for i in 1 2 3; do echo $i; done", progress="stdout")
+    await tool.compiled(config).execute(make_invocation(context=context))
+    assert "3" in str(context.progressed[-1])
+
+
+async def nothing_left() -> None:
+    async with asyncio.timeout(15):
+        while [found for pid in child_pids() if (found := child(pid)) and not found.is_zombie]:
+            await asyncio.sleep(0.01)
+
+
+async def test_at_the_deadline_it_is_asked_to_end_and_has_time_to(tool: Tool, slot: RecordingSlot) -> None:
+    (tool.folder / "out").mkdir()
+    script = "trap 'echo asked > out/asked; exit' TERM; echo ready; while :; do sleep 0.05; done"
+    executor = tool.compiled({"script": script, "sandbox": {"writable": ["out"]}})
+    with pytest.raises(ExecutionError, match=r"^'sh' was ended: it took longer than 1\.0 s\n\nstdout:\nready$"):
+        await executor.execute(make_invocation(slot=slot, timeout=1.0))
+    await slot.freed()
+    assert (tool.folder / "out" / "asked").read_text() == "asked\n"
+    await nothing_left()
+
+
+async def test_one_that_does_not_listen_is_killed_with_all_that_it_started(tool: Tool, slot: RecordingSlot) -> None:
+    script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 600' & (sleep 600 &); sleep 600; sleep 600"
+    executor = tool.compiled(boxed(script))
+    with pytest.raises(ExecutionError, match="took longer"):
+        await executor.execute(make_invocation(slot=slot, timeout=0.5))
+    await slot.freed()
+    await nothing_left()
+
+
+async def test_what_it_leaves_behind_is_ended_with_it(tool: Tool, slot: RecordingSlot) -> None:
+    executor = tool.compiled(boxed("setsid sleep 600 & (trap '' TERM; sleep 600) & echo done"))
+    assert text_of(await executor.execute(make_invocation(slot=slot))) == "done\n"
+    await slot.freed()
+    await nothing_left()
+
+
+def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
+    scope = make_scope(folder=tmp_path)
+    (tmp_path / "out").mkdir()
+    config = Sandbox(writable=["out"])
+    sandbox = compile_sandbox(config, cwd=None, problems=scope.problems, probe=SandboxProbe())
+    assert sandbox is not None
+    argv = [*sandbox.before(program="sh", directory=str(tmp_path), folder=None), "sh", "-c", "echo up; exec sleep 600"]
+    daemon = subprocess.Popen(["sh", "-c", '"$@" & wait', "sh", *argv], stdout=subprocess.PIPE, start_new_session=True)
+    assert daemon.stdout is not None
+    assert daemon.stdout.readline() == b"up\n"
+    daemon.send_signal(signal.SIGKILL)
+    assert daemon.communicate(timeout=15)[0] == b""  # its end: nobody has the pipe any more
+
+
+# The file
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "message"),
+    [
+        ({"readable": ["none"]}, "shell.sandbox.readable.0: there is no `none`"),
+        ({"writable": [".", "/none"]}, "shell.sandbox.writable.1: there is no `/none`"),
+        ({"writable": ["/"]}, "shell.sandbox.writable: a sandbox in which everything can be written is none"),
+        ({"readable": ["/proc/1"]}, "shell.sandbox.readable.0: a sandbox has its own /proc, /dev and /tmp"),
+        ({"writable": ["/tmp"]}, "shell.sandbox.writable.0: a sandbox has its own /proc, /dev and /tmp"),
+        ({"writable": ["."]}, "shell.sandbox.writable: holds this file's own directory"),
+    ],
+)
+async def test_a_mistake_is_found_when_the_file_is_read(tool: Tool, sandbox: JsonObject, message: str) -> None:
+    problems = tool.problems({"command": ["true"], "sandbox": sandbox})
+    assert any(message in problem for problem in problems), problems
+
+
+@pytest.fixture
+def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Put a program of this text in the place of bubblewrap; it is told the real one's path."""
+
+    def write(script: str) -> Path:
+        programs = tmp_path / "programs"
+        programs.mkdir(exist_ok=True)
+        (programs / "bwrap").write_text(f"#!/bin/sh\nREAL={shutil.which('bwrap', path=path)}\n{script}")
+        (programs / "bwrap").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{programs}:{path}")
+        return tmp_path
+
+    path = os.environ["PATH"]
+    return write
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo bubblewrap 0.4.1", "needs bubblewrap 0.8 or later, and this is 0.4"),
+        (
+            'test "$1" = --version && exec $REAL "$@"; echo "bwrap: No permissions to create new namespace"; exit 1',
+            "bubblewrap cannot make a sandbox here (No permissions to create new namespace); ",
+        ),
+    ],
+)
+async def test_what_is_missing_is_said_when_the_file_is_read(
+    tool: Tool, bwrap: Callable[[str], Path], script: str, message: str
+) -> None:
+    bwrap(script)
+    [problem] = tool.problems(boxed("true"))
+    assert f"shell.sandbox: {message}" in problem
+
+
+async def test_where_namespaces_are_forbidden_the_setting_is_named(tool: Tool, bwrap: Callable[[str], Path]) -> None:
+    """For real: inside a sandbox, which forbids more of them."""
+    bwrap(
+        'test "$1" = --version && exec $REAL "$@"\n'
+        'exec $REAL --unshare-user --disable-userns --dev-bind / / -- $REAL "$@"'
+    )
+    [problem] = tool.problems(boxed("true"))
+    assert "shell.sandbox: bubblewrap cannot make a sandbox here (" in problem
+
+
+async def test_without_bubblewrap_its_package_is_named(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [problem] = tool.problems(boxed("true"))
+    assert problem.endswith(
+        "shell.sandbox: needs the program `bwrap`, which is not installed: "
+        "install the package bubblewrap (apt-get, dnf or apk)"
+    )
+
+
+async def test_a_thousand_sandboxes_are_tried_once(tool: Tool, bwrap: Callable[[str], Path]) -> None:
+    folder = bwrap('echo "$1" >> "$(dirname "$0")/log"; exec $REAL "$@"')
+    for _ in range(1000):
+        assert tool.problems(boxed("true")) == []
+    assert len((folder / "programs" / "log").read_text().splitlines()) == 2  # its version, and one sandbox
+
+
+async def test_a_thousand_broken_sandboxes_are_tried_once(tool: Tool, bwrap: Callable[[str], Path]) -> None:
+    folder = bwrap('echo "$1" >> "$(dirname "$0")/log"; exit 1')
+    for _ in range(1000):
+        assert len(tool.problems(boxed("true"))) == 1
+    assert len((folder / "programs" / "log").read_text().splitlines()) < 20
+
+
+async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -> None:
+    executor = tool.compiled(boxed("sleep 0.0$INPUT_N & echo $INPUT_N"))
+    slot, before = RecordingSlot(), set(child_pids())
+    calls = [executor.execute(make_invocation({"n": n}, slot=slot)) for n in range(20)]
+    assert [text_of(outcome) for outcome in await asyncio.gather(*calls)] == [f"{n}\n" for n in range(20)]
+    await slot.freed()
+    assert services.processes.running == 0
+    assert set(child_pids()) <= before

@@ -3,7 +3,20 @@
 from gateway.app.checking import check
 from gateway.app.explaining import Explained, explain
 from gateway.app.gateway import Gateway
+from gateway.app.locking import Comparison, compare_lock, write_lock
 from gateway.app.reference import reference
 from gateway.app.testing import Grade, Verdict, run_tests
 
-__all__ = ["Explained", "Gateway", "Grade", "Verdict", "check", "explain", "reference", "run_tests"]
+__all__ = [
+    "Comparison",
+    "Explained",
+    "Gateway",
+    "Grade",
+    "Verdict",
+    "check",
+    "compare_lock",
+    "explain",
+    "reference",
+    "run_tests",
+    "write_lock",
+]

@@ -237,6 +237,7 @@ class Gateway:
             "tools": lambda: self._backends("tools"),
             "resources": lambda: self._backends("resources"),
             "prompts": lambda: self._backends("prompts"),
+            "lock": self._lock,
             "left_out": lambda: status.left_out(self._offered.store.current),
             "sessions": lambda: len(self._listeners.sessions) if self._listeners else 0,
             "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
@@ -248,6 +249,10 @@ class Gateway:
             "threads": lambda: self._services.threads.busy,
             "threads_stuck": lambda: self._services.threads.stuck,
         }
+
+    def _lock(self) -> Json:
+        served = self._offered.served
+        return status.lock(served.lock, served.catalog, mode=served.document.server.lock)
 
     def _backends(self, kind: str) -> Json:
         return status.backends(self._offered.served.document, self._offered.store.current, kind)

@@ -20,8 +20,10 @@ from gateway.app.listener_identity import with_identity
 from gateway.app.pauses import collections_put_off
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.footprint import Footprint
+from gateway.catalog.lock import LOCK_NAME, Lock, read_lock
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog
+from gateway.catalog.retention import retained
 from gateway.catalog.store import CatalogStore
 from gateway.config.base import Model
 from gateway.config.document import Document
@@ -51,6 +53,9 @@ class Build:
     identity: ServerIdentity | None
     """What the listener shows, where `listen.tls` has it speak TLS."""
     plan: WatchPlan
+    lock: Lock
+    retains: bool
+    """Whether something of an earlier offer is served still, since the lock has it so."""
 
 
 class Offer:
@@ -94,7 +99,7 @@ class Offer:
         Raises:
             ConfigError: the files cannot be served; it has every problem.
         """
-        self.served = await self._compile(loaded, generation=1)
+        self.served = await self._compile(loaded, generation=1, served=None)
         self._first = self.served.document
         self.tls = None if self.served.identity is None else ServerTls(self.served.identity)
         self.store = CatalogStore(self.served.catalog)
@@ -115,7 +120,8 @@ class Offer:
             ConfigError: it cannot be served; it has every problem.
         """
         with collections_put_off():  # what was loaded is gone at its end: it is not looked through once
-            return await self._compile(await self._load(), generation=self.store.current.generation + 1)
+            loaded = await self._load()
+            return await self._compile(loaded, generation=self.store.current.generation + 1, served=self.served.catalog)
 
     async def serve(self, build: Build) -> None:
         """Let every call from now on see this build."""
@@ -124,7 +130,8 @@ class Offer:
         self.store.swap(build.catalog)
         if self.tls is not None and build.identity is not None:
             self.tls.show(build.identity)
-        self._retire()
+        if not build.retains:  # what is retained may be the code of a plugin that nothing else uses
+            self._retire()
         log.info("reloaded", generation=self.store.current.generation, tools=len(build.catalog.tools))
         _report(problem for problem in build.catalog.warnings if problem not in known)
         if self.restart_required:
@@ -139,21 +146,36 @@ class Offer:
         self.redactor = loaded.redactor
         return loaded
 
-    async def _compile(self, loaded: LoadedConfig, *, generation: int) -> Build:
+    async def _compile(self, loaded: LoadedConfig, *, generation: int, served: Catalog | None) -> Build:
         footprint = Footprint()
         try:
             loaded, identity = await self._thread.run(
                 partial(with_identity, footprint=footprint), loaded, deadline=math.inf
             )
-            catalog = await self._thread.run(self._compiled, loaded, generation, footprint, deadline=math.inf)
+            lock = await self._thread.run(read_lock, loaded.root, deadline=math.inf)
+            catalog = await self._thread.run(self._compiled, loaded, generation, footprint, lock, deadline=math.inf)
             await self._plugins.start(self._services.threads)
         finally:
             self._attempted = plan = _plan(loaded, footprint)
-        return Build(document=loaded.document, files=loaded.files, catalog=catalog, identity=identity, plan=plan)
+        offered = retained(catalog, served=served, locked=lock.pins or {}, document=loaded.document)
+        return Build(
+            document=loaded.document,
+            files=loaded.files,
+            catalog=offered,
+            identity=identity,
+            plan=plan,
+            lock=lock,
+            retains=offered is not catalog,
+        )
 
-    def _compiled(self, loaded: LoadedConfig, generation: int, footprint: Footprint) -> Catalog:
+    def _compiled(self, loaded: LoadedConfig, generation: int, footprint: Footprint, lock: Lock) -> Catalog:
         return compile_catalog(
-            loaded, services=self._services, plugins=self._plugins, generation=generation, footprint=footprint
+            loaded,
+            services=self._services,
+            plugins=self._plugins,
+            generation=generation,
+            footprint=footprint,
+            lock=lock,
         )
 
     def _retire(self) -> None:
@@ -173,7 +195,7 @@ class Offer:
 
 def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
     return WatchPlan(
-        files=frozenset({*loaded.files, *footprint.files}),
+        files=frozenset({*loaded.files, *footprint.files, loaded.root / LOCK_NAME}),
         directories=loaded.directories,
         trees=frozenset({*loaded.trees, *footprint.trees}),
         globs=frozenset(footprint.globs),

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.app.listener_identity import with_identity
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.footprint import Footprint
+from gateway.catalog.lock import read_lock
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.config.loader import LoadedConfig, load
@@ -31,8 +32,10 @@ class Rehearsal:
 
 
 @contextmanager
-def rehearsed(settings: Settings) -> Iterator[Rehearsal]:
+def rehearsed(settings: Settings, *, heeds_lock: bool = True) -> Iterator[Rehearsal]:
     """Load and compile the file, or the directory of files; nothing of it can run, and plugins are only imported.
+
+    What is not as it was locked is told of, unless the lock is not heeded; it is left out in no case.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
@@ -40,7 +43,7 @@ def rehearsed(settings: Settings) -> Iterator[Rehearsal]:
     plugins = Plugins()
     with _loaded(settings) as loaded:
         try:
-            yield _compiled(loaded, _at_rest(), plugins)
+            yield _compiled(loaded, _at_rest(), plugins, heeds_lock=heeds_lock)
         finally:
             plugins.close()
 
@@ -56,7 +59,7 @@ async def rehearsed_for_real(settings: Settings) -> AsyncIterator[Rehearsal]:
     with _loaded(settings) as loaded:
         async with running_services(threads=loaded.document.limits.threads) as services:
             try:
-                rehearsal = _compiled(loaded, services, plugins)
+                rehearsal = _compiled(loaded, services, plugins, heeds_lock=False)
                 await plugins.start(services.threads)
                 yield rehearsal
             finally:
@@ -77,8 +80,9 @@ def _loaded(settings: Settings) -> Iterator[LoadedConfig]:
         yield loaded
 
 
-def _compiled(loaded: LoadedConfig, services: Services, plugins: Plugins) -> Rehearsal:
-    catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1)
+def _compiled(loaded: LoadedConfig, services: Services, plugins: Plugins, *, heeds_lock: bool) -> Rehearsal:
+    lock = replace(read_lock(loaded.root), withholds=False) if heeds_lock else None
+    catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1, lock=lock)
     return Rehearsal(loaded=loaded, catalog=catalog, services=services)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gateway.catalog.lock import Lock
 from gateway.catalog.primitives import Catalog
 from gateway.config.document import Document
 from gateway.config.primitives import Prompt, Resource, Tool
@@ -13,6 +14,14 @@ def backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]
     definitions: Mapping[str, Tool | Resource | Prompt] = getattr(document, kind)
     absent = {left_out.name for left_out in catalog.left_out if left_out.kind == kind}
     return {name: _backend_of(definition) for name, definition in definitions.items() if name not in absent}
+
+
+def lock(lock: Lock, catalog: Catalog, *, mode: str) -> dict[str, Json] | None:
+    """How what is on offer compares with the lock; None without one."""
+    if lock.pins is None and not lock.trouble:
+        return None
+    trouble = {"trouble": lock.trouble} if lock.trouble else {}
+    return {"file": str(lock.path), "mode": mode, **trouble, "differs": [str(each) for each in catalog.unlike]}
 
 
 def left_out(catalog: Catalog) -> list[Json]:

@@ -15,9 +15,11 @@ from gateway.catalog.aliases import compile_aliases
 from gateway.catalog.fingerprints import fingerprints
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lints.linter import lint
+from gateway.catalog.lock import Change, Difference, Lock
 from gateway.catalog.overlap import overlap
+from gateway.catalog.pins import INSTRUCTIONS, Name, pins_of
 from gateway.catalog.plugins import Plugins
-from gateway.catalog.primitives import Catalog, LeftOut, Primitive, Resource, ResourceTemplate
+from gateway.catalog.primitives import Catalog, LeftOut, Resource, ResourceTemplate, deciding_scopes
 from gateway.catalog.prompts import compile_prompt
 from gateway.catalog.references import warn_of_dangling_references
 from gateway.catalog.requirements import unmet
@@ -26,6 +28,7 @@ from gateway.catalog.tools import compile_tool
 from gateway.catalog.workbench import Workbench, is_sound
 from gateway.config.backends import Connection
 from gateway.config.definitions import Definition
+from gateway.config.document import Document
 from gateway.config.loader import LoadedConfig
 from gateway.config.primitives import Resource as ResourceConfig
 from gateway.config.primitives import Tool as ToolConfig
@@ -50,10 +53,12 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     generation: int,
     environ: Mapping[str, str] = os.environ,
     footprint: Footprint | None = None,
+    lock: Lock | None = None,
 ) -> Catalog:
     """Compile every definition; blocking. Doubts that are no reason to refuse are in the catalog's `warnings`.
 
-    `footprint` is filled in, even if there are mistakes.
+    `footprint` is filled in, even if there are mistakes. With a lock that is enforced, what is not as it was locked is
+    left out, without a look at it: not even its plugin is imported.
 
     Raises:
         ConfigError: there are mistakes; it carries all of them, the loader's too, in the order of the files.
@@ -62,8 +67,13 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     bench = _workbench(
         loaded, services=services, plugins=plugins, footprint=footprint or Footprint(), problems=problems
     )
-    parts = _Parts(bench, environ=environ, problems=problems)
     document = loaded.document
+    pins = pins_of(loaded, plugins)
+    unlike: Sequence[Difference] = ()
+    if lock is not None:
+        unlike = lock.compare(pins, is_enforced=document.server.lock == "enforce", problems=problems)
+    withheld = _withheld(lock, unlike, document)
+    parts = _Parts(bench, environ=environ, withheld=withheld, problems=problems)
     for name, connection in document.connections.items():  # nothing need use one yet
         check_connection(connection, problems.at("connections", name))
     tools = parts.compile("tools", document.tools, compile_tool)
@@ -86,7 +96,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     return Catalog(
         generation=generation,
         server_info=definitions.server_info(document.server),
-        instructions=document.server.instructions,
+        instructions=None if INSTRUCTIONS in withheld else document.server.instructions,
         page_size=document.server.page_size,
         cache_ttl=document.server.cache_ttl,
         tools=tools,
@@ -94,13 +104,22 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         resource_templates=templates,
         prompts=prompts,
         aliases=aliases,
-        scopes=_deciding_scopes((*tools.values(), *resources.values(), *templates, *prompts.values())),
+        scopes=deciding_scopes((*tools.values(), *resources.values(), *templates, *prompts.values())),
         left_out=tuple(parts.left_out),
         warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
         sampling=document.limits.sampling or SamplingLimits(),
+        unlike=tuple(unlike),
+        pins={name: pin for name, pin in pins.items() if name not in withheld},
         fingerprints=fingerprints(tools=tools, resources=resources, templates=templates, prompts=prompts),
     )
+
+
+def _withheld(lock: Lock | None, unlike: Sequence[Difference], document: Document) -> dict[Name, str]:
+    """What must not be compiled, and why: what was added, or is not what it was, where the lock is enforced."""
+    if lock is None or not lock.withholds or document.server.lock != "enforce":
+        return {}
+    return {each.name: each.how for each in unlike if each.change is not Change.REMOVED}
 
 
 def _workbench(
@@ -136,19 +155,27 @@ def _connections(loaded: LoadedConfig) -> Mapping[str, Connection]:
 
 
 class _Parts:
-    """Compiles the definitions of each kind, but for those whose `requires` is unmet."""
+    """Compiles the definitions of each kind, but for those that the lock withholds, or whose `requires` is unmet."""
 
-    def __init__(self, bench: Workbench, *, environ: Mapping[str, str], problems: Problems) -> None:
+    def __init__(
+        self, bench: Workbench, *, environ: Mapping[str, str], withheld: Mapping[Name, str], problems: Problems
+    ) -> None:
         self._bench = bench
         self._environ = environ
+        self._withheld = withheld
         self._problems = problems
-        self.left_out: list[LeftOut] = []
+        self.left_out = [
+            LeftOut(kind=kind, name=name, reason=reason, is_locked_out=True)
+            for (kind, name), reason in withheld.items()
+        ]
 
     def compile(
         self, kind: str, configs: Mapping[str, Config], compile_one: Callable[..., Compiled | None]
     ) -> dict[str, Compiled]:
         done: dict[str, Compiled] = {}
         for name, config in configs.items():
+            if (kind, name) in self._withheld:
+                continue
             place = self._problems.at(kind, name)
             reason = unmet(config.requires, environ=self._environ)
             if reason is not None:
@@ -156,11 +183,6 @@ class _Parts:
             elif (compiled := compile_one(name, config, problems=place, bench=self._bench)) is not None:
                 done[name] = compiled
         return done
-
-
-def _deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
-    """Those without which something is not listed."""
-    return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)
 
 
 def _by_uri(compiled: Mapping[str, CompiledResources], *, problems: Problems) -> dict[str, Resource]:

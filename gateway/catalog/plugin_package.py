@@ -41,6 +41,8 @@ class PluginPackage:
     directory: Path
     sources: Mapping[str, Source]
     """By module name within the package; the package itself is ""."""
+    content: str
+    """A digest of all of them, the same wherever the directory lies."""
 
     def qualified(self, module: str) -> str:
         return f"{self.name}.{module}" if module else self.name
@@ -71,10 +73,16 @@ def read_package(directory: Path) -> PluginPackage:
     for module in tuple(sources):
         for parent in _parents(module):
             sources.setdefault(parent, Source(Path(directory, *parent.split("."), "__init__.py"), b""))
-    digest = hashlib.sha256(str(directory).encode())
+    content = _content_of(sources)
+    name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
+    return PluginPackage(name=PREFIX + name, directory=directory, sources=sources, content=content)
+
+
+def _content_of(sources: Mapping[str, Source]) -> str:
+    digest = hashlib.sha256()
     for module, source in sorted(sources.items()):
         digest.update(b"\0".join([b"", module.encode(), hashlib.sha256(source.code).digest()]))
-    return PluginPackage(name=PREFIX + digest.hexdigest()[:16], directory=directory, sources=sources)
+    return digest.hexdigest()
 
 
 class PackageFinder(importlib.abc.MetaPathFinder):

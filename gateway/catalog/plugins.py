@@ -5,6 +5,8 @@ one import; once they change, the new generation imports anew, and calls that ru
 something refers to are imported, so a broken file that nobody names breaks nothing.
 """
 
+import hashlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +73,19 @@ class Plugins:
         """Whether one of the directories has the module of `module:callable`."""
         module = reference.partition(":")[0]
         return any(module in package.sources for package in self._opened.packages)
+
+    def code_of(self, reference: str) -> str:
+        """What tells the code behind `module:callable` from another version of it. Imports nothing.
+
+        In a directory of `plugins:` the content of all its Python files, for another package its version.
+        """
+        module = reference.partition(":")[0]
+        for package in self._opened.packages:
+            if module in package.sources:
+                return package.content
+        if (point := self._opened.entry_points.get(module)) is not None:
+            return f"{point.value} {point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+        return _file_digest(module)
 
     def signature(self, reference: str, problems: Problems) -> Signature | None:
         """Find the function `module:callable` and read its signature; None where it cannot be had. Blocking.
@@ -147,6 +162,21 @@ class Plugins:
                 await run_hook(module, "shutdown", threads=threads)
             except HookFailedError as error:
                 log.warning("plugin shutdown failed", module=_short_name(module), reason=str(error))
+
+
+def _file_digest(module: str) -> str:
+    """The digest of a module's file, as far as it can be found without importing anything."""
+    top, _, rest = module.partition(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return ""
+    if spec is None:
+        return ""
+    places = [Path(place, *rest.split(".")) for place in spec.submodule_search_locations or ()] if rest else []
+    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    file = next(filter(Path.is_file, files or map(Path, filter(None, [spec.origin]))), None)
+    return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _entry_points() -> Mapping[str, EntryPoint]:

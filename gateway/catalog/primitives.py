@@ -3,11 +3,13 @@
 Every `definition` is the wire form of 2026-07-28; `gateway.protocol.results` takes away what older revisions lack.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Protocol
 
+from gateway.catalog.lock import Difference
+from gateway.catalog.pins import Pins
 from gateway.config.secrets import Redactor
 from gateway.config.server import SamplingLimits
 from gateway.errors import Problem
@@ -169,11 +171,12 @@ class Prompt(Primitive):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A definition whose `requires` is unmet: not on offer, and the status says why."""
+    """A definition whose `requires` is unmet, or that is not as it was locked: not on offer; the status says why."""
 
     kind: str
     name: str
     reason: str
+    is_locked_out: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +205,10 @@ class Catalog:
     """What may be a mistake in the files, and is no reason not to serve them."""
     redactor: Redactor
     sampling: SamplingLimits = field(default_factory=SamplingLimits)
+    pins: Pins = field(default_factory=dict)
+    """What each definition consists of; for those that stay as they were locked, what they were then."""
+    unlike: tuple[Difference, ...] = ()
+    """How the files differ from the lock."""
     fingerprints: Mapping[str, str] = field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
 
@@ -226,3 +233,8 @@ class Catalog:
             if (variables := template.matcher.match(uri)) is not None:
                 return template, variables
         return None
+
+
+def deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
+    """Those without which something is not listed."""
+    return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)

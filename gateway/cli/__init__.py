@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.cli import arguments
 from gateway.cli.file import print_schema, validate
+from gateway.cli.lock import lock
 from gateway.cli.primitives import call, list_primitives, prompt, read
 from gateway.cli.remote import RemoteError
 from gateway.cli.scaffold import init
@@ -40,6 +41,7 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     "serve": Command("serve the file as an MCP server", arguments.serve_parser, serve),
     "validate": Command("check the file; every mistake at once", arguments.validate_parser, validate),
+    "lock": Command("pin every definition, or check that they are as pinned", arguments.lock_parser, lock),
     "list": Command("list tools, resources, templates and prompts", arguments.list_parser, list_primitives),
     "call": Command("call a tool", arguments.call_parser, call),
     "read": Command("read a resource", arguments.read_parser, read),

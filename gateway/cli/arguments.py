@@ -129,6 +129,28 @@ exit codes:
     return parser
 
 
+def lock_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Pin the digest of every definition in mcp-gateway.lock, beside the file.",
+        epilog=f"""\
+examples:
+  {name} config.yaml                        after a review: this is how it shall be
+  {name} --check config.yaml                in CI: is it still so?
+
+What differs from the lock is reported by `serve` and `validate`; with `server.lock: enforce`
+it is not served until the lock is written anew. A rotated secret changes nothing.
+
+exit codes:
+  0    the lock was written; with --check: nothing differs from it
+  1    with --check: something does
+  2    the file cannot be served, or there is no lock to check""",
+    )
+    _add_config(parser)
+    parser.add_argument("--check", action="store_true", default=False, help="write nothing; list what differs")
+    return parser
+
+
 def list_parser(name: str) -> Parser:
     parser = Parser(
         name,

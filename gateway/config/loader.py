@@ -18,7 +18,7 @@ from gateway.config.interpolation import Interpolation
 from gateway.config.merger import Merger
 from gateway.config.nodes import Finding, Place
 from gateway.config.permissions import files_open_to_all
-from gateway.config.problems import DocumentPath, Problems, SourceMap
+from gateway.config.problems import DocumentPath, Problems
 from gateway.config.secrets import Redactor
 from gateway.config.source_file import SourceFile
 from gateway.config.source_map import WrittenSources
@@ -30,7 +30,7 @@ class LoadedConfig:
     """What the files say, and all that is needed to point into them, to mask their secrets and to watch them."""
 
     document: Document
-    sources: SourceMap
+    sources: WrittenSources
     redactor: Redactor
     secrets: frozenset[str]
     files: Mapping[Path, str]

@@ -1,7 +1,7 @@
 """Sections that stand in the main file alone: `server`, `listen`, `limits`."""
 
 from datetime import timedelta
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
@@ -39,6 +39,9 @@ class Server(Model):
     """Pictures that clients may show."""
     website_url: str | None = None
     """Where people can read more."""
+    lock: Literal["report", "enforce"] = "report"
+    """What becomes of a definition that is not as `mcp-gateway.lock` has it, where there is that file: it is reported,
+    or else not served, and what it was before in its place. `mcp-gateway lock` writes the file."""
     page_size: PositiveCount = 200
     """Entries in one page of a list."""
     cache_ttl: Duration = timedelta(seconds=5)

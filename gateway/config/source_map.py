@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.literal_secrets import SECRET_KEY, TOKENS
-from gateway.config.nodes import Finding, Mapping, Place, Scalar, find, place_of
+from gateway.config.nodes import Finding, Mapping, Place, Scalar, find, place_of, plain
 from gateway.config.problems import DocumentPath
 from gateway.config.secrets import Redactor
 from gateway.config.source_file import SourceFile
 from gateway.config.text import MASK
 from gateway.errors import Location, Problem
+from gateway.json_types import Json
 
 _CREDENTIALS: Final = re.compile(
     TOKENS.pattern
@@ -48,6 +49,11 @@ class WrittenSources:
         is_inside_short_form = isinstance(node, Scalar)  # `python: "m:f"` stands for `python: {call: "m:f"}`
         points_at_key = taken < len(path) and entry is not None and not is_inside_short_form
         return self.pointed(entry.place if points_at_key and entry is not None else place_of(entry, node))
+
+    def written(self, path: DocumentPath) -> Json:
+        """What stands there, nothing interpolated; None where nothing was written."""
+        _, node, taken = find(self._root, path)
+        return plain(node) if taken == len(path) else None
 
     def directory(self, path: DocumentPath) -> Path:
         _, node, taken = find(self._root, path)

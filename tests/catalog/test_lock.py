@@ -1,0 +1,203 @@
+"""What a lock pins: everything that a definition consists of, and nothing that the machine or a secret adds."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.lock import Change, Lock, differences, parsed, read_lock, rendered
+from gateway.catalog.pins import Pins
+from gateway.catalog.plugins import Plugins
+from gateway.config.loader import load
+from gateway.errors import ConfigError
+from gateway.executors.services import Services
+
+FILES = {
+    "config.yaml": """
+        server: {instructions: Be careful.}
+        include: [more/*.yaml]
+        plugins: [plugins]
+        connections:
+          c: {base_url: "https://c.example", headers: {Authorization: "Bearer ${file:token}"}}
+        tools:
+          a: {description: A, shell: {command: [echo, "${env:PLACE}"], cwd: .}}
+          h: {description: H, http: {connection: c, url: /}}
+          p: {python: "sums:add"}
+        resources:
+          r: {uri: "r://x", text: R}
+          f: {uri: "f:///{+path}", files: "*.yaml"}
+        prompts:
+          q:
+            description: Q
+            arguments: {n: {description: N, complete: {python: "sums:names"}}}
+            messages: [{user: "{{ n }}"}]
+        prompt_files: [m.md]
+    """,
+    "more/b.yaml": "tools: {b: {description: B, content: b}}",
+    "m.md": "---\ndescription: M\n---\nSay it.",
+    "token": "a-first-secret",
+    "plugins/sums.py": 'def add(n: int) -> int:\n    "Add."\n    return n\ndef names(value): return []\n',
+}
+
+
+def write(folder: Path, **changes: str) -> Path:
+    for name, text in {**FILES, **changes}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder / "config.yaml"
+
+
+def pins(services: Services, main: Path, *, place: str = "here") -> Pins:
+    plugins = Plugins()
+    try:
+        loaded = load(main, environ={"PLACE": place})
+        return compile_catalog(loaded, services=services, plugins=plugins, generation=1).pins
+    finally:
+        plugins.close()
+
+
+@pytest.fixture
+def before(tmp_path: Path, services: Services) -> Pins:
+    return pins(services, write(tmp_path))
+
+
+def test_every_definition_is_pinned_in_all_its_parts(before: Pins) -> None:
+    assert {".".join(name): sorted(pin) for name, pin in before.items()} == {
+        "server.instructions": ["definition"],
+        "tools.a": ["definition"],
+        "tools.b": ["definition"],
+        "tools.h": ["connection", "definition"],
+        "tools.p": ["code", "definition"],
+        "resources.r": ["definition"],
+        "resources.f": ["definition"],
+        "prompts.q": ["code", "definition"],
+        "prompts.m": ["definition"],
+    }
+
+
+def test_secrets_machine_order_comments_and_layout_do_not_matter(
+    tmp_path: Path, services: Services, before: Pins
+) -> None:
+    (elsewhere := tmp_path / "elsewhere" / "deeper").mkdir(parents=True)
+    text = FILES["config.yaml"].replace("          h: {", "          h:   {  # a comment\n            ")
+    tool = next(line for line in text.splitlines() if "p: {python" in line)
+    text = text.replace(f"{tool}\n", "").replace("        tools:\n", f"        tools:\n{tool}\n")
+    main = write(elsewhere, **{"config.yaml": text, "token": "another-secret", "new.yaml": "x-y: 1"})
+    assert differences(pins(services, main, place="there"), before) == ()
+    assert "secret" not in rendered(before)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "found"),
+    [
+        ("config.yaml", "[echo, ", "[printf, ", "tools.a (definition)"),
+        ("config.yaml", "description: A", "description: a", "tools.a (definition)"),
+        ("config.yaml", "${env:PLACE}", "${env:PLACES:-x}", "tools.a (definition)"),
+        ("config.yaml", "https://c.example", "https://evil.example", "tools.h (connection)"),
+        ("config.yaml", "${file:token}", "${env:PLACE}", "tools.h (connection)"),
+        ("plugins/sums.py", "return n\n", "return -n\n", "prompts.q (code), tools.p (code)"),
+        ("plugins/sums.py", "Add.", "Ignore.", "prompts.q (code), tools.p (code)"),
+        ("more/b.yaml", "content: b", "content: c", "tools.b (definition)"),
+        ("m.md", "Say it.", "Say more.", "prompts.m (definition)"),
+        ("config.yaml", "text: R", "text: S", "resources.r (definition)"),
+        ("config.yaml", '"*.yaml"', '"*"', "resources.f (definition)"),
+        ("config.yaml", "Be careful.", "Be bold.", "server.instructions (definition)"),
+    ],
+)
+def test_whatever_is_shown_or_run_matters(
+    tmp_path: Path, services: Services, before: Pins, file: str, old: str, new: str, found: str
+) -> None:
+    assert old in FILES[file]
+    main = write(tmp_path, **{file: FILES[file].replace(old, new)})
+    changes = differences(pins(services, main), before)
+    assert {each.change for each in changes} == {Change.CHANGED}
+    assert ", ".join(f"{'.'.join(each.name)} ({', '.join(each.parts)})" for each in changes) == found
+
+
+def test_defaults_matter_to_each(tmp_path: Path, services: Services, before: Pins) -> None:
+    main = write(tmp_path, **{"config.yaml": FILES["config.yaml"] + "\n        defaults: {timeout: 1s}\n"})
+    changes = differences(pins(services, main), before)
+    assert [each.parts for each in changes] == [("defaults",)] * 8
+
+
+def test_a_definition_that_moves_to_another_directory_means_other_paths(
+    tmp_path: Path, services: Services, before: Pins
+) -> None:
+    main = write(tmp_path, **{"more/b.yaml": "include: [deeper/b.yaml]", "more/deeper/b.yaml": FILES["more/b.yaml"]})
+    assert [str(each.name) for each in differences(pins(services, main), before)] == ["('tools', 'b')"]
+
+
+def test_what_is_added_and_removed_is_told_apart(tmp_path: Path, services: Services, before: Pins) -> None:
+    main = write(tmp_path, **{"more/b.yaml": "tools: {z: {description: B, content: b}}"})
+    assert [(*each.name, each.change.value) for each in differences(pins(services, main), before)] == [
+        ("tools", "b", "removed"),
+        ("tools", "z", "added"),
+    ]
+
+
+def test_a_lock_is_read_as_it_was_written(before: Pins) -> None:
+    text = rendered(before)
+    assert parsed(text) == before
+    assert json.loads(text)["version"] == 1
+    assert text == rendered(dict(reversed([*before.items()])))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<<<<<<< HEAD\n{}", "is not a lock: Expecting value"),
+        ("[]", "expected an object with a `version`"),
+        ('{"version": 2}', "its version is 2"),
+        ('{"version": 1, "tools": []}', "expected an object as tools"),
+        ('{"version": 1, "tools": {"a": "b"}}', "expected an object as tools.a"),
+    ],
+)
+def test_a_broken_lock_is_a_warning_where_it_is_reported_and_an_error_where_it_is_enforced(
+    tmp_path: Path, services: Services, text: str, reason: str
+) -> None:
+    (tmp_path / "mcp-gateway.lock").write_text(text)
+    lock = read_lock(tmp_path)
+    assert reason in lock.trouble
+
+    def warnings(mode: str) -> list[str]:
+        main = tmp_path / "config.yaml"
+        main.write_text(f"server: {{lock: {mode}}}\ntools: {{a: {{description: A, content: a}}}}\n")
+        catalog = compile_catalog(load(main), services=services, plugins=Plugins(), generation=1, lock=lock)
+        return [str(problem) for problem in catalog.warnings]
+
+    [warning] = warnings("report")
+    assert reason in warning
+    assert "config.yaml:1:16: server.lock" in warning
+    with pytest.raises(ConfigError, match="mcp-gateway lock"):
+        warnings("enforce")
+
+
+def test_enforcing_without_a_lock_is_an_error_that_names_the_command(tmp_path: Path, services: Services) -> None:
+    main = tmp_path / "config.yaml"
+    main.write_text("server: {lock: enforce}\ntools: {a: {description: A, content: [}}\n".replace("[}", "x}"))
+    with pytest.raises(ConfigError) as caught:
+        compile_catalog(load(main), services=services, plugins=Plugins(), generation=1, lock=read_lock(tmp_path))
+    [problem] = caught.value.problems
+    assert problem.path == "server.lock"
+    assert problem.message.endswith("; write it with `mcp-gateway lock`")
+
+
+def test_what_is_withheld_is_not_even_imported(tmp_path: Path, services: Services, before: Pins) -> None:
+    mark = tmp_path / "imported"
+    code = FILES["plugins/sums.py"] + f"open({str(mark)!r}, 'w').close()\n"
+    main = write(
+        tmp_path,
+        **{"plugins/sums.py": code, "config.yaml": FILES["config.yaml"].replace("{instr", "{lock: enforce, instr")},
+    )
+    plugins = Plugins()
+    lock = Lock(path=tmp_path / "mcp-gateway.lock", pins=before)
+    loaded = load(main, environ={"PLACE": "x"})
+    catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1, lock=lock)
+    assert not mark.exists()
+    assert sorted(catalog.tools) == ["a", "b", "h"]
+    assert [(each.kind, each.name) for each in catalog.left_out] == [("prompts", "q"), ("tools", "p")]
+    compile_catalog(loaded, services=services, plugins=plugins, generation=2)
+    assert mark.exists()
+    plugins.close()

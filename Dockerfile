@@ -6,7 +6,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
  && python -m venv /opt/mcp-gateway \
- && /opt/mcp-gateway/bin/pip install --no-cache-dir /wheels/*.whl
+ && /opt/mcp-gateway/bin/pip install --no-cache-dir "$(echo /wheels/*.whl)[auth,otel]"
 
 COPY config/demo.yaml config/schema.json /etc/mcp-gateway/
 COPY plugins /etc/mcp-gateway/plugins
@@ -18,7 +18,7 @@ FROM ${BASE_IMAGE}
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends tini \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent mcp-gateway
+ && useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin mcp-gateway
 COPY --from=build /opt/mcp-gateway /opt/mcp-gateway
 COPY --from=build /etc/mcp-gateway /etc/mcp-gateway
 ENV PATH=/opt/mcp-gateway/bin:$PATH PYTHONUNBUFFERED=1
@@ -28,5 +28,6 @@ EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s \
   CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/-/healthy', timeout=4)"]
 ENTRYPOINT ["tini", "--", "mcp-gateway"]
-# Until the file can say who may call, everybody who reaches the port may; the log warns of it.
-CMD ["serve", "/etc/mcp-gateway/config.yaml", "--http", "0.0.0.0:8000", "--allow-anonymous"]
+# Who may call is for the file to say (`auth`). Without that nothing is served, unless MCP_GATEWAY_ALLOW_ANONYMOUS=true
+# says that everybody may who reaches the port.
+CMD ["serve", "/etc/mcp-gateway/config.yaml", "--http", "0.0.0.0:8000"]

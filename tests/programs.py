@@ -3,7 +3,7 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -16,9 +16,15 @@ from tests.executors.recording import OneFile
 _PROBE: Final = SandboxProbe()
 
 
-def need(program: str) -> None:
-    if shutil.which(program) is None:
-        _do_without(f"needs the program {program}")
+def need(program: str) -> str:
+    """The path of a program."""
+    path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+    return path or do_without(f"needs the program {program}")
+
+
+def need_named_by(variable: str, *, what: str) -> str:
+    """The path of what is no program of Debian's, and has a variable that names it."""
+    return os.environ.get(variable) or do_without(f"{variable} does not name {what} (CONTRIBUTING.md)")
 
 
 def need_sandboxes() -> None:
@@ -26,10 +32,10 @@ def need_sandboxes() -> None:
     problems = Problems(OneFile(Path("/")))
     compile_sandbox(Sandbox(), cwd=None, problems=problems, probe=_PROBE)
     for problem in problems:
-        _do_without(problem.message)
+        do_without(problem.message)
 
 
-def _do_without(reason: str) -> None:
+def do_without(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

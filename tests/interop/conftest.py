@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
+from tests.programs import need_named_by
 
 PROJECT: Final = Path(__file__).parents[2]
 DRIVERS: Final = Path(__file__).parent / "drivers"
@@ -52,13 +52,9 @@ class Plan:
 
 def interpreter(line: int) -> str:
     """The Python that has the official client of this line."""
-    variable = f"MCP_GATEWAY_TEST_CLIENT_{line}"
-    if path := os.environ.get(variable):
-        return path
-    reason = f"{variable} names no Python with tests/interop/client-{line}x.txt installed (CONTRIBUTING.md)"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    return need_named_by(
+        f"MCP_GATEWAY_TEST_CLIENT_{line}", what=f"a Python with tests/interop/client-{line}x.txt installed"
+    )
 
 
 async def walk(cell: Cell, config: Path, plan: Plan) -> dict[str, Any]:

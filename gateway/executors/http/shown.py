@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.config.interpolation import SECRET_KEY
+from gateway.config.literal_secrets import SECRET_KEY
 from gateway.config.text import MASK
 from gateway.executors.http.request import Header, Request
 from gateway.json_types import Json

@@ -1,0 +1,25 @@
+"""The files of deploy/, read as those would who use them."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from gateway.app import check
+from gateway.config.settings import read_settings
+from gateway.errors import Problem
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def doubts(config: Path, *, secrets: str, folder: Path) -> list[Problem]:
+    """What the gateway says of a configuration whose secrets lie in `folder` instead."""
+    for name in ("team_key", "operator_key"):
+        (folder / name).write_text(f"{name}-of-a-test-long-enough\n")
+    here = folder / "config.yaml"
+    here.write_text(config.read_text().replace(f"{secrets}/", f"{folder}/"))
+    return list(check(read_settings({"config": here})))

@@ -1,0 +1,66 @@
+"""Builds the Dockerfile, step by step as it is written, on a machine without a container engine.
+
+buildah runs each step in a scratch root (`chroot` isolation). What the Dockerfile calls its base is a Debian with
+Python that debootstrap has laid out in a directory, since no registry of images need be reachable.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+PROJECT: Final = Path(__file__).parents[2]
+BASE: Final = "localhost/base"
+IMAGE: Final = "localhost/mcp-gateway"
+SECONDS: Final = 900
+"""Every step of a build fetches something."""
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Where images are built, and nothing of it is left when the directory is removed."""
+
+    buildah: str
+    folder: Path
+
+    def words(self, *words: str) -> list[str]:
+        storage = [*("--root", str(self.folder / "storage")), *("--runroot", str(self.folder / "run"))]
+        return [self.buildah, *storage, "--storage-driver", "vfs", *words]
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run(
+            self.words(*words), env=ENVIRON, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        assert done.returncode == 0, f"buildah {' '.join(words)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout.strip()
+
+    def make_base(self, root: Path) -> None:
+        """An image of a directory, which knows where packages come from as this machine does."""
+        container = self.run("from", "scratch")
+        self.run("add", "-q", container, str(root), "/")
+        given = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")]
+        self.run("config", *(word for pair in [f"PATH={_PATH}", *given] for word in ("--env", pair)), container)
+        self.run("commit", "-q", container, BASE)
+
+    def build(self) -> None:
+        self.run("bud", "--format", "docker", "--build-arg", f"BASE_IMAGE={BASE}", "-t", IMAGE, str(PROJECT))
+
+    def facts(self) -> dict[str, Any]:
+        """What the image says of how it is run: User, Cmd, Entrypoint, Healthcheck."""
+        inspected = json.loads(self.run("inspect", "--type", "image", IMAGE))
+        facts: dict[str, Any] = inspected["Docker"]["config"]
+        return facts
+
+    def container(self) -> str:
+        return self.run("from", "--pull-never", IMAGE)
+
+    def inside(self, container: str, command: Sequence[str], *options: str) -> list[str]:
+        """The words that run a command in a container, as its user."""
+        return self.words("run", "--user", "10001:10001", *options, container, "--", *command)
+
+
+ENVIRON: Final = {**os.environ, "BUILDAH_ISOLATION": "chroot"}

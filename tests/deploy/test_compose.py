@@ -1,0 +1,62 @@
+"""compose.yaml mounts what is there, runs what the image has, and serves a file without a doubt."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.cli.arguments import serve_parser
+from tests.deploy.files import DEPLOY, doubts, read
+
+FOLDER: Final = DEPLOY / "compose"
+
+
+@pytest.fixture
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = read(FOLDER / "compose.yaml")["services"]
+    return found
+
+
+def test_every_mount_is_a_directory_that_is_there_and_read_only(services: dict[str, Any]) -> None:
+    mounts = [mount for service in services.values() for mount in service.get("volumes", [])]
+    assert len(mounts) == 2
+    for mount in mounts:
+        source, _, mode = mount.split(":")
+        assert (FOLDER / source).is_dir(), mount
+        assert mode == "ro", mount
+
+
+def test_the_image_is_built_from_the_project(services: dict[str, Any]) -> None:
+    build = services["gateway"]["build"]
+    assert (FOLDER / build["context"] / build["dockerfile"]).is_file()
+
+
+def test_the_command_is_one_that_the_daemon_understands(services: dict[str, Any]) -> None:
+    name, *words = services["gateway"]["command"]
+    options = serve_parser(name).parse_args(words)
+    assert options.config == "/etc/mcp-gateway/config.yaml"
+    assert "--allow-anonymous" not in words
+
+
+def test_the_daemon_may_do_no_more_than_it_needs(services: dict[str, Any]) -> None:
+    gateway = services["gateway"]
+    assert gateway["read_only"] is True
+    assert gateway["cap_drop"] == ["ALL"]
+    assert gateway["security_opt"] == ["no-new-privileges:true"]
+    assert "ports" not in gateway, "nginx alone is reachable from outside"
+    assert all(port.startswith("127.0.0.1:") for port in services["nginx"]["ports"])
+
+
+def test_every_secret_is_named_in_the_words_that_tell_how_to_make_it(services: dict[str, Any]) -> None:
+    text = (FOLDER / "compose.yaml").read_text()
+    secrets = read(FOLDER / "compose.yaml")["secrets"]
+    assert set(services["gateway"]["secrets"]) == set(secrets)
+    (making,) = [line for line in text.splitlines() if line.startswith("#") and "openssl rand" in line]
+    for name, secret in secrets.items():
+        assert f" {name}" in making
+        assert secret == {"file": f"./secrets/{name}"}
+    assert (FOLDER / ".gitignore").read_text() == "secrets/\n"
+
+
+def test_its_file_is_served_without_a_doubt(tmp_path: Path) -> None:
+    assert doubts(FOLDER / "config" / "config.yaml", secrets="/run/secrets", folder=tmp_path) == []

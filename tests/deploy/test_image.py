@@ -1,0 +1,164 @@
+"""The image builds as its Dockerfile says, and what is built serves."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from tests.deploy.files import DEPLOY
+from tests.deploy.image import ENVIRON, SECONDS, Workshop
+from tests.programs import need, need_named_by
+
+MCP: Final = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28"}
+LIST: Final = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/list",
+    "params": {
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    """A workshop in which the image has been built."""
+    base = need_named_by(
+        "MCP_GATEWAY_TEST_BASE", what="a directory with a Debian that has Python, as .ci/run makes one"
+    )
+    workshop = Workshop(buildah=need("buildah"), folder=tmp_path_factory.mktemp("images"))
+    workshop.make_base(Path(base))
+    workshop.build()
+    yield workshop
+    subprocess.run(["rm", "-rf", str(workshop.folder)], check=False, timeout=SECONDS)
+
+
+@pytest.fixture
+def container(workshop: Workshop) -> str:
+    return workshop.container()
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], *, url: str, said: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A container, once it is ready; its first process is asked to stop, as an orchestrator asks it."""
+    with said.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=ENVIRON, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        async with aiohttp.ClientSession(url) as session, asyncio.timeout(60):
+            while not await is_ready(session):
+                assert process.returncode is None, said.read_text()
+                await asyncio.sleep(0.1)
+            yield session
+    finally:
+        first = await output_of(["pgrep", "-s", str(process.pid), "-x", "tini"])
+        os.kill(int(first), signal.SIGTERM)
+        async with asyncio.timeout(30):
+            assert await process.wait() == 0, said.read_text()
+    assert '"event":"stopping"' in said.read_text()
+
+
+async def output_of(command: Sequence[str]) -> str:
+    """What a command writes that succeeds."""
+    process = await asyncio.create_subprocess_exec(*command, env=ENVIRON, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    assert process.returncode == 0, command
+    return out.decode()
+
+
+async def is_ready(session: aiohttp.ClientSession) -> bool:
+    try:
+        async with session.get("/-/ready") as response:
+            return response.status == 200
+    except aiohttp.ClientConnectionError:
+        return False
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def command_of(facts: dict[str, Any], port: int) -> list[str]:
+    """What the image runs, at a port that is free here."""
+    words = [*facts["Entrypoint"], *facts["Cmd"]]
+    assert words[-1] == "0.0.0.0:8000"
+    return [*words[:-1], f"0.0.0.0:{port}"]
+
+
+async def names(session: aiohttp.ClientSession, **headers: str) -> list[str]:
+    fields = {**MCP, "Mcp-Method": "tools/list", **headers}
+    async with session.post("/mcp", json=LIST, headers=fields) as response:
+        assert response.status == 200, await response.text()
+        return [tool["name"] for tool in (await response.json())["result"]["tools"]]
+
+
+async def test_the_image_serves_the_demo_to_everybody_if_it_is_told_to(
+    workshop: Workshop, container: str, tmp_path: Path
+) -> None:
+    port, facts = free_port(), workshop.facts()
+    allowed = ("--env", "MCP_GATEWAY_ALLOW_ANONYMOUS=true")
+    command = workshop.inside(container, command_of(facts, port), *allowed)
+    async with running(command, url=f"http://127.0.0.1:{port}", said=tmp_path / "log") as session:
+        assert "disk_usage" in await names(session)
+        probe = facts["Healthcheck"]["Test"]
+        assert probe[0] == "CMD"
+        words = [word.replace(":8000", f":{port}") for word in probe[1:]]
+        await output_of(workshop.inside(container, words))
+
+
+def test_the_image_serves_nobody_unless_its_file_says_who_may_call(workshop: Workshop, container: str) -> None:
+    command = workshop.inside(container, command_of(workshop.facts(), free_port()))
+    done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "--allow-anonymous" in done.stderr
+
+
+async def test_the_image_serves_what_compose_mounts_to_those_who_have_a_key(
+    workshop: Workshop, container: str, tmp_path: Path
+) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    for name in ("signing_key", "team_key", "operator_key"):
+        (secrets / name).write_text(f"{name}-of-a-test-long-enough\n")
+    port = free_port()
+    options = [
+        *("--volume", f"{DEPLOY / 'compose' / 'config'}:/etc/mcp-gateway:ro"),
+        *("--volume", f"{secrets}:/run/secrets:ro"),
+        *("--env", "MCP_GATEWAY_SECRET_KEY_FILE=/run/secrets/signing_key"),
+    ]
+    command = workshop.inside(container, command_of(workshop.facts(), port), *options)
+    async with running(command, url=f"http://127.0.0.1:{port}", said=tmp_path / "log") as session:
+        assert await names(session, Authorization="Bearer team_key-of-a-test-long-enough") == ["uptime"]
+        async with session.post("/mcp", json=LIST, headers=MCP) as response:
+            assert response.status == 401
+
+
+def test_the_image_s_user_owns_nothing_that_it_runs(workshop: Workshop, container: str) -> None:
+    script = "id -u; touch /etc/mcp-gateway/x /opt/mcp-gateway/x 2>/dev/null && echo wrote"
+    command = workshop.inside(container, ["sh", "-c", script])
+    done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["10001"]
+
+
+def test_the_image_says_how_it_is_run(workshop: Workshop) -> None:
+    facts = workshop.facts()
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", facts["User"])
+    assert facts["WorkingDir"] == "/etc/mcp-gateway"
+    assert list(facts["ExposedPorts"]) == ["8000/tcp"]

@@ -1,0 +1,96 @@
+"""The manifests are what Kubernetes takes, ask for the paths that the daemon has, and mount what can change."""
+
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.app.gateway import CLEAN_UP_SECONDS
+from gateway.cli.arguments import serve_parser
+from gateway.config.settings import read_settings
+from tests.deploy.files import DEPLOY, doubts, read
+from tests.programs import need_named_by
+
+FOLDER: Final = DEPLOY / "kubernetes"
+MANIFESTS: Final = sorted(read(FOLDER / "kustomization.yaml")["resources"])
+SECRETS: Final = "/run/secrets/mcp-gateway"
+
+
+@pytest.fixture
+def pod() -> dict[str, Any]:
+    found: dict[str, Any] = read(FOLDER / "deployment.yaml")["spec"]["template"]["spec"]
+    return found
+
+
+@pytest.fixture
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    [found] = pod["containers"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_kubernetes_takes_the_manifest(manifest: str) -> None:
+    python = need_named_by("MCP_GATEWAY_TEST_KUBERNETES", what="a Python with tests/deploy/kubernetes.txt installed")
+    command = [python, "-m", "kubernetes_validate", "--strict", str(FOLDER / manifest)]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_file_is_part_of_the_kustomization() -> None:
+    kustomization = read(FOLDER / "kustomization.yaml")
+    generated = [file for each in kustomization["configMapGenerator"] for file in each["files"]]
+    there = {path.name for path in FOLDER.iterdir()}
+    assert there == {"kustomization.yaml", *kustomization["resources"], *generated}
+
+
+def test_the_configuration_is_mounted_as_a_directory_so_that_an_update_is_seen(
+    pod: dict[str, Any], container: dict[str, Any]
+) -> None:
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert mounts["config"] == {"name": "config", "mountPath": "/etc/mcp-gateway", "readOnly": True}
+    assert not any("subPath" in mount for mount in mounts.values())
+    [generator] = read(FOLDER / "kustomization.yaml")["configMapGenerator"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["config"]["configMap"]["name"] == generator["name"]
+    assert generator["options"] == {"disableNameSuffixHash": True}, "an update would start another pod instead"
+
+
+def test_probes_ask_for_paths_that_are_open(container: dict[str, Any]) -> None:
+    paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert paths == {"startupProbe": "/-/ready", "readinessProbe": "/-/ready", "livenessProbe": "/-/healthy"}
+
+
+def test_the_pod_runs_as_nobody_on_a_root_that_it_cannot_write(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_pod_is_given_the_time_that_a_drain_may_take(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    name, *words = container["args"]
+    options = serve_parser(name).parse_args(words)
+    drain = read_settings({"drain_timeout": options.drain_timeout}).drain_timeout.total_seconds()
+    pause = float(container["lifecycle"]["preStop"]["exec"]["command"][-1])
+    assert pod["terminationGracePeriodSeconds"] >= pause + drain + CLEAN_UP_SECONDS
+
+
+def test_the_service_and_the_ingress_lead_to_the_pod(container: dict[str, Any]) -> None:
+    deployment, service = read(FOLDER / "deployment.yaml"), read(FOLDER / "service.yaml")
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+    [port] = service["spec"]["ports"]
+    assert port["targetPort"] == container["ports"][0]["name"]
+    [rule] = read(FOLDER / "ingress.yaml")["spec"]["rules"]
+    [path] = rule["http"]["paths"]
+    assert path["backend"]["service"] == {"name": service["metadata"]["name"], "port": {"name": port["name"]}}
+
+
+def test_its_file_is_served_without_a_doubt_and_its_secrets_are_made_first(tmp_path: Path) -> None:
+    assert doubts(FOLDER / "config.yaml", secrets=SECRETS, folder=tmp_path) == []
+    text = (FOLDER / "kustomization.yaml").read_text()
+    for name in ("signing_key", "team_key", "operator_key"):
+        assert f"--from-literal={name}=" in text

@@ -4,7 +4,10 @@ from gateway.app.checking import check
 from gateway.app.explaining import Explained, explain
 from gateway.app.gateway import Gateway
 from gateway.app.locking import Comparison, compare_lock, write_lock
+from gateway.app.picture import Picture
+from gateway.app.planning import Plan, Sign, plan
 from gateway.app.reference import reference
+from gateway.app.rehearsal import picture_of
 from gateway.app.testing import Grade, Verdict, run_tests
 
 __all__ = [
@@ -12,10 +15,15 @@ __all__ = [
     "Explained",
     "Gateway",
     "Grade",
+    "Picture",
+    "Plan",
+    "Sign",
     "Verdict",
     "check",
     "compare_lock",
     "explain",
+    "picture_of",
+    "plan",
     "reference",
     "run_tests",
     "write_lock",

@@ -23,6 +23,7 @@ from gateway.app.listeners import Listeners
 from gateway.app.measures import measures, names
 from gateway.app.offer import Build, Offer
 from gateway.app.pauses import favour_the_loop
+from gateway.app.picture import draw
 from gateway.app.shutdown import LastResort, StopSignals
 from gateway.config.address import Address
 from gateway.config.loader import load
@@ -120,6 +121,7 @@ class Gateway:
             health=self._health,
             metrics=self._metrics(),
             reload=self._reload,
+            config=lambda: draw(self._offered.served.document, self._offered.served.catalog).as_json(),
             standard_streams=self._standard_streams,
             inherited=self._inherited,
             tls=self._offered.tls,

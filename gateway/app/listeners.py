@@ -45,6 +45,7 @@ class Listeners:
         health: Health,
         metrics: Metrics,
         reload: Callable[[], Awaitable[JsonObject]],
+        config: Callable[[], JsonObject],
         standard_streams: StandardStreams | None,
         inherited: Inherited,
         tls: ServerTls | None,
@@ -56,6 +57,7 @@ class Listeners:
         self._health: Final = health
         self._metrics: Final = metrics
         self._reload: Final = reload
+        self._config: Final = config
         self._standard_streams: Final = standard_streams
         self._inherited: Final = inherited
         self._tls: Final = tls
@@ -127,7 +129,7 @@ class Listeners:
             document=self._document,
             mcp=self._mcp,
             sse=self._sse,
-            own=OwnPaths(health=self._health, metrics=self._metrics, reload=self._reload),
+            own=OwnPaths(health=self._health, metrics=self._metrics, reload=self._reload, config=self._config),
             inherited=self._inherited,
             tls=self._tls,
         )

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
 from gateway.app.listener_identity import with_identity
+from gateway.app.picture import Picture, draw
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import read_lock
@@ -46,6 +47,16 @@ def rehearsed(settings: Settings, *, heeds_lock: bool = True) -> Iterator[Rehear
             yield _compiled(loaded, _at_rest(), plugins, heeds_lock=heeds_lock)
         finally:
             plugins.close()
+
+
+def picture_of(settings: Settings) -> Picture:
+    """A picture of what the file would offer.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    with rehearsed(settings) as rehearsal:
+        return draw(rehearsal.loaded.document, rehearsal.catalog)
 
 
 @asynccontextmanager

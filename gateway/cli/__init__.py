@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from gateway.cli import arguments
 from gateway.cli.file import print_schema, validate
 from gateway.cli.lock import lock
+from gateway.cli.plan import show_plan
 from gateway.cli.primitives import call, list_primitives, prompt, read
 from gateway.cli.remote import RemoteError
 from gateway.cli.scaffold import init
@@ -46,6 +47,7 @@ COMMANDS: Final = {
     "call": Command("call a tool", arguments.call_parser, call),
     "read": Command("read a resource", arguments.read_parser, read),
     "prompt": Command("get a prompt", arguments.prompt_parser, prompt),
+    "plan": Command("show what serving another file would change, and for whom", arguments.plan_parser, show_plan),
     "test": Command("run the tests under `tests:` of the tools", arguments.test_parser, test),
     "status": Command("show how a running server is doing", arguments.status_parser, status),
     "init": Command("write a first file", arguments.init_parser, init),

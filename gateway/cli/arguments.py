@@ -268,6 +268,34 @@ exit codes:
     return parser
 
 
+def plan_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        words="NEW.yaml [OLD.yaml | --url URL]",
+        summary="Show what serving another file would add, change and remove, and for whom. Serves nothing.",
+        epilog=f"""\
+examples:
+  {name} new.yaml --url http://127.0.0.1:8000     against the server that runs
+  {name} new.yaml config.yaml                     against another file
+  git show HEAD:config.yaml > old.yaml; {name} config.yaml old.yaml
+
+OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. Secrets are masked, so that a secret that
+changes is no change here.
+
+exit codes:
+  0    the new file could be served
+  1    with --exit-code: something would change; or the server could not be asked
+  2    one of the files cannot be served""",
+    )
+    parser.add_argument("new", metavar="NEW.yaml", help="the file, or directory of files, that is to be served")
+    parser.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the one that is served now")
+    parser.add_argument("--url", default=None, help="the server that runs now, in place of OLD.yaml")
+    parser.add_argument("--exit-code", action="store_true", default=False, help="exit with 1 if anything would change")
+    parser.add_argument("--json", action="store_true", default=False, help="print the plan as JSON")
+    _add_log_level(parser)
+    return parser
+
+
 def schema_parser(name: str) -> Parser:
     parser = Parser(
         name,
@@ -363,7 +391,9 @@ def _add_option(group: argparse._ActionsContainer, option: Option, *, default: s
 def _add_peer(parser: Parser) -> None:
     group = parser.add_argument_group("where to ask")
     group.add_argument(
-        "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
+        "--url",
+        default=None,
+        help="a running server, in place of CONFIG; without a path, /mcp is meant. $MCP_GATEWAY_API_KEY is its key",
     )
     _add_log_level(group)
 

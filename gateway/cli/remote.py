@@ -13,10 +13,13 @@ import orjson
 
 from gateway import __version__
 from gateway.cli.peer import Listener, every_page
+from gateway.config.settings import PREFIX
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 
 VERSION: Final = "2026-07-28"
+API_KEY: Final = PREFIX + "API_KEY"
+"""The variable that holds what a server is shown, where it wants to see something. No flag: others see those."""
 _META: Final = "io.modelcontextprotocol/"
 _NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that `Mcp-Name` mirrors (2026-07-28 basic/transports/streamable-http, "Request Metadata")."""
@@ -41,10 +44,21 @@ def endpoint(url: str, *, path: str) -> str:
     return urlunsplit(parts._replace(path=parts.path if parts.path.strip("/") else path, fragment=""))
 
 
+def own_path(url: str, path: str) -> str:
+    """The URL of one of the daemon's own paths, below the prefix under which a proxy mounts it.
+
+    Raises:
+        RemoteError: it is not a URL.
+    """
+    parts = urlsplit(endpoint(url, path="/"))
+    prefix = parts.path.rstrip("/").removesuffix(path).removesuffix("/mcp")
+    return urlunsplit(parts._replace(path=prefix + path, query=""))
+
+
 @asynccontextmanager
 async def remote_peer(url: str) -> AsyncIterator["Remote"]:
     target = endpoint(url, path="/mcp")
-    async with aiohttp.ClientSession(timeout=_TIMEOUTS, raise_for_status=False) as session:
+    async with aiohttp.ClientSession(timeout=_TIMEOUTS, headers=_credentials(), raise_for_status=False) as session:
         yield Remote(session, target)
 
 
@@ -54,16 +68,28 @@ async def get_json(url: str) -> JsonObject:
     Raises:
         RemoteError: nobody answers there, or something else does.
     """
-    async with aiohttp.ClientSession(timeout=_TIMEOUTS) as session:
+    async with aiohttp.ClientSession(timeout=_TIMEOUTS, headers=_credentials()) as session:
         try:
             async with session.get(url) as response:
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _unreachable(url, error) from error
     answer = _decoded(body)
-    if not isinstance(answer, dict):
-        raise RemoteError(f"{url}: answered {response.status} {response.reason}, and not with a status")
+    if response.status != 200 or not isinstance(answer, dict):
+        said = answer.get("error") if isinstance(answer, dict) else None
+        raise RemoteError(f"{url}: answered {response.status} {response.reason}{_hint(response.status, said)}")
     return answer
+
+
+def _hint(status: int, said: Json) -> str:
+    if status in {401, 403}:
+        return f"; ${API_KEY} is to hold a key with the scope gateway:admin"
+    return f": {said}" if isinstance(said, str) else ", and not with a status"
+
+
+def _credentials() -> dict[str, str]:
+    key = os.environ.get(API_KEY)
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 class Remote:

@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from gateway.cli.contents import show_raw
-from gateway.cli.remote import endpoint, get_json
+from gateway.cli.remote import get_json, own_path
 from gateway.cli.screen import Screen, say
 from gateway.config.address import Address
 from gateway.config.settings import variable_of
@@ -13,7 +13,7 @@ from gateway.json_types import JsonObject
 
 
 async def status(options: Namespace, out: Screen, _hints: Screen) -> int:
-    answer = await get_json(endpoint(options.url or _default_url(), path="/-/status"))
+    answer = await get_json(own_path(options.url or default_url(), "/-/status"))
     if options.json:
         show_raw(answer, out)
     else:
@@ -36,7 +36,7 @@ def _rows(status: JsonObject) -> Iterator[tuple[str, str]]:
         yield from zip([key, *[""] * (len(texts) - 1)], texts, strict=True)
 
 
-def _default_url() -> str:
+def default_url() -> str:
     given = os.environ.get(variable_of("http"))
     address = Address.parse(given) if given else Address("127.0.0.1", 8000)
     return f"http://{address.from_here}"

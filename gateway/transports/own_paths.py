@@ -56,6 +56,8 @@ class OwnPaths:
     metrics: Metrics
     reload: Callable[[], Awaitable[JsonObject]]
     """Load the files again; says under `problems` what keeps them from being served."""
+    config: Callable[[], JsonObject]
+    """What is served, and to whom, as it may be shown."""
 
     def application(self, door: FrontDoor) -> web.Application:
         """A listener of their own: whoever reaches it is an operator."""
@@ -75,6 +77,7 @@ class OwnPaths:
         yield OwnPath(path="/-/healthy", answer=self._healthy, is_open=True)
         yield OwnPath(path="/-/ready", answer=self._ready, is_open=True)
         yield OwnPath(path="/-/status", answer=self._status)
+        yield OwnPath(path="/-/config", answer=self._config)
         yield OwnPath(path="/metrics", answer=self._metrics)
         yield OwnPath(path="/-/reload", answer=self._reload, methods=("POST",))
 
@@ -87,6 +90,9 @@ class OwnPaths:
 
     async def _status(self, visit: Visit) -> web.Response:
         return json_response(self.health.status(), headers=visit.headers)
+
+    async def _config(self, visit: Visit) -> web.Response:
+        return json_response(self.config(), headers=visit.headers)
 
     async def _metrics(self, visit: Visit) -> web.Response:
         text, media_type = await self.metrics.exposition(visit.request.headers.get("Accept", ""))

@@ -292,7 +292,7 @@ async def house(
         sse = HttpSse(dispatcher=dispatcher, streams=streams, bounds=bounds)
         guard = guard or Guard(address=address)
         door = FrontDoor(guard=guard, proxies=proxies)
-        own = OwnPaths(health=health, metrics=NoMetrics(), reload=course.reload)
+        own = OwnPaths(health=health, metrics=NoMetrics(), reload=course.reload, config=dict)
         app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
         listener = HttpListener(app.application(), address=address)
         await listener.start()

@@ -1,0 +1,197 @@
+"""`mcp-gateway plan`: what would change, for whom, against a file or a server, and without a secret."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.typed import Run, started
+
+SECRET: Final = "hunter2-hunter2"
+OLD: Final = """\
+server: {name: small}
+auth:
+  api_keys:
+    reader: {secret: "${env:KEY}", scopes: [ops.read]}
+    writer: {secret: "${env:KEY}-w", scopes: [ops.read, ops.write]}
+connections:
+  api: {base_url: "https://api.example.com", headers: {Authorization: "Bearer ${env:KEY}"}, timeout: 5s}
+tools:
+  usage:
+    description: Largest directories.
+    input: {path: string}
+    shell: {command: [du, -h, --, "{{ path }}"], timeout: 90s}
+    access: {scopes: [ops.read]}
+  fetch: {description: Fetch., http: {connection: api, url: /x}}
+  old: {description: Old., content: old}
+prompts:
+  ask: {messages: [{user: What?}]}
+"""
+
+
+@pytest.fixture
+def plan(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plan from `OLD` to a text, as JSON."""
+    monkeypatch.setenv("KEY", SECRET)
+    (tmp_path / "config.yaml").write_text(OLD)
+
+    def plan(text: str, *words: str) -> Any:
+        (tmp_path / "new.yaml").write_text(text)
+        finished = run("plan", "new.yaml", "--json", *words)
+        assert finished.code == 0, finished.hints
+        assert SECRET not in finished.out + finished.hints
+        return json.loads(finished.out)
+
+    return plan
+
+
+def changes_of(plan: Any) -> dict[str, str]:
+    return {f"{change['sign']} {change['place']}": change["what"] for change in plan["changes"]}
+
+
+def test_the_same_file_changes_nothing(plan: Any) -> None:
+    assert plan(OLD + "x-note: only a comment\n# and another\n") == {
+        "changes": [],
+        "effects": {},
+        "restart_required": [],
+    }
+
+
+def test_each_change_is_named_with_its_keys_and_shown_as_lines(plan: Any) -> None:
+    found = plan(
+        OLD.replace("[du, -h,", "[du, -k,")
+        .replace("timeout: 90s", "timeout: 2m")
+        .replace("description: Largest directories.", "description: |\n      Largest directories\n      under a path.")
+        .replace("api.example", "api2.example")
+    )
+    assert changes_of(found) == {
+        "~ connections.api": "base_url",
+        "~ tools.usage": "description, shell.command, shell.timeout",
+    }
+    lines = found["changes"][1]["difference"]
+    assert {"-description: Largest directories.", "+description: |", "+  under a path."} <= set(lines)
+    assert {"-  - -h", "+  - -k", "-  timeout: 90s", "+  timeout: 2m"} <= set(lines)
+
+
+def test_what_comes_and_goes_is_named_and_an_alias_is_no_loss(plan: Any) -> None:
+    text = OLD.replace(
+        "  old: {description: Old., content: old}", "  new: {description: New., content: x, aliases: [old]}"
+    )
+    found = plan(text.partition("prompts:")[0])
+    assert changes_of(found) == {
+        "+ tools.new": "new",
+        "- tools.old": "removed; its name still works, for tools.new",
+        "- prompts.ask": "removed",
+    }
+
+
+def test_each_key_is_told_what_it_gains_and_loses(plan: Any) -> None:
+    found = plan(
+        OLD.replace("access: {scopes: [ops.read]}", "access: {scopes: [ops.write]}").replace(
+            "  old:", "  fresh: {description: F., content: f, access: {scopes: [ops.write]}}\n  old:"
+        )
+    )
+    assert found["effects"] == {
+        "key reader": {"gains": [], "loses": ["tools.usage"], "announced": ["tools"]},
+        "key writer": {"gains": ["tools.fresh"], "loses": [], "announced": ["tools"]},
+    }
+
+
+def test_a_change_that_no_list_shows_is_announced_to_nobody(plan: Any) -> None:
+    found = plan(OLD.replace("-h", "-k"))
+    assert list(changes_of(found)) == ["~ tools.usage"]
+    assert found["effects"] == {}
+
+
+def test_a_rule_of_auth_is_felt_by_whom_it_hits(plan: Any) -> None:
+    found = plan(OLD.replace("auth:\n", "auth:\n  rules: [{match: {kind: prompts}, scopes: [ops.write]}]\n"))
+    assert found["effects"] == {"key reader": {"gains": [], "loses": ["prompts.ask"], "announced": ["prompts"]}}
+
+
+def test_what_only_a_start_takes_up_is_said(plan: Any) -> None:
+    found = plan(OLD + "listen: {http: 127.0.0.1:9000}\nlimits: {sampling: {per_call: 3}}\n")
+    assert found["restart_required"] == ["listen"]
+    assert list(changes_of(found)) == ["+ listen", "+ limits"]
+
+
+def test_what_would_be_left_out_is_said_with_the_reason(plan: Any) -> None:
+    found = plan(OLD.replace("description: Old.,", "description: Old., requires: {commands: [no-such-command]},"))
+    assert changes_of(found) == {"~ tools.old": "requires; is left out: the command no-such-command is not on the PATH"}
+    assert found["effects"]["key reader"]["loses"] == ["tools.old"]
+
+
+def test_new_code_of_a_plugin_is_a_change_of_its_tools(run: Run, tmp_path: Path) -> None:
+    for folder, result in (("old", 1), ("new", 2)):
+        plugins = tmp_path / folder / "plugins"
+        plugins.mkdir(parents=True)
+        (plugins / "count.py").write_text(f"def count() -> int:\n    '''Count.'''\n    return {result}\n")
+        (plugins.parent / "config.yaml").write_text(
+            'plugins: [plugins]\ntools: {count: {python: "count:count", cache: 5s}, other: {content: x}}'
+        )
+    finished = run("plan", "new/config.yaml", "old/config.yaml")
+    assert finished.out.splitlines() == ["~ tools.count  the code of its plugin"]
+    assert finished.hints == "1 changed; nobody's lists change\n"
+
+
+def test_a_person_reads_what_changes_and_who_notices(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("tools: {a: {description: A., content: a}, b: {description: B., content: b}}")
+    (tmp_path / "new.yaml").write_text("tools: {a: {description: Aa., content: a}, c: {description: C., content: c}}")
+    finished = run("plan", "new.yaml", "--exit-code")
+    assert finished.code == 1
+    lines = finished.out.splitlines()
+    assert lines[:3] == ["~ tools.a  description", "    -description: A.", "    +description: Aa."]
+    assert lines[lines.index("Who notices") :] == [
+        "Who notices",
+        "  everybody",
+        "    + tools.c",
+        "    - tools.b",
+        "    is told that tools changed",
+    ]
+    assert finished.hints == "1 added, 1 changed, 1 removed\n"
+    assert run("plan", "config.yaml", "config.yaml").code == 2
+    (tmp_path / "same.yaml").write_text((tmp_path / "config.yaml").read_text())
+    same = run("plan", "same.yaml", "--exit-code")
+    assert (same.code, same.out, same.hints) == (0, "", "nothing changes\n")
+
+
+@pytest.mark.parametrize(("new", "old"), [("tools: [", "{}"), ("{}", "tools: [")])
+def test_a_file_that_cannot_be_served_is_no_plan(run: Run, tmp_path: Path, new: str, old: str) -> None:
+    (tmp_path / "new.yaml").write_text(new)
+    (tmp_path / "old.yaml").write_text(old)
+    finished = run("plan", "new.yaml", "old.yaml")
+    assert (finished.code, finished.out) == (2, "")
+    assert ("new.yaml:2" if "[" in new else "old.yaml:2") in finished.hints
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a server of a small file, which is `config.yaml`."""
+    (tmp_path / "config.yaml").write_text(
+        "tools: {send: {description: Send., shell: {command: [echo], env: {TOKEN: '${env:KEY}'}}}}"
+    )
+    monkeypatch.setenv("KEY", SECRET)
+    with started("serve", "--http", "127.0.0.1:0", cwd=tmp_path) as server:
+        assert server.stderr is not None
+        events = (json.loads(line) for line in server.stderr)
+        yield next(event["url"] for event in events if event["event"] == "listening")
+        server.terminate()
+        server.wait(20)
+
+
+def test_a_running_server_is_compared_with_the_file(run: Run, served: str, tmp_path: Path) -> None:
+    (tmp_path / "new.yaml").write_text((tmp_path / "config.yaml").read_text().replace("[echo]", "[printf, x]"))
+    for url in (served, served.removesuffix("/mcp"), served.removesuffix("mcp")):
+        finished = run("plan", "new.yaml", "--url", url)
+        assert finished.code == 0
+        assert finished.out.splitlines()[0] == "~ tools.send  shell.command"
+        assert SECRET not in finished.out
+    assert run("plan", "config.yaml", "--url", served, "--exit-code").code == 0
+    assert run("plan", "new.yaml", "old.yaml", "--url", served).code == 2
+
+
+def test_a_url_without_such_a_server_is_said_so(run: Run, tmp_path: Path) -> None:
+    finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9")
+    assert finished.code == 1
+    assert "is the server running there?" in finished.hints

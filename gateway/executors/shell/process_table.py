@@ -63,19 +63,16 @@ def marker_of(pid: int) -> str | None:
     return next((entry[len(prefix) :].decode() for entry in environment.split(b"\0") if entry.startswith(prefix)), None)
 
 
-def descendants_of(ancestor: int) -> set[int]:
-    """Return the children of a process, theirs, and so on. Slow: looks at each process of the machine."""
+def descendants_of(ancestor: int) -> list[int]:
+    """Return the children of a process, then theirs, and so on. Slow: looks at each process of the machine."""
     children: dict[int, list[int]] = {}
     for pid in all_pids():
         if fields := _stat(pid):
             children.setdefault(int(fields[1]), []).append(pid)
-    found: set[int] = set()
-    waiting = [ancestor]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found.update(below)
-        waiting += below
-    return found
+    found = [ancestor]
+    for pid in found:
+        found += children.get(pid, [])
+    return found[1:]
 
 
 def _stat(pid: int) -> list[str] | None:

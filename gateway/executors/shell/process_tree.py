@@ -103,9 +103,12 @@ class Tree:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def kept(self) -> set[int]:
-        """The processes below the leader, where it only keeps them: nobody else is told of them."""
-        return descendants_of(self.pid) if self._is_kept and not self.exited.done() else set()
+    def kept(self) -> Sequence[int]:
+        """The processes below the leader, where it only keeps them: nobody else is told of them.
+
+        Parents first: a shell that loses a child to a signal should have had the signal, too.
+        """
+        return descendants_of(self.pid) if self._is_kept and not self.exited.done() else ()
 
     def release(self) -> None:
         """Reap the leader, close everything, and do what was to be done afterwards."""

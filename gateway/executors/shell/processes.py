@@ -155,10 +155,10 @@ class Processes:
                 return True
             if loop.time() >= give_up:
                 return False
-            members |= tree.kept()
-            for pid in members - told:
-                _send(pid, number)
-            told |= members
+            for pid in (*members, *tree.kept()):
+                if pid not in told:
+                    _send(pid, number)
+                    told.add(pid)
             if number is signal.SIGKILL:
                 tree.signal(number)  # whoever was forked in between
             await asyncio.sleep(pause)

@@ -21,7 +21,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "executors": LEAVES | {"config"},
     "catalog": LEAVES | {"config", "executors"},
     "access": LEAVES | {"config"},
-    "telemetry": LEAVES | {"protocol"},
+    "telemetry": LEAVES | {"executors", "protocol"},
     "protocol": LEAVES | {"config", "executors", "catalog", "access"},
     "transports": LEAVES | {"config", "protocol", "access"},
     "reloader": LEAVES | {"config", "executors", "catalog"},

@@ -30,6 +30,7 @@ from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.executors.services import Services, running_services
+from gateway.executors.trace import Untraced
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reloader.reloader import Reloader
@@ -37,6 +38,7 @@ from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.tracing import open_tracing
 from gateway.transports.inherited_sockets import Inherited, InheritedError, take_inherited
 from gateway.transports.memory import MemoryClient
 from gateway.transports.standard_streams import StandardStreams
@@ -153,6 +155,9 @@ class Gateway:
         key = self._settings.signing_key() or secrets.token_bytes(_KEY_BYTES)
         loaded_at = time.time_ns()
         loaded = load(self._settings.config)
+        tracing = open_tracing(os.environ)
+        if tracing is not None:
+            stack.push_async_callback(tracing.close)
         self._services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
         self._offer = offer = Offer(
             self._settings.config,
@@ -163,7 +168,11 @@ class Gateway:
         stack.push_async_callback(offer.close)
         await offer.open(loaded)
         self._dispatcher = Dispatcher(
-            store=offer.store, services=self._services, secret_key=key, observers=[self._call_metrics]
+            store=offer.store,
+            services=self._services,
+            secret_key=key,
+            observers=[self._call_metrics, *([] if tracing is None else [tracing])],
+            trace=Untraced if tracing is None else tracing.trace,
         )
         offer.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
         self._reloader = Reloader(

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.executors.clock import Clock
+from gateway.executors.trace import UNTRACED, Trace
 from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Context
 
@@ -28,6 +29,7 @@ class Invocation:
     slot: Slot
     caller: str
     """Whom outputs and caches belong to: the principal, or what stands for it without authentication."""
+    trace: Trace = UNTRACED
     headers: Mapping[str, str] = field(default_factory=empty)
     """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
 

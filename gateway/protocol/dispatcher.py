@@ -4,7 +4,7 @@ The pure parts are elsewhere (envelope, handshake, results); here is the order i
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -18,6 +18,7 @@ from gateway.catalog.views import Views
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
+from gateway.executors.trace import Trace, TraceContext, Untraced
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import handshake, headers, jsonrpc, results
 from gateway.protocol.announcements import Announcements
@@ -45,7 +46,7 @@ _NOBODY: Final = Observers(())
 class Dispatcher:
     """Answers messages of both eras from the store's current catalog. Its methods raise nothing but CancelledError."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the rooms hand over
         self,
         *,
         store: CatalogStore,
@@ -53,6 +54,7 @@ class Dispatcher:
         secret_key: bytes,
         silence: timedelta = SILENCE,
         observers: Sequence[Observer] = (),
+        trace: Callable[[TraceContext | None], Trace] = Untraced,
     ) -> None:
         """Serve nothing yet; `silence` is how long a call may be silent whose caller wants progress."""
         self._observers: Final = Observers(observers)
@@ -71,6 +73,7 @@ class Dispatcher:
             pages=ListPages(cursors),
             announcements=self.announcements,
             store=store,
+            trace=trace,
             read=resources.read,
             seal=StateSeal(secret_key),
             sampling=SamplingBudget(),

@@ -1,6 +1,6 @@
 """The facts of one request, the same for both eras, and what methods need beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from gateway.access.slots import Slots
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.executors.services import Services
+from gateway.executors.trace import Trace, TraceContext, read_trace
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import meta
 from gateway.protocol.announcements import Announcements
@@ -56,6 +57,19 @@ class RequestContext:
         return fields if isinstance(fields, dict) else {}
 
     @property
+    def trace(self) -> TraceContext | None:
+        """The trace that it belongs to. 2026-07-28 basic/index, "OpenTelemetry trace context": `_meta` carries it.
+
+        What the HTTP request carries may be a proxy's own, and is the same for every message of a batch.
+        """
+        return read_trace(self.fields) or self.carried_trace
+
+    @property
+    def carried_trace(self) -> TraceContext | None:
+        """The trace that the HTTP request belongs to, by its header fields."""
+        return read_trace(self.exchange.caller.headers)
+
+    @property
     def progress_token(self) -> str | int | None:
         token: Json = self.fields.get(meta.META_PROGRESS_TOKEN)
         return token if isinstance(token, str | int) and not isinstance(token, bool) else None
@@ -78,6 +92,8 @@ class Runtime:
     store: CatalogStore
     seal: StateSeal
     sampling: SamplingBudget
+    trace: Callable[[TraceContext | None], Trace]
+    """Makes the place in a trace of a call whose request came with that."""
     read: "Read"
     """Reads a resource as the sender of a request may: for tools and prompts that embed one."""
 

@@ -7,7 +7,7 @@ clock is used up while a question is open.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from gateway.access.slots import HeldSlot
 from gateway.catalog.primitives import Primitive
@@ -21,6 +21,8 @@ from gateway.protocol.questions import Question
 from gateway.protocol.request import RequestContext, Runtime
 
 T = TypeVar("T")
+
+_PRIMITIVE: Final = "mcp_gateway.primitive"
 
 
 def check_access(primitive: Primitive, request: RequestContext) -> None:
@@ -69,15 +71,18 @@ async def invocation(  # noqa: PLR0913 - all that a call is
         return await runtime.read(uri, request, runtime, asker=None if asker is None else _Inner(asker, pause))
 
     context = CallContext(request, runtime, asker=asker, pause=pause, read_resource=read)
+    trace = runtime.trace(request.trace)
     try:
-        yield Invocation(
-            arguments=arguments,
-            context=context,
-            clock=clock,
-            slot=slot,
-            caller=request.exchange.caller.key,
-            headers=request.exchange.caller.headers,
-        )
+        with trace.step(f"run {primitive.name}", kind="internal", facts={_PRIMITIVE: primitive.name}):
+            yield Invocation(
+                arguments=arguments,
+                context=context,
+                clock=clock,
+                slot=slot,
+                caller=request.exchange.caller.key,
+                trace=trace,
+                headers=request.exchange.caller.headers,
+            )
     finally:
         context.close()
         slot.release()

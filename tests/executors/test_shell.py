@@ -5,6 +5,7 @@ import json
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gateway.executors.invocation import Failure, RawOutput
 from gateway.executors.services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.process_table import child_pids
+from gateway.executors.trace import TraceContext, Untraced
 from gateway.json_types import JsonObject
 from tests.executors.recording import RecordingContext, RecordingSlot, make_invocation, make_scope, messages_of
 from tests.executors.shell_tool import SCHEMAS, Tool, text_of
@@ -130,10 +132,14 @@ async def test_any_interpreter_runs_a_script(tool: Tool) -> None:
 
 async def test_the_trace_of_the_request_goes_on(tool: Tool) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    executor = tool.compiled({"command": ["sh", "-c", "echo $TRACEPARENT"]})
-    for given, seen in ((trace, trace), (f"{trace}\n", ""), ("x" * 55, ""), (7, "")):
-        context = RecordingContext(request_meta={"traceparent": given})
-        assert text_of(await executor.execute(make_invocation(context=context))) == f"{seen}\n"
+    executor = tool.compiled({"command": ["sh", "-c", "echo $TRACEPARENT $TRACESTATE"]})
+    for given, seen in (
+        (TraceContext(parent=trace), trace),
+        (TraceContext(parent=trace, state="a=1"), f"{trace} a=1"),
+        (None, ""),
+    ):
+        invocation = replace(make_invocation(), trace=Untraced(given))
+        assert text_of(await executor.execute(invocation)) == f"{seen}\n"
 
 
 @pytest.mark.parametrize(

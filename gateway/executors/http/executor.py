@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -16,7 +16,7 @@ from gateway.executors.cache import ResponseCache
 from gateway.executors.explanation import Explanation
 from gateway.executors.http.address_guard import AddressPolicy, compile_policy
 from gateway.executors.http.failures import ConnectionFailedError
-from gateway.executors.http.request import Request, RequestTemplate, compile_request
+from gateway.executors.http.request import Header, Request, RequestTemplate, compile_request
 from gateway.executors.http.retries import REPEATABLE, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.executors.http.sender import Response, Sender, check_proxy
 from gateway.executors.http.shown import facts_of
@@ -26,6 +26,7 @@ from gateway.executors.output.plain_text import clean
 from gateway.executors.scope import Scope
 from gateway.executors.services import Services
 from gateway.executors.templates.expressions import did_you_mean
+from gateway.executors.trace import TRACEPARENT, TraceContext
 from gateway.executors.uris.urls import base_url_mistake
 from gateway.json_types import Json
 
@@ -56,11 +57,11 @@ class HttpExecutor:
     async def execute(self, invocation: Invocation) -> Outcome:
         request = self.request.render(invocation)
         if self.cache_ttl is None:
-            return self._outcome(await self._answer(request, invocation.deadline))
+            return self._outcome(await self._answer(request, invocation))
         key = (self.cache_prefix, request.key)
         outcome = self.cache.get(key)
         if outcome is None:
-            outcome = self._outcome(await self._answer(request, invocation.deadline))
+            outcome = self._outcome(await self._answer(request, invocation))
             self.cache.put(key, outcome, ttl=self.cache_ttl)
         return outcome
 
@@ -76,13 +77,13 @@ class HttpExecutor:
         given = {name: value for name, value in facts.items() if value is not None}
         return Explanation(does="sends a request", facts=given)
 
-    async def _answer(self, request: Request, deadline: float) -> Response:
+    async def _answer(self, request: Request, invocation: Invocation) -> Response:
         """Send until an answer need not, or may not, be asked for again; the last one counts."""
         attempt = 1
         while True:
-            result = await self._attempt(request, deadline)
+            result = await self._attempt(request, invocation)
             pause = self._pause_after(result, attempt)
-            if pause is None or asyncio.get_running_loop().time() + pause >= deadline:
+            if pause is None or asyncio.get_running_loop().time() + pause >= invocation.deadline:
                 break
             await asyncio.sleep(pause)
             attempt += 1
@@ -90,13 +91,20 @@ class HttpExecutor:
             raise result
         return result
 
-    async def _attempt(self, request: Request, deadline: float) -> Response | ConnectionFailedError:
+    async def _attempt(self, request: Request, invocation: Invocation) -> Response | ConnectionFailedError:
+        deadline = invocation.deadline
         if self.timeout is not None:
             deadline = min(deadline, asyncio.get_running_loop().time() + self.timeout.total_seconds())
-        try:
-            return await self.sender.send(request, deadline=deadline)
-        except ConnectionFailedError as error:
-            return error
+        with invocation.trace.step(request.method, kind="client", facts=_facts(request)) as step:
+            try:
+                response = await self.sender.send(_traced(request, step.context), deadline=deadline)
+            except ConnectionFailedError as error:
+                step.fail("connection")
+                return error
+            step.note("http.response.status_code", response.status)
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                step.fail(str(response.status))
+            return response
 
     def _pause_after(self, result: Response | ConnectionFailedError, attempt: int) -> float | None:
         """Seconds before the next attempt; None if there is to be none."""
@@ -135,6 +143,20 @@ class HttpExecutor:
         if len(excerpt) > MAX_EXCERPT:
             excerpt = f"{excerpt[:MAX_EXCERPT]}…"
         return "\n".join([*(self.redactor.text(clean(line)) for line in said), *filter(None, [excerpt])])
+
+
+def _facts(request: Request) -> Mapping[str, str | int]:
+    """What a trace shows of a request: neither path nor query, which hold arguments."""
+    port = {} if request.url.port is None else {"server.port": request.url.port}
+    return {"http.request.method": request.method, "server.address": request.url.host or "", **port}
+
+
+def _traced(request: Request, trace: TraceContext | None) -> Request:
+    """Hand the trace on, unless the file or the caller's forwarded fields say which one it is."""
+    if trace is None or any(header.name.lower() == TRACEPARENT for header in request.headers):
+        return request
+    fields = (Header(name=name, value=value, is_bound=False) for name, value in trace.fields.items())
+    return replace(request, headers=(*request.headers, *fields))
 
 
 def _phrase(status: int) -> str:

@@ -88,10 +88,12 @@ class PythonExecutor:
             RpcError: the function raised it.
         """
         call = self._on_loop if self.signature.is_async else self._in_thread
-        attempt = await call(invocation, convert)
-        if isinstance(attempt, _Raised):
-            self._fail(attempt.error)
-        return attempt.value
+        facts = {"code.function.name": self.signature.name}
+        with invocation.trace.step("python", kind="internal", facts=facts):
+            attempt = await call(invocation, convert)
+            if isinstance(attempt, _Raised):
+                self._fail(attempt.error)
+            return attempt.value
 
     async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
         async def attempted() -> _Returned[T] | _Raised:

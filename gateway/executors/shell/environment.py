@@ -10,6 +10,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.scope import Scope
 from gateway.executors.templates.frame import as_integers, holds_integers, json_of, text_of
 from gateway.executors.templates.templating import TextTemplate, compile_text
+from gateway.executors.trace import TraceContext
 from gateway.json_types import JsonObject
 
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
@@ -18,8 +19,6 @@ LONGEST_JSON: Final = 96 * 1024
 """Bytes of `INPUTS_JSON`; above that there is the file alone."""
 _LONGEST_ENTRY: Final = 128 * 1024 - 1
 """Bytes of `NAME=value`: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
-_TRACEPARENT: Final = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-"""W3C Trace Context §3.2."""
 
 
 def inherited_environment(names: Sequence[str]) -> Mapping[str, str]:
@@ -35,16 +34,15 @@ class Environment:
     inherited: Mapping[str, str]
     added: Mapping[str, TextTemplate]
 
-    def build(self, variables: JsonObject, *, request_meta: JsonObject) -> dict[str, str]:
+    def build(self, variables: JsonObject, *, trace: TraceContext | None) -> dict[str, str]:
         """Return the environment; an entry that has something absent in it is left out.
 
         Raises:
             ExecutionError: a value cannot stand in an environment.
         """
         environment = dict(self.inherited)
-        trace = request_meta.get("traceparent")
-        if isinstance(trace, str) and _TRACEPARENT.fullmatch(trace):
-            environment["TRACEPARENT"] = trace
+        if trace is not None:
+            environment |= {name.upper(): value for name, value in trace.fields.items()}
         for name, template in self.added.items():
             value = template.render_element(variables)
             if value is None:

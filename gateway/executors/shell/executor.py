@@ -27,6 +27,7 @@ from gateway.executors.shell.processes import DeadlineError, Processes
 from gateway.executors.shell.program import SCRATCH, CommandLine, Program, Script
 from gateway.executors.shell.progress_lines import ProgressLines
 from gateway.executors.templates.templating import TextTemplate, compile_text
+from gateway.executors.trace import TraceContext
 from gateway.json_types import Json
 
 MAX_OUTPUT: Final = 8 * 2**20
@@ -72,7 +73,7 @@ class ShellExecutor:
         return RawOutput(data=stdout.data, omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said})
 
     def explain(self, invocation: Invocation) -> Explanation:
-        command, clean_up = self._prepare(invocation)
+        command, clean_up = self._prepare(invocation, None)
         clean_up()
         script = self.program.text if isinstance(self.program, Script) else None
         facts: dict[str, Json] = {
@@ -97,23 +98,29 @@ class ShellExecutor:
             return await self._run_into(invocation, Sinks(**sinks))
 
     async def _run_into(self, invocation: Invocation, sinks: Sinks) -> int:
-        command, clean_up = self._prepare(invocation)
-        return await self.processes.run(
-            command,
-            deadline=self._deadline(invocation),
-            slot=invocation.slot,
-            sinks=sinks,
-            afterwards=clean_up,
-        )
+        with invocation.trace.step("shell", kind="internal", facts={}) as step:
+            command, clean_up = self._prepare(invocation, step.context)
+            step.note("process.executable.name", os.path.basename(command.argv[0]))  # noqa: PTH119 - as it was written
+            exit_code = await self.processes.run(
+                command,
+                deadline=self._deadline(invocation),
+                slot=invocation.slot,
+                sinks=sinks,
+                afterwards=clean_up,
+            )
+            step.note("process.exit.code", exit_code)
+            if exit_code not in self.success_codes:
+                step.fail("exit_code")
+            return exit_code
 
-    def _prepare(self, invocation: Invocation) -> tuple[Command, Callable[[], None]]:
+    def _prepare(self, invocation: Invocation, trace: TraceContext | None) -> tuple[Command, Callable[[], None]]:
         """What is to be run, and what is to be done when nothing of it is left."""
         arguments = invocation.arguments
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         directory = str(self.directory / self.cwd.render(arguments))
         if "\0" in directory:
             raise ExecutionError("`cwd` would hold a NUL character")
-        environment = self.environment.build(arguments, request_meta=invocation.context.request_meta)
+        environment = self.environment.build(arguments, trace=trace)
         launch = self.program.prepare(arguments, environment)
         command = self.launcher.command(launch, directory=directory, stdin=stdin)
         return command, launch.clean_up

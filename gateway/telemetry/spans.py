@@ -1,0 +1,224 @@
+"""Records calls as OpenTelemetry spans, and sends them to a collector. Imported only where that is asked for.
+
+Three layers: the request as its client sees it, the call once its turn has come, and what its backend does. Names and
+attributes are those of the semantic conventions for MCP. Arguments, results, URLs with their queries and the texts of
+tools' errors are not recorded: whoever may read traces may not read everything else.
+
+Spans wait in a bounded queue and are sent by a thread of the exporter's own. A collector that is slow or away costs
+spans, and neither a call nor the exit.
+"""
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Mapping
+from contextvars import Token
+from types import TracebackType
+from typing import Final, Literal, NamedTuple, Self
+
+import structlog
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from gateway import __version__
+from gateway.executors.trace import TraceContext
+from gateway.protocol.calls import Call, EndedAs, Ending
+from gateway.protocol.exchange import Binding
+
+log: Final = structlog.get_logger(__name__)
+
+FAREWELL_SECONDS: Final = 2.0
+"""How long the end of the daemon waits for the collector."""
+LONGEST_URI: Final = 1024
+_OWN: Final = {"service.name": "mcp-gateway", "service.version": __version__}
+_KINDS: Final = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
+_NAMES: Final = {"tool": "gen_ai.tool.name", "prompt": "gen_ai.prompt.name"}
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+
+
+class Spans:
+    """Records while calls are observed, and sends until it is closed."""
+
+    def __init__(self) -> None:
+        given = OTELResourceDetector().detect().attributes
+        self._provider: Final = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        trace.set_tracer_provider(self._provider)  # plugins that record spans find this one
+        self._tracer: Final = self._provider.get_tracer("mcp-gateway", __version__)
+        self._requests: Final[dict[str, _Open]] = {}
+        """By call id."""
+        log.info("recording spans", service=self._provider.resource.attributes.get("service.name"))
+
+    def began(self, call: Call) -> None:
+        parent = _context_of(call.request.trace)
+        span = self._tracer.start_span(
+            _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
+        )
+        self._requests[call.id] = _Open(span, contexts.attach(trace.set_span_in_context(span, parent)))
+
+    def ended(self, call: Call, ending: Ending) -> None:
+        span, token = self._requests.pop(call.id)
+        contexts.detach(token)
+        match ending.outcome:
+            case EndedAs.TOOL_ERROR | EndedAs.CANCELLED:
+                _fail(span, ending.outcome.value)
+            case EndedAs.PROTOCOL_ERROR if ending.error is not None:
+                span.set_attribute("rpc.response.status_code", str(ending.error.code))
+                _fail(span, str(ending.error.code), ending.error.message)
+        span.end()
+
+    def trace(self, context: TraceContext | None) -> "SpanTrace":  # noqa: ARG002 - the span that began with the call goes before
+        return SpanTrace(self._tracer)
+
+    @property
+    def trace_id(self) -> str | None:
+        found = trace.get_current_span().get_span_context()
+        return format(found.trace_id, "032x") if found.is_valid else None
+
+    async def close(self) -> None:
+        """Send what waits, in a thread that nobody waits for longer than that."""
+        loop, sent = asyncio.get_running_loop(), asyncio.Event()
+
+        def send() -> None:
+            self._provider.shutdown()
+            try:
+                loop.call_soon_threadsafe(sent.set)
+            except RuntimeError:
+                return  # the loop did not wait
+
+        threading.Thread(target=send, name="last spans", daemon=True).start()
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await sent.wait()
+        except TimeoutError:
+            log.warning("the last spans were not sent: the collector does not answer")
+
+
+class _Open(NamedTuple):
+    span: Span
+    token: Token[Context]
+
+
+class SpanTrace:
+    """The place in a trace that is current where its steps are begun."""
+
+    __slots__ = ("_tracer",)
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer: Final = tracer
+
+    def step(self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]) -> "SpanStep":
+        return SpanStep(self._tracer.start_span(name, kind=_KINDS[kind], attributes=facts))
+
+
+class SpanStep:
+    """A span that is current while it is entered: what is begun meanwhile, in threads too, belongs to it."""
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: Span) -> None:
+        self._span: Final = span
+        self._token: Token[Context] | None = None
+
+    @property
+    def context(self) -> TraceContext | None:
+        return _travelling(self._span.get_span_context())
+
+    def note(self, name: str, value: str | int) -> None:
+        self._span.set_attribute(name, value)
+
+    def fail(self, why: str) -> None:
+        _fail(self._span, why)
+
+    def __enter__(self) -> Self:
+        self._token = contexts.attach(trace.set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            contexts.detach(self._token)
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            _fail(self._span, EndedAs.CANCELLED.value)
+        elif kind is not None and issubclass(kind, Exception):
+            _fail(self._span, kind.__name__)  # by its name alone: the text may quote an argument
+        self._span.end()
+
+
+def _fail(span: Span, why: str, message: str | None = None) -> None:
+    span.set_attribute("error.type", why)
+    span.set_status(StatusCode.ERROR, message)
+
+
+def _context_of(trace: TraceContext | None) -> Context:
+    """The caller's span as a parent; an empty context begins a trace."""
+    return Context() if trace is None else _PROPAGATOR.extract(trace.fields, context=Context())
+
+
+def _travelling(context: SpanContext) -> TraceContext:
+    return TraceContext(
+        parent=f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}",
+        state=context.trace_state.to_header() or None,
+    )
+
+
+def _links(call: Call) -> list[Link]:
+    """The span of the HTTP request, where the message says by itself which one it belongs to."""
+    carried, message = call.request.carried_trace, call.request.trace
+    if carried is None or carried == message:
+        return []
+    return [Link(trace.get_current_span(_context_of(carried)).get_span_context())]
+
+
+def _title(call: Call) -> str:
+    """`tools/call NAME`: only names of the file, of which there are few."""
+    return f"{call.method} {call.name}" if call.name is not None and call.kind in _NAMES else call.method
+
+
+def _facts(call: Call) -> dict[str, str | int]:
+    request = call.request
+    caller = request.exchange.caller
+    facts: dict[str, str | int] = {
+        "mcp.method.name": call.method,
+        "mcp.protocol.version": request.revision,
+        "jsonrpc.request.id": str(request.request_id),
+        **_facts_of_the_way(caller.binding),
+        **_facts_of_what_is_called(call),
+    }
+    if request.session is not None:
+        # Whoever knows a session's id may speak in it, so that a digest has to do for telling sessions apart.
+        facts["mcp.session.id"] = hashlib.sha256(request.session.id.encode()).hexdigest()[:32]
+    if caller.binding in _OVER_HTTP and caller.address:
+        facts["client.address"] = caller.address
+    return facts
+
+
+_OVER_HTTP: Final = frozenset({Binding.STREAMABLE_HTTP, Binding.HTTP_SSE})
+
+
+def _facts_of_the_way(binding: Binding) -> dict[str, str | int]:
+    if binding in _OVER_HTTP:
+        return {"network.transport": "tcp", "network.protocol.name": "http"}
+    return {"network.transport": "pipe"} if binding is Binding.STDIO else {}
+
+
+def _facts_of_what_is_called(call: Call) -> dict[str, str | int]:
+    if call.name is None:
+        return {}
+    facts: dict[str, str | int] = {}
+    if call.kind in _NAMES:
+        facts[_NAMES[call.kind]] = call.name
+    if call.method == "tools/call":
+        facts["gen_ai.operation.name"] = "execute_tool"
+    if call.method == "resources/read":
+        uri = str(call.request.params.get("uri"))
+        facts["mcp.resource.uri"] = call.request.catalog.redactor.text(uri)[:LONGEST_URI]
+    return facts

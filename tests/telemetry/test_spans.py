@@ -1,0 +1,413 @@
+"""What a collector gets to see of calls, and what it never does."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from gateway.json_types import Json
+from tests.e2e.daemon import MODERN, Daemon, request, serving
+from tests.telemetry.collector import Collector, Recorded, collecting
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
+PARENT: Final = "b7ad6b7169203331"
+OTHER: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+_NUMBERS: Final = count(1)
+TRACEPARENT: Final = f"00-{TRACE}-{PARENT}-01"
+SECRET: Final = "correct-horse-battery"
+
+PLUGIN: Final = '''
+from opentelemetry import trace
+from gateway.plugin import Context, ToolError
+
+def current() -> str:
+    """In a thread."""
+    return format(trace.get_current_span().get_span_context().span_id, "016x")
+
+async def current_on_loop() -> str:
+    """On the loop."""
+    with trace.get_tracer("author").start_as_current_span("of the author"):
+        return format(trace.get_current_span().get_span_context().trace_id, "032x")
+
+def fails(word: str) -> str:
+    """Fail with what was given."""
+    raise ToolError(f"no {word}")
+'''
+
+
+class Upstream:
+    """An API that remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.headers: list[Mapping[str, str]] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        return web.Response(text="fine", status=int(request.query.get("status", "200")))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def upstream() -> AsyncIterator[Upstream]:
+    upstream = Upstream()
+    application = web.Application()
+    application.router.add_get("/{path:.*}", upstream.answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    upstream.url = f"http://127.0.0.1:{site.port}"
+    yield upstream
+    await runner.cleanup()
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Path:
+    folder = tmp_path_factory.mktemp("spans")
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "author.py").write_text(PLUGIN)
+    (folder / "config.yaml").write_text(f"""
+listen: {{http: "127.0.0.1:0"}}
+plugins: [plugins]
+tools:
+  child:
+    description: Shows its trace.
+    shell: {{command: [sh, -c, "echo $TRACEPARENT $TRACESTATE"]}}
+  breaks: {{description: Fails., shell: {{command: [sh, -c, "exit 3"]}}}}
+  fetch:
+    description: Asks another service.
+    input: {{status: integer?, key: string?}}
+    http: {{url: "{upstream.url}/secret-path{{?status,key}}", allow_private: true, cache: 60s}}
+  own:
+    description: Begins a trace of its own.
+    http: {{url: "{upstream.url}/own", allow_private: true, headers: {{traceparent: "{OTHER}"}}}}
+  current: {{python: "author:current"}}
+  current_on_loop: {{python: "author:current_on_loop"}}
+  fails: {{python: "author:fails"}}
+  asks: {{description: Asks., confirm: "Sure?", content: sure}}
+resources:
+  note: {{uri: "note:///{{id}}", text: "{{{{ id }}}}"}}
+prompts:
+  greet: {{description: Greets., messages: [{{user: Hello.}}]}}
+""")
+    return folder / "config.yaml"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def collector() -> AsyncIterator[Collector]:
+    async with collecting() as collector:
+        yield collector
+
+
+def sent_to(url: str) -> dict[str, str]:
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "20", "NO_PROXY": "127.0.0.1"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def traced(config: Path, collector: Collector) -> AsyncIterator[Daemon]:
+    """A daemon that sends its spans to the collector."""
+    environ = {**sent_to(collector.url), "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test"}
+    async with serving(config, environment=environ) as daemon:
+        yield daemon
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def untraced(config: Path) -> AsyncIterator[Daemon]:
+    async with serving(config) as daemon:
+        yield daemon
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http:
+        yield http
+
+
+async def ask(
+    daemon: Daemon,
+    http: aiohttp.ClientSession,
+    method: str,
+    params: dict[str, Json],
+    *,
+    carried: Mapping[str, str] | None = None,
+    request_id: Json = 1,
+    **fields: Json,
+) -> Json:
+    """Ask with the trace in header fields (`carried`) and in `_meta` (`fields`)."""
+    name = str(params.get("name", params.get("uri")))
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": name, **(carried or {})}
+    message = request(method, {**params, "_meta": fields}, request_id=request_id)
+    async with http.post(await daemon.url(), json=message, headers=headers) as response:
+        return await response.json()
+
+
+async def call(
+    daemon: Daemon,
+    http: aiohttp.ClientSession,
+    tool: str,
+    arguments: dict[str, Json] | None = None,
+    *,
+    carried: Mapping[str, str] | None = None,
+    **fields: Json,
+) -> str:
+    """The text of a tool's result."""
+    params = {"name": tool, "arguments": arguments or {}}
+    answer = await ask(daemon, http, "tools/call", params, carried=carried, **fields)
+    return str(answer["result"]["content"][0]["text"]).strip()
+
+
+def fresh() -> str:
+    """A traceparent that no other test has."""
+    return f"00-{next(_NUMBERS):032x}-{PARENT}-01"
+
+
+async def spans_of(collector: Collector, traceparent: str, *names: str) -> list[Recorded]:
+    """The spans of a trace with these names."""
+    trace_id = traceparent.split("-")[1]
+    return [
+        await collector.find(lambda span, name=name: span.trace_id == trace_id and span.name == name)  # type: ignore[misc]
+        for name in names
+    ]
+
+
+async def test_a_call_is_three_spans_in_the_trace_of_its_caller(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    await ask(
+        traced,
+        http,
+        "tools/call",
+        {"name": "child", "arguments": {}},
+        request_id="r-7",
+        traceparent=given,
+        tracestate="a=1",
+    )
+    served, run, shell = await spans_of(collector, given, "tools/call child", "run child", "shell")
+    assert (served.kind, served.parent_id, served.state) == ("server", PARENT, "a=1")
+    assert (run.kind, run.parent_id) == ("internal", served.span_id)
+    assert (shell.kind, shell.parent_id) == ("internal", run.span_id)
+    assert served.attributes == {
+        "mcp.method.name": "tools/call",
+        "mcp.protocol.version": MODERN,
+        "jsonrpc.request.id": "r-7",
+        "gen_ai.tool.name": "child",
+        "gen_ai.operation.name": "execute_tool",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+        "client.address": "127.0.0.1",
+    }
+    assert shell.attributes == {"process.executable.name": "sh", "process.exit.code": 0}
+    assert served.resource["service.name"] == "mcp-gateway"
+    assert served.resource["deployment.environment.name"] == "test"
+
+
+async def test_a_child_gets_the_span_that_started_it(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    parent, state = (await call(traced, http, "child", traceparent=given, tracestate="a=1")).split()
+    [shell] = await spans_of(collector, given, "shell")
+    assert (parent, state) == (f"00-{shell.trace_id}-{shell.span_id}-01", "a=1")
+
+
+async def test_an_http_backend_gets_the_span_of_its_request(
+    traced: Daemon, collector: Collector, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    await call(traced, http, "fetch", traceparent=given)
+    [get] = await spans_of(collector, given, "GET")
+    assert get.kind == "client"
+    assert upstream.headers[-1]["traceparent"] == f"00-{get.trace_id}-{get.span_id}-01"
+    assert get.attributes["http.request.method"] == "GET"
+    assert get.attributes["http.response.status_code"] == 200
+    assert (get.attributes["server.address"], get.attributes["server.port"]) == ("127.0.0.1", int(upstream.url[17:]))
+
+
+async def test_a_trace_does_not_keep_an_answer_from_being_cached(
+    traced: Daemon, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    before = len(upstream.headers)
+    for _ in range(3):
+        await call(traced, http, "fetch", {"key": "cached"}, traceparent=fresh())
+    assert len(upstream.headers) == before + 1
+
+
+async def test_what_the_file_says_of_a_trace_goes_out_as_it_is(
+    traced: Daemon, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    await call(traced, http, "own", traceparent=fresh())
+    assert upstream.headers[-1]["traceparent"] == OTHER
+
+
+@pytest.mark.parametrize("tool", ["current", "current_on_loop"])
+async def test_a_plugin_runs_within_its_span(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession, tool: str
+) -> None:
+    given = fresh()
+    seen = await call(traced, http, tool, traceparent=given)
+    [python] = await spans_of(collector, given, "python")
+    assert seen == (python.span_id if tool == "current" else python.trace_id)
+    if tool == "current_on_loop":
+        [own] = await spans_of(collector, given, "of the author")
+        assert own.parent_id == python.span_id
+
+
+async def test_the_message_says_which_trace_it_belongs_to_and_the_http_request_is_linked(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    await call(traced, http, "child", carried={"traceparent": OTHER}, traceparent=given)
+    [served] = await spans_of(collector, given, "tools/call child")
+    assert served.links == [OTHER.split("-")[2]]
+
+
+async def test_header_fields_count_where_the_message_says_nothing(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    await call(traced, http, "child", carried={"traceparent": given})
+    [served] = await spans_of(collector, given, "tools/call child")
+    assert (served.parent_id, served.links) == (PARENT, [])
+
+
+@pytest.mark.parametrize(
+    "given", ["", "x", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", f"{OTHER}-more", 7]
+)
+async def test_a_malformed_trace_is_begun_anew(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession, given: Json
+) -> None:
+    version, trace_id, _, _ = (await call(traced, http, "child", traceparent=given)).split("-")
+    assert (version, len(trace_id)) == ("00", 32)
+    assert trace_id not in {TRACE, OTHER.split("-")[1], "0" * 32}
+    served = await collector.find(lambda span: span.trace_id == trace_id and span.kind == "server")
+    assert served.parent_id == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "title", "error", "facts"),
+    [
+        ("tools/call", {"name": "breaks"}, "tools/call breaks", "tool_error", {"gen_ai.tool.name": "breaks"}),
+        ("tools/call", {"name": "nobody"}, "tools/call", "-32602", {"rpc.response.status_code": "-32602"}),
+        ("tools/call", {"name": "asks"}, "tools/call asks", "-32021", {"rpc.response.status_code": "-32021"}),
+        ("resources/read", {"uri": "note:///7"}, "resources/read", None, {"mcp.resource.uri": "note:///7"}),
+        ("prompts/get", {"name": "greet"}, "prompts/get greet", None, {"gen_ai.prompt.name": "greet"}),
+    ],
+)
+async def test_how_a_call_ended_is_told_as_the_conventions_have_it(
+    traced: Daemon,
+    collector: Collector,
+    http: aiohttp.ClientSession,
+    method: str,
+    params: dict[str, Json],
+    title: str,
+    error: str | None,
+    facts: dict[str, Json],
+) -> None:
+    given = fresh()
+    await ask(traced, http, method, params, traceparent=given)
+    [served] = await spans_of(collector, given, title)
+    assert served.attributes.get("error.type") == error
+    assert served.is_error == (error is not None)
+    assert facts.items() <= served.attributes.items()
+
+
+async def test_a_failing_backend_shows_in_its_span(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    await call(traced, http, "fetch", {"status": 503}, traceparent=given)
+    await call(traced, http, "breaks", traceparent=given)
+    get, shell = await spans_of(collector, given, "GET", "shell")
+    assert (get.is_error, get.attributes["error.type"]) == (True, "503")
+    assert (shell.is_error, shell.attributes["process.exit.code"]) == (True, 3)
+
+
+async def test_neither_arguments_nor_paths_nor_texts_of_errors_are_recorded(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    await call(traced, http, "fetch", {"key": SECRET}, traceparent=given)
+    await call(traced, http, "fails", {"word": SECRET}, traceparent=given)
+    await call(traced, http, "fails", {"wrong": SECRET}, traceparent=given)
+    await spans_of(collector, given, "GET", "tools/call fails", "python")
+    everything = b"".join(collector.raw)
+    assert SECRET.encode() not in everything
+    assert b"secret-path" not in everything
+
+
+async def test_a_session_is_told_apart_and_not_given_away(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    url, given = await traced.url(), fresh()
+    headers = {"Accept": "application/json, text/event-stream"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with http.post(url, json=message, headers=headers) as response:
+        session_id = response.headers["Mcp-Session-Id"]
+    calling = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "child"}}
+    for _ in range(2):
+        own = {**headers, "Mcp-Session-Id": session_id, "traceparent": given}
+        async with http.post(url, json=calling, headers=own) as response:
+            assert response.status == 200
+    [served] = await spans_of(collector, given, "tools/call child")
+    assert len(served.attributes["mcp.session.id"]) == 32
+    assert served.attributes["mcp.protocol.version"] == "2025-06-18"
+    assert session_id.encode() not in b"".join(collector.raw)
+
+
+async def test_without_a_collector_the_trace_is_handed_on_as_it_came(
+    untraced: Daemon, upstream: Upstream, http: aiohttp.ClientSession
+) -> None:
+    assert (
+        await call(untraced, http, "child", traceparent=TRACEPARENT, tracestate="a=1,b=2") == f"{TRACEPARENT} a=1,b=2"
+    )
+    assert await call(untraced, http, "child", carried={"traceparent": TRACEPARENT}) == TRACEPARENT
+    await call(untraced, http, "fetch", traceparent=TRACEPARENT, tracestate="a=1")
+    assert upstream.headers[-1]["traceparent"] == TRACEPARENT
+    assert upstream.headers[-1]["tracestate"] == "a=1"
+    assert await call(untraced, http, "child") == ""
+    assert await call(untraced, http, "child", traceparent="nonsense", tracestate="a=1") == ""
+
+
+async def test_a_collector_that_never_answers_holds_up_neither_calls_nor_the_exit(
+    config: Path, http: aiohttp.ClientSession
+) -> None:
+    held: list[asyncio.StreamWriter] = []
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        async with serving(config, environment=sent_to(f"http://127.0.0.1:{port}")) as daemon:
+            for _ in range(5):
+                assert (await call(daemon, http, "child")).startswith("00-")
+            daemon.signal(signal.SIGTERM)
+            assert await daemon.exit_code(within=10) == 0
+            await daemon.event("the last spans were not sent: the collector does not answer")
+    finally:
+        for writer in held:
+            writer.close()
+        server.close()
+
+
+async def test_the_last_spans_are_sent_before_the_exit(config: Path, http: aiohttp.ClientSession) -> None:
+    async with collecting() as collector:
+        environ = {**sent_to(collector.url), "OTEL_BSP_SCHEDULE_DELAY": "600000"}
+        async with serving(config, environment=environ) as daemon:
+            await call(daemon, http, "child")
+            assert collector.spans == []
+            daemon.signal(signal.SIGTERM)
+            assert await daemon.exit_code() == 0
+        assert {span.name for span in collector.spans} == {"tools/call child", "run child", "shell"}

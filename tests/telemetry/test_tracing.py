@@ -1,0 +1,76 @@
+"""Which variables ask for spans, and what becomes of a wish that cannot be met."""
+
+import sys
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.json_types import Json
+from gateway.telemetry.tracing import INSTALL, open_tracing
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[list[Json]]:
+    with capture_logs() as lines:
+        yield lines
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"OTEL_SERVICE_NAME": "mine"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+        {**ENDPOINT, "OTEL_SDK_DISABLED": "true"},
+        {**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"},
+    ],
+)
+async def test_nothing_is_recorded_that_nobody_asked_for(environ: Mapping[str, str], told: list[Json]) -> None:
+    assert open_tracing(environ) is None
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "variable"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER is 'zipkin'"),
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'"),
+        (
+            {
+                **ENDPOINT,
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json",
+            },
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is 'http/json'",
+        ),
+    ],
+)
+async def test_a_wish_that_cannot_be_met_is_said_and_nothing_fails(
+    environ: Mapping[str, str], variable: str, told: list[Json]
+) -> None:
+    assert open_tracing(environ) is None
+    [line] = told
+    assert (line["log_level"], line["event"]) == ("warning", "spans are not recorded")
+    assert line["reason"].startswith(variable)
+
+
+async def test_where_the_packages_are_missing_the_log_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, told: list[Json]
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "gateway.telemetry.spans", raising=False)
+    assert open_tracing(ENDPOINT) is None
+    [line] = told
+    assert (line["log_level"], line["install"]) == ("warning", INSTALL)
+
+
+async def test_a_variable_that_says_nonsense_costs_the_spans_alone(
+    monkeypatch: pytest.MonkeyPatch, told: list[Json]
+) -> None:
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")
+    assert open_tracing(ENDPOINT) is None
+    [line] = told
+    assert "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in line["reason"]

@@ -1,0 +1,73 @@
+"""A guide, as its reader follows it: files are saved, commands are typed, and what is shown is what comes.
+
+- A block of code after a line that ends in "as `NAME`:" is saved under that name; after "at the end of `NAME`:" it is
+  added there.
+- In a `console` block, lines that begin with `$ ` are typed, and the lines below each are what it shows. `…` stands for
+  any text, and alone on a line for any number of lines.
+- A command that serves is left running while the rest goes on, as the guide tells its reader to do.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_BLOCK: Final = re.compile(r"^(?P<before>[^\n]*)\n\n```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_SAVED: Final = re.compile(r"\bas `([^`]+)`[:;]")
+_ADDED: Final = re.compile(r"at the end of `([^`]+)`:$")
+
+
+@dataclass(frozen=True)
+class Save:
+    """A file to write, or to write on."""
+
+    name: str
+    text: str
+    is_added: bool
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command, and what it shows."""
+
+    command: str
+    shown: str
+
+    @property
+    def serves(self) -> bool:
+        return re.search(r"^(\S+=\S+ )*(mcp-gateway serve|python3 -m http\.server|nginx)\b", self.command) is not None
+
+    def fits(self, output: str) -> bool:
+        """Whether this is what the guide shows."""
+        lines = [
+            "(?:[^\n]*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"[ \t]*\n"
+            for line in self.shown.splitlines()
+        ]
+        return (
+            re.fullmatch("".join(lines), output if not output or output.endswith("\n") else f"{output}\n") is not None
+        )
+
+
+Step = Save | Typed
+
+
+def steps_of(markdown: str) -> Iterator[Step]:
+    for block in _BLOCK.finditer(markdown):
+        before, kind, text = block["before"], block["kind"], block["text"]
+        if kind == "console":
+            yield from _typed(text)
+        elif saved := _SAVED.search(before):
+            yield Save(saved[1], text, is_added=False)
+        elif added := _ADDED.search(before):
+            yield Save(added[1], text, is_added=True)
+
+
+def _typed(text: str) -> Iterator[Typed]:
+    for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, shown = entry.partition("\n")
+        yield Typed(command, shown)
+
+
+def guides(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.md"))

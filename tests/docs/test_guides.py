@@ -1,0 +1,118 @@
+"""Every guide works as it is written, step by step, in an empty directory."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.guide import Save, Typed, guides, steps_of
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+SECONDS: Final = 60
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+class Reader:
+    """Follows a guide; ports that it names are others here, so that nobody is in the way."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder: Final = folder
+        self._stack: Final = stack
+        self._ports: Final[dict[str, int]] = {}
+        scripts = Path(sys.executable).parent
+        self._environ: Final = {
+            "PATH": f"{scripts}:{os.environ['PATH']}:/usr/sbin",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+        }
+
+    def follow(self, step: Save | Typed) -> None:
+        match step:
+            case Save(name, text, is_added):
+                path = self.folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text((path.read_text() if is_added else "") + self._here(text))
+            case Typed(command, shown) if step.serves:
+                self._serve(self._here(command), shown)
+            case Typed(command, _):
+                shown = self._type(self._here(command))
+                assert Typed(command, self._here(step.shown)).fits(shown), f"$ {command}\n{shown}"
+
+    def _type(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        return done.stdout
+
+    def _serve(self, command: str, shown: str) -> None:
+        assert shown == "", "what a server shows depends on the moment"
+        log = self._stack.enter_context((self.folder / "server.log").open("w"))
+        if command.startswith("mcp-gateway"):
+            port = self._port("8000")
+            self._environ["MCP_GATEWAY_HTTP"] = f"127.0.0.1:{port}"
+        else:
+            port = int(re.findall(r"\d{4,5}", command)[0])
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            cwd=self.folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        self._stack.callback(process.wait, SECONDS)
+        self._stack.callback(process.send_signal, signal.SIGTERM)
+        _wait_for(port, process)
+
+    def _here(self, text: str) -> str:
+        return re.sub(r"(?<=127\.0\.0\.1:)\d{4}|(?<=http\.server )\d{4}", lambda port: str(self._port(port[0])), text)
+
+    def _port(self, written: str) -> int:
+        return self._ports.setdefault(written, free_port())
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(SECONDS * 20):
+        assert process.poll() is None, "the server ended"
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the server does not listen")
+
+
+@pytest.mark.parametrize("guide", guides(DOCS / "guides"), ids=lambda path: path.stem)
+def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
+    steps = list(steps_of(guide.read_text()))
+    assert steps
+    with ExitStack() as stack:
+        reader = Reader(tmp_path, stack)
+        for step in steps:
+            reader.follow(step)
+
+
+@pytest.mark.parametrize("guide", guides(DOCS / "guides"), ids=lambda path: path.stem)
+def test_a_guide_s_links_lead_somewhere(guide: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", guide.read_text()):
+        assert target.startswith("https://") or (guide.parent / target).exists(), target

@@ -29,3 +29,6 @@ class Identity:
 
 
 ANYBODY: Final = Identity()
+"""Who calls where nobody has to authenticate."""
+NOBODY: Final = Identity(scopes=frozenset())
+"""Who calls where it was not asked."""

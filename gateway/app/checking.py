@@ -1,11 +1,14 @@
 """Say whether a file could be served, without serving it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from gateway.app.exposure import exposures
 from gateway.app.rehearsal import rehearsed
 from gateway.app.second_opinion import second_opinions
+from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings
-from gateway.errors import Problem
+from gateway.errors import Problem, Severity
 
 
 def check(settings: Settings) -> Sequence[Problem]:
@@ -15,4 +18,17 @@ def check(settings: Settings) -> Sequence[Problem]:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     with rehearsed(settings) as rehearsal:
-        return (*rehearsal.catalog.warnings, *second_opinions(rehearsal.catalog))
+        doubts = _exposures(rehearsal.loaded, settings)
+        return (*rehearsal.catalog.warnings, *doubts, *second_opinions(rehearsal.catalog))
+
+
+def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
+    """What a start would refuse, unless it is told otherwise or told another address."""
+    if settings.allow_anonymous or not settings.serves_http:
+        return []
+    overruled = set() if settings.http is None else {"listen.http"}
+    return [
+        replace(problem, severity=Severity.WARNING)
+        for key, problem in exposures(loaded).items()
+        if key not in overruled
+    ]

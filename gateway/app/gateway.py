@@ -18,7 +18,9 @@ from typing import Final, Self
 import structlog
 
 from gateway import __version__
+from gateway.access.authenticator import Authenticator
 from gateway.app import status
+from gateway.app.documents import Documents
 from gateway.app.listeners import Listeners
 from gateway.app.measures import measures, names
 from gateway.app.offer import Build, Offer
@@ -66,6 +68,7 @@ class Gateway:
         self._health: Final = Health(self._sources())
         self._call_metrics: Final = CallMetrics()
         self._offer: Offer | None = None
+        self._authenticator: Authenticator
         self._services: Services
         self._dispatcher: Dispatcher
         self._reloader: Reloader[Build]
@@ -114,11 +117,14 @@ class Gateway:
         """Begin to listen.
 
         Raises:
-            ConfigError: the address cannot be listened on.
+            ConfigError: the address cannot be listened on, or must not be without authentication.
         """
+        served = self._offered.served
         listeners = Listeners(
             settings=self._settings,
-            document=self._offered.served.document,
+            document=served.document,
+            exposures=served.exposures,
+            authenticator=self._authenticator,
             dispatcher=self._dispatcher,
             health=self._health,
             metrics=self._metrics(),
@@ -164,9 +170,13 @@ class Gateway:
             redactor=loaded.redactor,
             services=self._services,
             grace=self._settings.drain_timeout,
+            is_reachable=lambda: self._listeners is not None and self._listeners.are_reachable,
         )
         stack.push_async_callback(offer.close)
         await offer.open(loaded)
+        self._authenticator = Authenticator(Documents(self._services.http))
+        stack.push_async_callback(self._authenticator.close)
+        self._authenticator.adopt(loaded.document.auth)
         self._dispatcher = Dispatcher(
             store=offer.store,
             services=self._services,
@@ -176,7 +186,7 @@ class Gateway:
         )
         offer.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
         self._reloader = Reloader(
-            build=offer.build, apply=offer.serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
+            build=offer.build, apply=self._serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
         )
         stack.push_async_callback(self._reloader.close)
         catalog = offer.store.current
@@ -216,6 +226,12 @@ class Gateway:
             ),
             counted=[self._call_metrics.registry],
         )
+
+    async def _serve(self, build: Build) -> None:
+        self._authenticator.adopt(build.document.auth)
+        await self._offered.serve(build)
+        if self._listeners is not None:
+            self._listeners.review(self._authenticator.renewed)
 
     async def _reload(self) -> JsonObject:
         status = await self._reloader.reload()

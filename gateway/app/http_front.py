@@ -1,6 +1,6 @@
 """Where HTTP is served: the main listener, and one for the daemon's own paths if the file wants it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from socket import socket
@@ -10,17 +10,22 @@ from typing import Final, Self
 import structlog
 from aiohttp import web
 
+from gateway.access.authenticator import Authenticator
+from gateway.app.exposure import exposed
+from gateway.app.own_urls import own_urls
 from gateway.config.address import Address
 from gateway.config.document import Document
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
+from gateway.transports.admissions import Admissions
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_listener import HttpListener, ListenError
-from gateway.transports.http_sse import HttpSse
+from gateway.transports.http_sse import SSE_PATH, HttpSse
 from gateway.transports.inherited_sockets import ADMIN, Inherited, address_of
 from gateway.transports.own_paths import OwnPaths
+from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.server_tls import ServerTls
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.trusted_proxies import TrustedProxies
@@ -48,6 +53,9 @@ class HttpFront:
         *,
         settings: Settings,
         document: Document,
+        exposures: Mapping[str, Problem],
+        authenticator: Authenticator,
+        admissions: Admissions,
         mcp: StreamableHttp,
         sse: HttpSse | None,
         own: OwnPaths,
@@ -56,6 +64,9 @@ class HttpFront:
     ) -> None:
         self._settings: Final = settings
         self._document: Final = document
+        self._exposures: Final = exposures
+        self._authenticator: Final = authenticator
+        self._admissions: Final = admissions
         self._mcp: Final = mcp
         self._sse: Final = sse
         self._own: Final = own
@@ -63,6 +74,11 @@ class HttpFront:
         self._tls: Final = tls
         listen = document.listen
         self._proxies: Final = TrustedProxies(listen.trusted_proxies, public_url=listen.public_url)
+        self._metadata: Final = ResourceMetadata(
+            authenticator=authenticator, path=listen.path, others=() if sse is None else (SSE_PATH,)
+        )
+        self.is_reachable = listen.public_url is not None
+        """Whether anybody beyond this machine can reach it."""
         self._main: HttpListener | None = None
         self._stack: Final = AsyncExitStack()
 
@@ -84,9 +100,11 @@ class HttpFront:
             )
             if admin is not None:
                 tls = None if admin.address.is_loopback else self._tls
-                listener = await self._open(admin, self._own.application(self._door(admin)), tls, stack)
+                application = self._own.application(self._door(admin), is_private=not admin.address.is_loopback)
+                listener = await self._open(admin, application, tls, stack)
                 log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
             self._main = await self._open(place, app.application(), self._tls, stack)
+            self._authenticator.answer_to(own_urls(self._document.listen, self._main.address))
             log.info("listening", url=f"{_scheme(self._tls)}://{self._main.address}{self._document.listen.path}")
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
@@ -120,6 +138,7 @@ class HttpFront:
         except ListenError as error:
             raise ConfigError([Problem(message=str(error), path=place.source)]) from error
         stack.push_async_callback(listener.close)
+        self.is_reachable |= not place.address.is_loopback
         return listener
 
     def _door(self, place: _Place) -> FrontDoor:
@@ -130,7 +149,13 @@ class HttpFront:
             allowed_hosts=listen.allowed_hosts,
             allowed_origins=listen.allowed_origins,
         )
-        return FrontDoor(guard=guard, proxies=self._proxies)
+        return FrontDoor(
+            guard=guard,
+            proxies=self._proxies,
+            authenticator=self._authenticator,
+            metadata=self._metadata,
+            admissions=self._admissions,
+        )
 
     def _main_place(self) -> _Place:
         sockets = self._inherited.get("", ())
@@ -152,12 +177,8 @@ class HttpFront:
         if self._document.auth is not None or place.address.is_loopback:
             return
         if not self._settings.allow_anonymous:
-            flag = flag_of("allow_anonymous")
-            message = (
-                f"{place.address} can be reached from other machines, and nobody has to authenticate; "
-                f"listen on 127.0.0.1, or allow it with {flag}"
-            )
-            raise ConfigError([Problem(message=message, path=place.source)])
+            written = self._exposures.get(place.source)
+            raise ConfigError([written or Problem(message=exposed(place.address), path=place.source)])
         log.warning("anybody who reaches this address is served", address=str(place.address))
 
 

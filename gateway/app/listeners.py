@@ -9,15 +9,18 @@ from typing import Final, Self
 
 import structlog
 
+from gateway.access.authenticator import Authenticator
 from gateway.app.http_front import HttpFront
 from gateway.config.address import Address
 from gateway.config.document import Document
 from gateway.config.settings import Settings
+from gateway.errors import Problem
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.telemetry.health import Health
 from gateway.telemetry.metrics import Metrics
+from gateway.transports.admissions import Admissions, Renewed
 from gateway.transports.event_stream import Pace
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
@@ -41,6 +44,8 @@ class Listeners:
         *,
         settings: Settings,
         document: Document,
+        exposures: Mapping[str, Problem],
+        authenticator: Authenticator,
         dispatcher: Dispatcher,
         health: Health,
         metrics: Metrics,
@@ -53,6 +58,8 @@ class Listeners:
     ) -> None:
         self._settings: Final = settings
         self._document: Final = document
+        self._exposures: Final = exposures
+        self._authenticator: Final = authenticator
         self._dispatcher: Final = dispatcher
         self._health: Final = health
         self._metrics: Final = metrics
@@ -65,15 +72,24 @@ class Listeners:
         limits, listen = document.limits, document.listen
         self.sessions: Final = Sessions(limit=limits.sessions, ttl=listen.session_ttl)
         self.streams: Final = Streams(limit=limits.streams)
+        self._admissions: Final = Admissions()
         bounds = Bounds(
             max_body=listen.max_body,
             max_depth=limits.request_depth,
             pace=Pace(keepalive=listen.keepalive.total_seconds()),
         )
         self._mcp: Final = StreamableHttp(
-            dispatcher=dispatcher, sessions=self.sessions, streams=self.streams, bounds=bounds
+            dispatcher=dispatcher,
+            sessions=self.sessions,
+            streams=self.streams,
+            admissions=self._admissions,
+            bounds=bounds,
         )
-        self._sse: Final = HttpSse(dispatcher=dispatcher, streams=self.streams, bounds=bounds) if listen.sse else None
+        self._sse: Final = (
+            HttpSse(dispatcher=dispatcher, streams=self.streams, admissions=self._admissions, bounds=bounds)
+            if listen.sse
+            else None
+        )
         self._http: HttpFront | None = None
         self._stdio: Stdio | None = None
         self._stack: Final = AsyncExitStack()
@@ -82,7 +98,7 @@ class Listeners:
         """Open them.
 
         Raises:
-            ConfigError: the address cannot be listened on, or must not be without authentication.
+            ConfigError: an address cannot be listened on, or must not be without authentication.
         """
         async with AsyncExitStack() as stack:
             if self._settings.serves_http:
@@ -112,6 +128,16 @@ class Listeners:
             (binding.value, revision) for binding, revisions in places.items() for revision in revisions
         )
 
+    @property
+    def are_reachable(self) -> bool:
+        """Whether anybody beyond this machine can reach them, directly or through a proxy."""
+        return self._http is not None and self._http.is_reachable
+
+    def review(self, renewed: Renewed) -> None:
+        """End the sessions, streams and calls of those who would no longer be let in."""
+        self.sessions.review(renewed)
+        self._admissions.review(renewed)
+
     async def drain(self, seconds: float) -> None:
         """Accept nothing new, and give the calls in flight this long to end by themselves."""
         if self._http is not None:
@@ -127,6 +153,9 @@ class Listeners:
         front = HttpFront(
             settings=self._settings,
             document=self._document,
+            exposures=self._exposures,
+            authenticator=self._authenticator,
+            admissions=self._admissions,
             mcp=self._mcp,
             sse=self._sse,
             own=OwnPaths(health=self._health, metrics=self._metrics, reload=self._reload, config=self._config),

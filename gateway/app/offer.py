@@ -6,7 +6,7 @@ other, never two at once: the reloader sees to that.
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,9 +16,11 @@ from typing import Final
 
 import structlog
 
+from gateway.app.exposure import check_still_closed, exposures
 from gateway.app.listener_identity import with_identity
 from gateway.app.pauses import collections_put_off
-from gateway.catalog.compiler import compile_catalog
+from gateway.app.rehearsal import CHECKS
+from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import LOCK_NAME, Lock, read_lock
 from gateway.catalog.plugins import Plugins
@@ -56,12 +58,22 @@ class Build:
     lock: Lock
     retains: bool
     """Whether something of an earlier offer is served still, since the lock has it so."""
+    exposures: Mapping[str, Problem]
+    """The keys that name addresses which it must not be served on, and why."""
 
 
 class Offer:
     """The files, and what is served from them."""
 
-    def __init__(self, path: Path, *, redactor: Redactor, services: Services, grace: timedelta) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        redactor: Redactor,
+        services: Services,
+        grace: timedelta,
+        is_reachable: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Do nothing yet.
 
         Args:
@@ -69,10 +81,12 @@ class Offer:
             redactor: masks the secrets of the files until they are read again.
             services: what executors borrow.
             grace: how long calls that began before a reload may use the plugin code that it replaced.
+            is_reachable: whether anybody beyond this machine can reach what is served.
         """
         self._path: Final = path
-        self._services: Final = services
         self._grace: Final = grace.total_seconds()
+        self._is_reachable: Final = is_reachable
+        self._services: Final = services
         self._plugins: Final = Plugins()
         # Loading has a thread of its own: calls may not delay it, nor a plugin that hangs at import hold the exit.
         self._thread: Final = Threads(1)
@@ -153,7 +167,10 @@ class Offer:
                 partial(with_identity, footprint=footprint), loaded, deadline=math.inf
             )
             lock = await self._thread.run(read_lock, loaded.root, deadline=math.inf)
-            catalog = await self._thread.run(self._compiled, loaded, generation, footprint, lock, deadline=math.inf)
+            is_closed = served is not None and self.served.document.auth is not None and self._is_reachable()
+            checks = (*CHECKS, check_still_closed) if is_closed else CHECKS
+            compiled = partial(self._compiled, loaded, generation, footprint, lock, checks)
+            catalog = await self._thread.run(compiled, deadline=math.inf)
             await self._plugins.start(self._services.threads)
         finally:
             self._attempted = plan = _plan(loaded, footprint)
@@ -166,9 +183,12 @@ class Offer:
             plan=plan,
             lock=lock,
             retains=offered is not catalog,
+            exposures=exposures(loaded),
         )
 
-    def _compiled(self, loaded: LoadedConfig, generation: int, footprint: Footprint, lock: Lock) -> Catalog:
+    def _compiled(
+        self, loaded: LoadedConfig, generation: int, footprint: Footprint, lock: Lock, checks: Sequence[Check]
+    ) -> Catalog:
         return compile_catalog(
             loaded,
             services=self._services,
@@ -176,6 +196,7 @@ class Offer:
             generation=generation,
             footprint=footprint,
             lock=lock,
+            checks=checks,
         )
 
     def _retire(self) -> None:

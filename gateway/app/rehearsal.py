@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
+from gateway.access.authenticator import check_auth
 from gateway.app.listener_identity import with_identity
 from gateway.app.picture import Picture, draw
 from gateway.catalog.compiler import compile_catalog
@@ -21,6 +23,9 @@ from gateway.executors.services import Services, running_services
 from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 from gateway.telemetry.logs import Logs
+
+CHECKS: Final = (check_auth,)
+"""Of what is no part of the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,7 @@ def _loaded(settings: Settings) -> Iterator[LoadedConfig]:
 
 def _compiled(loaded: LoadedConfig, services: Services, plugins: Plugins, *, heeds_lock: bool) -> Rehearsal:
     lock = replace(read_lock(loaded.root), withholds=False) if heeds_lock else None
-    catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1, lock=lock)
+    catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1, lock=lock, checks=CHECKS)
     return Rehearsal(loaded=loaded, catalog=catalog, services=services)
 
 

@@ -41,6 +41,9 @@ from gateway.executors.services import Services
 Config = TypeVar("Config", bound=Definition)
 Compiled = TypeVar("Compiled")
 
+Check = Callable[[LoadedConfig, Problems], None]
+"""Looks at what the catalog is not made of."""
+
 _LEFT_OUT: Final = Connection(base_url="https://left-out.invalid")
 """Stands for a connection with a mistake in it, which has been reported and is not one of who names it."""
 
@@ -54,11 +57,12 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     environ: Mapping[str, str] = os.environ,
     footprint: Footprint | None = None,
     lock: Lock | None = None,
+    checks: Iterable[Check] = (),
 ) -> Catalog:
     """Compile every definition; blocking. Doubts that are no reason to refuse are in the catalog's `warnings`.
 
     `footprint` is filled in, even if there are mistakes. With a lock that is enforced, what is not as it was locked is
-    left out, without a look at it: not even its plugin is imported.
+    left out, without a look at it: not even its plugin is imported. What `checks` find joins the same report.
 
     Raises:
         ConfigError: there are mistakes; it carries all of them, the loader's too, in the order of the files.
@@ -74,6 +78,8 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         unlike = lock.compare(pins, is_enforced=document.server.lock == "enforce", problems=problems)
     withheld = _withheld(lock, unlike, document)
     parts = _Parts(bench, environ=environ, withheld=withheld, problems=problems)
+    for check in checks:
+        check(loaded, problems)
     for name, connection in document.connections.items():  # nothing need use one yet
         check_connection(connection, problems.at("connections", name))
     tools = parts.compile("tools", document.tools, compile_tool)

@@ -6,7 +6,7 @@ The end of the channel is the end of everything that runs.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.errors import ErrorCode, RpcError
@@ -64,8 +64,10 @@ class Conversation:
         """Of its session; None while there is none."""
         return None if self._session is None else self._session.revision
 
-    async def take(self, message: Message) -> None:
+    async def take(self, message: Message, caller: Caller | None = None) -> None:
         """Choose the era by the message itself: what came before on the channel says nothing about it.
+
+        The caller is another where each message comes with credentials of its own; they may allow more or less.
 
         1. a modern request runs beside the others; a modern notification can only cancel one
         2. `initialize` opens the channel's session
@@ -74,15 +76,18 @@ class Conversation:
         """
         if isinstance(message, Notification) and message.method == "notifications/cancelled":
             self._modern.cancel(message.params.get("requestId"))
+        exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
+        if self._session is not None:
+            self._session.identity = exchange.caller.identity
         if not isinstance(message, Batch) and is_modern(message, version_header=None):
             if isinstance(message, Request):
-                self._run(self._answer_modern(message))
+                self._run(self._answer_modern(message, exchange))
         elif self._session is None:
-            await self._begin(message)
+            await self._begin(message, exchange)
         elif isinstance(message, Request | Batch):
-            self._run(self._answer_legacy(message, self._session))
+            self._run(self._answer_legacy(message, self._session, exchange))
         else:
-            await self._dispatcher.answer_legacy(message, self._session, self._exchange)
+            await self._dispatcher.answer_legacy(message, self._session, exchange)
 
     def refuse(self, error: RpcError, message: Message | None = None) -> None:
         """Answer what could not be read, or is not to be served."""
@@ -106,11 +111,11 @@ class Conversation:
             self._outbox.cancel()
         await self.finish(FAREWELL_SECONDS)
 
-    async def _begin(self, message: Message) -> None:
+    async def _begin(self, message: Message, exchange: _ChannelExchange) -> None:
         """Take a legacy message while there is no session."""
         match message:
             case Request(method="initialize"):
-                self._session, reply = await self._dispatcher.open_session(message, self._exchange)
+                self._session, reply = await self._dispatcher.open_session(message, exchange)
                 self._run(self._reply(reply))
                 if self._session is not None:
                     carrying = self._carry_outbox(self._session)
@@ -122,15 +127,15 @@ class Conversation:
             case _:
                 pass  # notifications and responses are never answered
 
-    async def _answer_modern(self, request: Request) -> None:
+    async def _answer_modern(self, request: Request, exchange: _ChannelExchange) -> None:
         try:
-            reply = await self._modern.run(request.id, self._dispatcher.answer_modern(request, self._exchange))
+            reply = await self._modern.run(request.id, self._dispatcher.answer_modern(request, exchange))
         except RpcError as error:
             reply = self._dispatcher.reject(error, request_id=request.id, revision=V2026_07_28)
         await self._reply(reply)
 
-    async def _answer_legacy(self, message: Request | Batch, session: Session) -> None:
-        await self._reply(await self._dispatcher.answer_legacy(message, session, self._exchange))
+    async def _answer_legacy(self, message: Request | Batch, session: Session, exchange: _ChannelExchange) -> None:
+        await self._reply(await self._dispatcher.answer_legacy(message, session, exchange))
 
     async def _reply(self, reply: Reply) -> None:
         if reply.body is not None:

@@ -1,14 +1,18 @@
-"""What stands before every path of a listener: the guard, CORS for browsers, and a log line for a bug of ours."""
+"""What stands before every path of a listener: the guard, CORS, who calls, and a log line for a bug of ours."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 from aiohttp import web
 
-from gateway.transports.guard import ALLOWED_METHODS, Guard
+from gateway.access.authenticator import Authenticator
+from gateway.access.denial import Denial, Entry, insufficient
+from gateway.transports.admissions import Admissions
+from gateway.transports.guard import ALLOWED_METHODS, Guard, Refusal
 from gateway.transports.incoming import refuse
+from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.trusted_proxies import Approach, TrustedProxies
 from gateway.transports.visit import Visit
 
@@ -18,6 +22,11 @@ Endpoint = Callable[[Visit], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _SERVER: Final = {"Server": "mcp-gateway"}
+_FOR_EVERY_PAGE: Final = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, HEAD",
+    "Access-Control-Allow-Headers": "*",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +35,9 @@ class FrontDoor:
 
     guard: Guard
     proxies: TrustedProxies
+    authenticator: Authenticator
+    metadata: ResourceMetadata
+    admissions: Admissions
 
     def open(self, endpoint: Endpoint) -> Handler:
         """Let everybody in: probes come with whatever Host their orchestrator likes."""
@@ -56,6 +68,44 @@ class FrontDoor:
 
         return handle
 
+    def private(self, endpoint: Endpoint, *, scopes: frozenset[str] = frozenset()) -> Handler:
+        """Let in whom the guard lets pass, and who then says who it is, and holds the scopes.
+
+        1. the guard: see `Guard.check`; preflights are answered before, for they never carry a credential
+        2. the credential: see `Authenticator.identify`
+        3. the scopes: 403
+        """
+
+        async def admit(visit: Visit) -> web.StreamResponse:
+            fields = visit.request.headers
+            entry = self.metadata.entry(visit.approach, path=visit.request.path, scopes=scopes)
+            identity = await self.authenticator.identify(
+                authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
+            )
+            if isinstance(identity, Denial):
+                return _deny(identity, entry, visit)
+            if not identity.holds(scopes):
+                return _deny(insufficient(scopes), entry, visit)
+            with self.admissions.one(identity):
+                return await endpoint(replace(visit, identity=identity, entry=entry))
+
+        return self.guarded(admit)
+
+    def published(self, endpoint: Endpoint) -> Handler:
+        """Let in whoever knows a name of ours, pages of every origin too: what is answered is no secret."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            approach = self._approach(request)
+            refusal = self.guard.check(host=approach.host, origin=None)
+            if refusal is not None:
+                return refuse(refusal, headers=_SERVER)
+            if request.method not in {"GET", "HEAD"}:
+                status = 204 if request.method == "OPTIONS" else 405
+                return web.Response(status=status, headers={"Allow": "GET, HEAD", **_SERVER, **_FOR_EVERY_PAGE})
+            return await endpoint(Visit(request=request, approach=approach, headers={**_SERVER, **_FOR_EVERY_PAGE}))
+
+        return handle
+
     def _approach(self, request: web.Request) -> Approach:
         return self.proxies.approach(
             peer=request.remote or "",
@@ -71,3 +121,8 @@ class FrontDoor:
         return web.Response(
             status=204, headers={**headers, **self.guard.preflight(origin, requested_headers=requested)}
         )
+
+
+def _deny(denial: Denial, entry: Entry, visit: Visit) -> web.Response:
+    refusal = Refusal(status=denial.status, message=denial.message, headers=denial.fields(entry))
+    return refuse(refusal, headers=visit.headers)

@@ -36,6 +36,7 @@ _ALLOWED_HEADERS: Final = {
         "Content-Type",
         "Accept",
         "Authorization",
+        "X-API-Key",
         "Mcp-Session-Id",
         "MCP-Protocol-Version",
         "Last-Event-ID",

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from gateway.transports.front_door import Endpoint, FrontDoor
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
-from gateway.transports.own_paths import OwnPaths, is_local, json_response
+from gateway.transports.own_paths import OwnPaths, json_response
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.visit import Visit
 
@@ -31,9 +31,12 @@ class HttpApp:
         router = application.router
         for path, handler in self._paths():
             for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
-                router.add_route("*", each, self.door.guarded(handler))
+                router.add_route("*", each, self.door.private(handler))
+        for path, handler in self.door.metadata.endpoints(self.prefix):
+            for each in _with_and_without_slash(path):
+                router.add_route("*", each, self.door.published(handler))
         if self.own is not None:
-            self.own.mount(router, self.door, is_operator=is_local)
+            self.own.mount(router, self.door)
         router.add_route("*", "/{path:.*}", self.door.guarded(self._not_found))
         return application
 

@@ -17,6 +17,7 @@ from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.jsonrpc import Batch, Request
+from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
 from gateway.transports.conversation import Conversation
 from gateway.transports.event_stream import EventStream
@@ -51,9 +52,10 @@ class _Client:
 class HttpSse:
     """The two paths."""
 
-    def __init__(self, *, dispatcher: Dispatcher, streams: Streams, bounds: Bounds) -> None:
+    def __init__(self, *, dispatcher: Dispatcher, streams: Streams, admissions: Admissions, bounds: Bounds) -> None:
         self._dispatcher: Final = dispatcher
         self._streams: Final = streams
+        self._admissions: Final = admissions
         self._bounds: Final = bounds
         self._clients: Final[dict[str, _Client]] = {}
         self._is_draining = False
@@ -81,7 +83,7 @@ class HttpSse:
         client = self._client(incoming)
         self._clients[session_id] = client
         try:
-            with self._streams.one():
+            with self._streams.one(), self._admissions.stream(incoming.caller.identity):
                 endpoint = f"{visit.approach.prefix}{MESSAGES_PATH}?session_id={session_id}"
                 await client.stream.send(endpoint.encode(), event="endpoint")
                 await client.ended.wait()
@@ -114,7 +116,7 @@ class HttpSse:
             return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
         if isinstance(message, Request | Batch) and (refusal := self._refusal_of_request(client)) is not None:
             return incoming.refuse(refusal, message)
-        await client.conversation.take(message)
+        await client.conversation.take(message, incoming.caller)
         return web.Response(status=202, text="Accepted", headers=incoming.headers)
 
     async def drain(self, seconds: float) -> None:

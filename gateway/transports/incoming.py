@@ -6,6 +6,7 @@ from typing import Final, Self
 
 from aiohttp import web
 
+from gateway.access.denial import Entry
 from gateway.errors import ErrorCode, RpcError
 from gateway.protocol import meta, results
 from gateway.protocol.exchange import Binding, Caller
@@ -40,13 +41,17 @@ class Incoming:
     accepted: Accepted
     headers: Mapping[str, str]
     """Fields that every response to it carries."""
+    entry: Entry
+    """What its client needs to know if it lacks a scope."""
 
     @classmethod
     def read(cls, visit: Visit, *, binding: Binding = Binding.STREAMABLE_HTTP) -> Self:
         request = visit.request
-        caller = Caller(binding=binding, address=visit.approach.address, headers=_fields(request))
+        caller = Caller(
+            binding=binding, identity=visit.identity, address=visit.approach.address, headers=_fields(request)
+        )
         accepted = parse_accept(request.headers.get("Accept"))
-        return cls(request=request, caller=caller, accepted=accepted, headers=visit.headers)
+        return cls(request=request, caller=caller, accepted=accepted, headers=visit.headers, entry=visit.entry)
 
     @property
     def version(self) -> str | None:
@@ -72,6 +77,7 @@ class Incoming:
             accepted=self.accepted,
             pace=pace,
             headers=self.headers,
+            entry=self.entry,
             preamble=preamble,
         )
 

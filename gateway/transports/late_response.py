@@ -12,6 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.access.denial import NO_ENTRY, Entry, insufficient
 from gateway.json_types import JsonObject
 from gateway.protocol import jsonrpc
 from gateway.protocol.exchange import Caller, Reply
@@ -28,7 +29,7 @@ _LARGE_BODY: Final = 64 * 1024
 class LateResponse:
     """An `Exchange` whose sender waits on the same connection."""
 
-    __slots__ = ("_accepted", "_caller", "_headers", "_is_over", "_pace", "_request", "_whole", "stream")
+    __slots__ = ("_accepted", "_caller", "_entry", "_headers", "_is_over", "_pace", "_request", "_whole", "stream")
 
     def __init__(  # noqa: PLR0913 - all that a response depends on
         self,
@@ -38,6 +39,7 @@ class LateResponse:
         accepted: Accepted,
         pace: Pace,
         headers: Mapping[str, str],
+        entry: Entry = NO_ENTRY,
         preamble: bytes = b"",
     ) -> None:
         """Write nothing yet; `preamble` is what an event stream would begin with."""
@@ -46,6 +48,7 @@ class LateResponse:
         self._accepted = accepted
         self._pace = pace
         self._headers = headers
+        self._entry = entry
         self._is_over = False
         self._whole: Reply | None = None
         self.stream: Final = EventStream(request, pace=pace, headers=headers, preamble=preamble)
@@ -101,7 +104,7 @@ class LateResponse:
         if self._whole is None:
             return await self.stream.close(last)
         reply = self._whole
-        response = whole_response(reply, headers=self._headers)
+        response = whole_response(reply, headers={**self._headers, **_challenge(reply, self._entry)})
         if reply.body is not None and len(reply.body) > _LARGE_BODY:
             await response.prepare(self._request)
             await write_within(self._pace.patience, self._request, response.write_eof())
@@ -111,6 +114,11 @@ class LateResponse:
         """The connection is gone, or about to be."""
         self._is_over = True
         self.stream.abandon()
+
+
+def _challenge(reply: Reply, entry: Entry) -> Mapping[str, str]:
+    """Tell a client that lacks a scope how to get it."""
+    return insufficient(reply.missing_scopes).fields(entry) if reply.missing_scopes else {}
 
 
 def whole_response(reply: Reply, *, headers: Mapping[str, str]) -> web.Response:

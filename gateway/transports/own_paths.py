@@ -6,6 +6,7 @@ everybody; the rest is for operators alone, and for anybody else it is not there
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -13,9 +14,12 @@ from aiohttp import web
 from gateway.json_types import JsonObject
 from gateway.protocol import jsonrpc
 from gateway.transports.accept import JSON
-from gateway.transports.front_door import Endpoint, FrontDoor
+from gateway.transports.front_door import Endpoint, FrontDoor, Handler
 from gateway.transports.guard import is_loopback_address, is_loopback_host
 from gateway.transports.visit import Visit
+
+OPERATORS: Final = frozenset({"gateway:admin"})
+"""The scope that operators hold."""
 
 _READ: Final = ("GET", "HEAD")
 _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
@@ -59,19 +63,28 @@ class OwnPaths:
     config: Callable[[], JsonObject]
     """What is served, and to whom, as it may be shown."""
 
-    def application(self, door: FrontDoor) -> web.Application:
-        """A listener of their own: whoever reaches it is an operator."""
+    def application(self, door: FrontDoor, *, is_private: bool) -> web.Application:
+        """A listener of their own. Whoever reaches it is an operator; on a private one, who holds the scope."""
         application = web.Application()
-        self.mount(application.router, door, is_operator=lambda _visit: True)
+        admit = partial(door.private, scopes=OPERATORS) if is_private else door.guarded
+        self._mount(application.router, door, lambda endpoint: admit(_for_operators(endpoint, lambda _visit: True)))
         application.router.add_route("*", "/{path:.*}", door.guarded(_not_found))
         return application
 
-    def mount(self, router: web.UrlDispatcher, door: FrontDoor, *, is_operator: Callable[[Visit], bool]) -> None:
-        """Let a listener answer them; whoever is no operator finds nothing but the probes."""
+    def mount(self, router: web.UrlDispatcher, door: FrontDoor) -> None:
+        """Stand on the main listener. Operators hold the scope; where nobody has to authenticate, they are local."""
+        self._mount(
+            router,
+            door,
+            lambda endpoint: door.private(
+                _for_operators(endpoint, lambda visit: _is_known(visit) or _is_local(visit)), scopes=OPERATORS
+            ),
+        )
+
+    def _mount(self, router: web.UrlDispatcher, door: FrontDoor, admit: Callable[[Endpoint], Handler]) -> None:
         for own in self._paths():
             answer = _by_method(own)
-            handler = door.open(answer) if own.is_open else door.guarded(_for_operators(answer, is_operator))
-            router.add_route("*", own.path, handler)
+            router.add_route("*", own.path, door.open(answer) if own.is_open else admit(answer))
 
     def _paths(self) -> Iterator[OwnPath]:
         yield OwnPath(path="/-/healthy", answer=self._healthy, is_open=True)
@@ -104,7 +117,12 @@ class OwnPaths:
         return json_response(report, status=422 if report["problems"] else 200, headers=visit.headers)
 
 
-def is_local(visit: Visit) -> bool:
+def _is_known(visit: Visit) -> bool:
+    """Whether the caller said who it is; the front door saw to the scope."""
+    return visit.identity.principal is not None
+
+
+def _is_local(visit: Visit) -> bool:
     """Whether this machine asks. Behind a proxy every peer's address is loopback, hence the other two conditions."""
     request = visit.request
     return (
@@ -135,7 +153,7 @@ def _by_method(own: OwnPath) -> Endpoint:
 
 def _for_operators(endpoint: Endpoint, is_operator: Callable[[Visit], bool]) -> Endpoint:
     async def answer(visit: Visit) -> web.StreamResponse:
-        if not is_operator(visit) or _is_of_a_page(visit.request):
+        if not is_operator(visit) or (not _is_known(visit) and _is_of_a_page(visit.request)):
             error = "not found; the daemon's own paths are for callers on this machine"
             return json_response({"error": error}, status=404, headers=visit.headers)
         return await endpoint(visit)

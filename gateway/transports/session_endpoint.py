@@ -17,6 +17,7 @@ from gateway.protocol.exchange import Reply
 from gateway.protocol.jsonrpc import Batch, Message, Request
 from gateway.protocol.session import Session
 from gateway.protocol.versions import LEGACY, V2025_03_26, is_modern_date
+from gateway.transports.admissions import Admissions
 from gateway.transports.event_stream import EventStream, Pace
 from gateway.transports.guard import Refusal
 from gateway.transports.incoming import NOT_ACCEPTABLE, SESSION_HEADER, Incoming
@@ -33,10 +34,13 @@ log: Final = structlog.get_logger()
 class SessionEndpoint:
     """What legacy clients do: POST, GET and DELETE."""
 
-    def __init__(self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Streams, pace: Pace) -> None:
+    def __init__(
+        self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Streams, admissions: Admissions, pace: Pace
+    ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
         self._streams: Final = streams
+        self._admissions: Final = admissions
         self._pace: Final = pace
 
     async def post(self, message: Message, incoming: Incoming) -> web.StreamResponse:
@@ -71,6 +75,10 @@ class SessionEndpoint:
             return incoming.refuse(NOT_ACCEPTABLE)
         if self._streams.is_full:
             return incoming.refuse(self._streams.refusal)
+        with self._admissions.stream(incoming.caller.identity):
+            return await self._open_stream(live, incoming)
+
+    async def _open_stream(self, live: LiveSession, incoming: Incoming) -> web.StreamResponse:
         cursor = None if incoming.last_event_id is None else live.streams.find(incoming.last_event_id)
         if isinstance(cursor, Refusal):
             return incoming.refuse(cursor)
@@ -139,7 +147,7 @@ class SessionEndpoint:
         4. the version header, where there is one, names a legacy revision: 400
         """
         session_id, version = incoming.session_id, incoming.version
-        live = None if session_id is None else self._sessions.find(session_id, owner=incoming.caller.identity.owner)
+        live = None if session_id is None else self._sessions.find(session_id, identity=incoming.caller.identity)
         if isinstance(message, Batch) and (live is None or live.session.revision != V2025_03_26):
             return _NO_BATCHES
         if session_id is None:

@@ -1,8 +1,8 @@
 """The legacy sessions of the HTTP listener: who has one, what runs in it, and when it ends.
 
-A session ends when its client deletes it, when nobody has used it for `listen.session_ttl`, or with the daemon. What
-runs in it ends with it. Over `limits.sessions` a new one is refused rather than an old one evicted: a flood of
-`initialize` must not throw out those who work.
+A session ends when its client deletes it, when nobody has used it for `listen.session_ttl`, when a reload takes away
+the credential that was shown for it last, or with the daemon. What runs in it ends with it. Over `limits.sessions` a
+new one is refused rather than an old one evicted: a flood of `initialize` must not throw out those who work.
 """
 
 import asyncio
@@ -14,10 +14,12 @@ from typing import Final, Self
 
 import structlog
 
+from gateway.access.identity import Identity
 from gateway.json_types import Json
 from gateway.protocol.exchange import Reply
 from gateway.protocol.session import Session
 from gateway.protocol.versions import V2025_11_25
+from gateway.transports.admissions import Renewed
 from gateway.transports.guard import RETRY, Refusal
 from gateway.transports.kept_streams import KeptStreams, ReplayBounds, ReplayRoom
 
@@ -130,13 +132,23 @@ class Sessions:
         live = self._live[session.id] = LiveSession(session, room=self.room)
         return live
 
-    def find(self, session_id: str, *, owner: str | None) -> LiveSession | None:
+    def find(self, session_id: str, *, identity: Identity) -> LiveSession | None:
         """The caller's session. Somebody else's is as unknown as one that ended."""
         live = self._live.get(session_id)
-        if live is None or live.session.identity.owner != owner:
+        if live is None or live.session.identity.owner != identity.owner:
             return None
+        live.session.identity = identity
         live.touch()
         return live
+
+    def review(self, renewed: Renewed) -> None:
+        """End the sessions of those who would no longer be let in, and let the others have what they hold now."""
+        for session_id, live in list(self._live.items()):
+            identity = renewed(live.session.identity)
+            if identity is None:
+                self.end(session_id)
+            else:
+                live.session.identity = identity
 
     def end(self, session_id: str) -> None:
         """Forget a session and end what runs in it."""

@@ -15,6 +15,7 @@ from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.envelope import is_modern
 from gateway.protocol.jsonrpc import Batch, Notification, Request, Response
+from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
 from gateway.transports.guard import ALLOWED_METHODS, Refusal
 from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
@@ -33,13 +34,16 @@ _NOT_ALLOWED: Final = Refusal(status=405, message="Method not allowed", headers=
 class StreamableHttp:
     """The MCP endpoint."""
 
-    def __init__(self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Streams, bounds: Bounds) -> None:
+    def __init__(
+        self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Streams, admissions: Admissions, bounds: Bounds
+    ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
         self._streams: Final = streams
+        self._admissions: Final = admissions
         self._bounds: Final = bounds
         self._legacy: Final = SessionEndpoint(
-            dispatcher=dispatcher, sessions=sessions, streams=streams, pace=bounds.pace
+            dispatcher=dispatcher, sessions=sessions, streams=streams, admissions=admissions, pace=bounds.pace
         )
         self._running: Final[set[asyncio.Task[Json]]] = set()
         """Handlers of modern requests."""
@@ -102,7 +106,7 @@ class StreamableHttp:
             return incoming.refuse(NOT_ACCEPTABLE, message)
         if self._streams.is_full:
             return incoming.refuse(self._streams.refusal, message)
-        with self._streams.one():
+        with self._streams.one(), self._admissions.stream(incoming.caller.identity):
             return await self._answer_modern(message, incoming)
 
     async def _answer_modern(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from gateway.access.denial import NO_ENTRY, Entry
+from gateway.access.identity import NOBODY, Identity
 from gateway.transports.trusted_proxies import Approach
 
 
@@ -16,3 +18,7 @@ class Visit:
     approach: Approach
     headers: Mapping[str, str]
     """Fields that every response to it carries."""
+    identity: Identity = NOBODY
+    """Who sent it, where that was asked for."""
+    entry: Entry = NO_ENTRY
+    """What its client needs to know to be let in further."""

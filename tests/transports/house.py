@@ -11,15 +11,20 @@ from typing import Final
 import aiohttp
 import orjson
 
+from gateway.access.authenticator import Authenticator
+from gateway.app.documents import Documents
 from gateway.catalog.primitives import Catalog, Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.address import Address
+from gateway.config.auth import Auth
 from gateway.config.secrets import Redactor
+from gateway.executors.http.clients import HttpClients
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
 from gateway.executors.services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.health import Health
+from gateway.transports.admissions import Admissions
 from gateway.transports.event_stream import Pace
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
@@ -29,6 +34,7 @@ from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
 from gateway.transports.kept_streams import ReplayBounds
 from gateway.transports.own_paths import OwnPaths
+from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.sessions import Sessions
 from gateway.transports.streamable_http import StreamableHttp
 from gateway.transports.streams import Streams
@@ -202,6 +208,8 @@ class House:
     dispatcher: Dispatcher
     sessions: Sessions
     streams: Streams
+    admissions: Admissions
+    authenticator: Authenticator
     mcp: StreamableHttp
     sse: HttpSse
     health: Health
@@ -230,14 +238,22 @@ class House:
         """A request of 2026-07-28; `fields` are header fields with `_` for `-`."""
         return await self.send(modern_request(method, params), modern_headers(method, params, **fields))
 
-    async def initialize(self, revision: str = LEGACY, **capabilities: Json) -> str:
+    def adopt(self, auth: Auth | None) -> None:
+        """Go by this section from now on, as a reload does."""
+        self.authenticator.adopt(auth)
+        self.sessions.review(self.authenticator.renewed)
+        self.admissions.review(self.authenticator.renewed)
+
+    async def initialize(
+        self, revision: str = LEGACY, *, headers: Mapping[str, str] = MappingProxyType({}), **capabilities: Json
+    ) -> str:
         """Open a session and return its id."""
-        answer = await self.send(initialize_request(revision, **capabilities))
+        answer = await self.send(initialize_request(revision, **capabilities), headers)
         assert answer.status == 200, answer
         assert answer.json["result"]["protocolVersion"] == revision
         session_id = answer.headers["Mcp-Session-Id"]
         done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        assert (await self.send(done, {"Mcp-Session-Id": session_id})).status == 202
+        assert (await self.send(done, {"Mcp-Session-Id": session_id, **headers})).status == 202
         return session_id
 
 
@@ -279,6 +295,7 @@ async def house(
     guard: Guard | None = None,
     proxies: TrustedProxies = TrustedProxies(public_url="http://127.0.0.1/ops"),  # noqa: B008 - does not change
     replay: ReplayBounds = ReplayBounds(),  # noqa: B008 - frozen
+    auth: Auth | None = None,
 ) -> AsyncIterator[House]:
     course = Course()
     async with AsyncExitStack() as stack:
@@ -286,16 +303,26 @@ async def house(
         sessions = Sessions(limit=session_limit, ttl=timedelta(seconds=session_ttl), replay=replay)
         streams = Streams(limit=stream_limit)
         bounds = Bounds(max_body=max_body, max_depth=64, pace=Pace(keepalive=keepalive, patience=patience))
-        mcp = StreamableHttp(dispatcher=dispatcher, sessions=sessions, streams=streams, bounds=bounds)
+        admissions = Admissions()
+        authenticator = Authenticator(Documents(await stack.enter_async_context(HttpClients())))
+        stack.push_async_callback(authenticator.close)
+        authenticator.adopt(auth)
+        mcp = StreamableHttp(
+            dispatcher=dispatcher, sessions=sessions, streams=streams, admissions=admissions, bounds=bounds
+        )
         health = Health({"sessions": lambda: len(sessions), "problems": list})
         address = Address("127.0.0.1", 0)
-        sse = HttpSse(dispatcher=dispatcher, streams=streams, bounds=bounds)
+        sse = HttpSse(dispatcher=dispatcher, streams=streams, admissions=admissions, bounds=bounds)
         guard = guard or Guard(address=address)
-        door = FrontDoor(guard=guard, proxies=proxies)
+        metadata = ResourceMetadata(authenticator=authenticator, path="/mcp", others=("/sse",))
+        door = FrontDoor(
+            guard=guard, proxies=proxies, authenticator=authenticator, metadata=metadata, admissions=admissions
+        )
         own = OwnPaths(health=health, metrics=NoMetrics(), reload=course.reload, config=dict)
         app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
         listener = HttpListener(app.application(), address=address)
         await listener.start()
+        authenticator.answer_to([f"http://{listener.address}/mcp", f"http://{listener.address}/sse"])
         stack.push_async_callback(listener.close)
         await stack.enter_async_context(sessions)
         health.become_ready()
@@ -306,6 +333,8 @@ async def house(
             dispatcher=dispatcher,
             sessions=sessions,
             streams=streams,
+            admissions=admissions,
+            authenticator=authenticator,
             mcp=mcp,
             sse=sse,
             health=health,

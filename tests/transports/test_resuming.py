@@ -12,6 +12,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.access.identity import ANYBODY
 from gateway.json_types import Json
 from gateway.transports.kept_streams import ReplayBounds
 from gateway.transports.sessions import LiveSession
@@ -90,7 +91,7 @@ class Client:
 
     @property
     def live(self) -> LiveSession:
-        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], owner=None)
+        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], identity=ANYBODY)
         assert live is not None
         return live
 

@@ -1,0 +1,66 @@
+"""The requests that are being served, by who sent them: what a reload or the clock takes from a caller ends.
+
+Why requests and not connections: a handler that is cancelled is, for all that it holds, one whose client went away.
+What outlives its request belongs to a session, which is looked at where sessions are kept.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from gateway.access.identity import Identity
+
+Renewed = Callable[[Identity], Identity | None]
+"""Whom the same credential would be let in as now; None if it would not."""
+
+
+class Admissions:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._served: Final[dict[asyncio.Task[object], Identity]] = {}
+        self._streams: Final[set[asyncio.Task[object]]] = set()
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    @contextmanager
+    def one(self, identity: Identity) -> Iterator[None]:
+        """While the request is served in whose task this is entered."""
+        task = _this_task()
+        self._served[task] = identity
+        try:
+            yield
+        finally:
+            del self._served[task]
+
+    @contextmanager
+    def stream(self, identity: Identity) -> Iterator[None]:
+        """While such a request is answered with a stream that may last for ever: it ends with the credential."""
+        task = _this_task()
+        expiry = None
+        if identity.expires_at is not None:
+            expiry = asyncio.get_running_loop().call_later(max(0.0, identity.expires_at - time.time()), task.cancel)
+        self._streams.add(task)
+        try:
+            yield
+        finally:
+            self._streams.discard(task)
+            if expiry is not None:
+                expiry.cancel()
+
+    def review(self, renewed: Renewed) -> None:
+        """End what is served to those who would no longer be let in, and streams to whom less or more may be said."""
+        for task, identity in list(self._served.items()):
+            now = renewed(identity)
+            if now is None or (now != identity and task in self._streams):
+                task.cancel()
+
+
+def _this_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("not in a task")
+    return task

@@ -1,0 +1,50 @@
+"""Which of the values that a request presents is the credential, and when there is none."""
+
+import pytest
+
+from gateway.access.credentials import Credential, read_credential
+from gateway.access.denial import Denial
+
+
+@pytest.mark.parametrize(
+    ("authorization", "api_key", "expected"),
+    [
+        (["Bearer abc.def-_~+/="], [], Credential("abc.def-_~+/=", is_bearer=True)),
+        (["bearer abc"], [], Credential("abc", is_bearer=True)),
+        (["Bearer   abc "], [], Credential("abc", is_bearer=True)),
+        ([], ["key!with%marks"], Credential("key!with%marks", is_bearer=False)),
+        ([], [], None),
+        (["Basic dXNlcjpwYXNz"], [], None),
+        (["Digest username=a"], [], None),
+    ],
+)
+def test_one_credential_is_read(authorization: list[str], api_key: list[str], expected: Credential | None) -> None:
+    assert read_credential(authorization=authorization, api_key=api_key) == expected
+
+
+@pytest.mark.parametrize(
+    ("authorization", "api_key"),
+    [
+        (["Bearer"], []),
+        (["Bearer "], []),
+        (["Bearer a b"], []),
+        (["Bearer a\tb"], []),
+        (["Bearer schlüssel"], []),
+        (["Bearer \x00"], []),
+        ([""], []),
+        ([], [""]),
+        ([], ["a b"]),
+        (["Bearer a", "Bearer a"], []),
+        (["Bearer a", "Basic a"], []),
+        (["Bearer a"], ["a"]),
+        ([], ["a", "a"]),
+    ],
+)
+def test_what_cannot_be_one_credential_is_malformed(authorization: list[str], api_key: list[str]) -> None:
+    denial = read_credential(authorization=authorization, api_key=api_key)
+    assert isinstance(denial, Denial)
+    assert (denial.status, denial.error) == (400, "invalid_request")
+
+
+def test_a_credential_does_not_show_its_secret() -> None:
+    assert "s3cret" not in repr(Credential("s3cret", is_bearer=True))

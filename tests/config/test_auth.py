@@ -1,0 +1,71 @@
+"""What may be written under `auth`. Its lines hold secrets, so that they are shown masked."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config.auth import Auth
+from gateway.config.loader import load
+from gateway.errors import Problem, Severity
+
+DIGEST = "ab" * 32
+DIGEST_FORM = "expected the SHA-256 of the key in 64 hexadecimal digits (printf %s KEY | sha256sum)"
+KEY_FORM = "a key travels in a header field: it takes 1 to 4096 ASCII characters without spaces"
+
+
+def errors_of(tmp_path: Path, text: str) -> list[Problem]:
+    main = tmp_path / "config.yaml"
+    main.write_text(text, encoding="utf-8")
+    return [each for each in load(main, environ={}).problems if each.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("{scopes: [ops.read]}", "auth.api_keys.ci: needs a key: `secret` or `sha256`"),
+        ("{sha256: abc123}", f"auth.api_keys.ci.sha256: {DIGEST_FORM}"),
+        (f"{{sha256: [{DIGEST}, {DIGEST[1:]}]}}", f"auth.api_keys.ci.sha256.1: {DIGEST_FORM}"),
+        (f"{{sha256: {DIGEST[1:]}g}}", f"auth.api_keys.ci.sha256: {DIGEST_FORM}"),
+        ('{secret: "two words"}', f"auth.api_keys.ci.secret: {KEY_FORM}"),
+        ("{secret: schlüsselchen-lang}", f"auth.api_keys.ci.secret: {KEY_FORM}"),
+        ('{secret: ""}', f"auth.api_keys.ci.secret: {KEY_FORM}"),
+    ],
+)
+def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, key: str, message: str) -> None:
+    [problem] = errors_of(tmp_path, f"auth:\n  api_keys:\n    ci: {key}\n")
+    assert f"{problem.path}: {problem.message}" == message
+    assert problem.location is not None
+    assert problem.location.line == 3
+    for secret in ("abc123", "two words", "schlüssel"):
+        assert secret not in problem.source_line
+
+
+def test_one_key_or_several_may_be_written() -> None:
+    auth = Auth.model_validate({"api_keys": {"ci": {"secret": "one", "sha256": [DIGEST.upper(), DIGEST]}}})
+    assert auth.api_keys["ci"].secret == ["one"]
+    assert auth.api_keys["ci"].sha256 == [DIGEST, DIGEST]
+
+
+@pytest.mark.parametrize("issuer", ["https://idp.example.com", "https://idp.example.com/realms/a/", "http://[::1]:80"])
+def test_an_issuer_is_an_https_url_or_of_this_machine(issuer: str) -> None:
+    assert Auth.model_validate({"oauth": {"issuer": issuer}}).oauth is not None
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "http://idp.example.com",
+        "http://127.0.0.1.example.com",
+        "https://idp.example.com/?tenant=a",
+        "https://idp.example.com/#a",
+        "https:///path",
+        "https://idp.example.com:port",
+        "ftp://idp.example.com",
+        "idp.example.com",
+        "https://idp example.com",
+        "",
+    ],
+)
+def test_nothing_else_is_an_issuer(tmp_path: Path, issuer: str) -> None:
+    [problem] = errors_of(tmp_path, f'auth: {{oauth: {{issuer: "{issuer}"}}}}\n')
+    assert problem.path == "auth.oauth.issuer"

@@ -1,0 +1,258 @@
+"""Who is let in over HTTP, what the others are told, and what becomes of those whose key is taken away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
+
+import aiohttp
+import pytest
+
+from gateway.config.auth import ApiKey, Auth
+from gateway.json_types import Json, JsonObject
+from tests.transports.house import (
+    BOTH,
+    House,
+    call,
+    house,
+    initialize_request,
+    legacy_request,
+    modern_headers,
+    modern_request,
+)
+
+CI, NEXT, OTHER, ADMIN = (
+    "key-of-ci-0123456789",
+    "next-key-of-ci-01234",
+    "key-of-another-01234",
+    "key-of-the-operator!",
+)
+KEYS: Final = Auth(
+    api_keys={
+        "ci": ApiKey(secret=[CI, NEXT], scopes=["ops.read"]),
+        "other": ApiKey(secret=[OTHER], scopes=["ops.read"]),
+        "operator": ApiKey(secret=[ADMIN], scopes=["gateway:admin"]),
+    }
+)
+PATHS: Final = [("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("GET", "/sse"), ("POST", "/messages")]
+OWN: Final = [("GET", "/-/status"), ("POST", "/-/reload"), ("GET", "/metrics")]
+SECONDS: Final = 10
+EMPTY: Final = MappingProxyType[str, Json]({})
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def modern(method: str, params: JsonObject = EMPTY, *, headers: Mapping[str, str]) -> tuple[Json, dict[str, str]]:
+    return modern_request(method, params), {**modern_headers(method, params), **headers}
+
+
+def without(*names: str) -> Auth:
+    keys = {name: key for name, key in KEYS.api_keys.items() if name not in names}
+    return Auth(api_keys=keys)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[House]:
+    async with house(auth=KEYS) as it:
+        yield it
+
+
+@pytest.mark.parametrize("headers", [bearer(CI), {"X-API-Key": CI}, {"authorization": f"bearer {CI}"}])
+async def test_a_key_lets_its_holder_in_either_way(served: House, headers: dict[str, str]) -> None:
+    assert (await served.send(*modern("tools/list", headers=headers))).status == 200
+    assert await served.initialize(headers=headers)
+
+
+@pytest.mark.parametrize(("method", "path"), [*PATHS, *OWN])
+@pytest.mark.parametrize(
+    ("headers", "status", "error"),
+    [
+        ({}, 401, None),
+        ({"Authorization": "Basic Y2k6a2V5"}, 401, None),
+        (bearer("no-key-of-this-file"), 401, "invalid_token"),
+        (bearer(CI[:-1]), 401, "invalid_token"),
+        ({"X-API-Key": "no-key-of-this-file"}, 401, "invalid_token"),
+        ({"Authorization": "Bearer"}, 400, "invalid_request"),
+        ({**bearer(CI), "X-API-Key": CI}, 400, "invalid_request"),
+    ],
+)
+async def test_without_a_key_nothing_is_answered_before(
+    served: House, method: str, path: str, headers: dict[str, str], status: int, error: str | None
+) -> None:
+    body = initialize_request() if method == "POST" else None
+    answer = await served.send(body, headers, method=method, path=path)
+    assert answer.status == status
+    challenge = answer.headers["WWW-Authenticate"]
+    assert challenge.startswith("Bearer")
+    assert (f'error="{error}"' in challenge) if error else ("error" not in challenge)
+    assert "resource_metadata" not in challenge
+    assert answer.json["error"]["message"]
+    assert len(served.sessions) == 0
+    assert len(served.admissions) == 0
+
+
+async def test_a_key_in_the_query_string_is_not_read(served: House) -> None:
+    for name in ("access_token", "api_key", "X-API-Key"):
+        answer = await served.send(initialize_request(), path=f"/mcp?{name}={CI}")
+        assert answer.status == 401
+
+
+async def test_a_preflight_needs_no_key_and_allows_both_headers(served: House) -> None:
+    asked = {
+        "Origin": "http://localhost:3000",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, x-api-key",
+    }
+    answer = await served.send(None, asked, method="OPTIONS")
+    assert answer.status == 204
+    allowed = answer.headers["Access-Control-Allow-Headers"]
+    assert "Authorization" in allowed
+    assert "X-API-Key" in allowed
+
+
+async def test_a_page_may_read_why_it_was_not_let_in(served: House) -> None:
+    answer = await served.send(initialize_request(), {"Origin": "http://localhost:3000"})
+    assert answer.status == 401
+    assert "WWW-Authenticate" in answer.headers["Access-Control-Expose-Headers"]
+
+
+async def test_probes_and_unknown_paths_need_no_key(served: House) -> None:
+    for path, status in (("/-/healthy", 200), ("/-/ready", 200), ("/nothing", 404), ("/.well-known/x", 404)):
+        assert (await served.send(None, method="GET", path=path)).status == status
+
+
+@pytest.mark.parametrize(("method", "path"), OWN)
+async def test_the_daemons_own_paths_are_for_operators(served: House, method: str, path: str) -> None:
+    body = b"" if method == "POST" else None
+    refused = await served.send(body, bearer(CI), method=method, path=path)
+    assert refused.status == 403
+    assert 'error="insufficient_scope"' in refused.headers["WWW-Authenticate"]
+    assert 'scope="gateway:admin"' in refused.headers["WWW-Authenticate"]
+    assert (await served.send(body, bearer(ADMIN), method=method, path=path)).status == 200
+
+
+async def test_a_session_belongs_to_its_holder_and_is_unknown_to_others(served: House) -> None:
+    session_id = await served.initialize(headers=bearer(CI))
+    for method in ("GET", "DELETE", "POST"):
+        body = legacy_request("ping") if method == "POST" else None
+        stolen = await served.send(body, {"Mcp-Session-Id": session_id, **bearer(OTHER)}, method=method)
+        invented = await served.send(body, {"Mcp-Session-Id": "x" * 32, **bearer(OTHER)}, method=method)
+        assert stolen.status == 404
+        assert stolen.text == invented.text
+    for secret in (CI, NEXT):
+        mine = await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(secret)})
+        assert mine.status == 200
+
+
+async def test_a_key_that_is_taken_away_ends_its_session_and_what_runs_in_it(served: House) -> None:
+    gone, stays = await served.initialize(headers=bearer(CI)), await served.initialize(headers=bearer(OTHER))
+    running = asyncio.create_task(served.send(call("wait"), {"Mcp-Session-Id": gone, **bearer(CI)}))
+    async with asyncio.timeout(SECONDS):
+        await served.course.started.wait()
+        served.adopt(without("ci"))
+        await served.course.cancelled.wait()
+    await asyncio.gather(running, return_exceptions=True)
+    refused = await served.send(legacy_request("ping"), {"Mcp-Session-Id": gone, **bearer(CI)})
+    assert refused.status == 401
+    assert len(served.sessions) == 1
+    assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": stays, **bearer(OTHER)})).status == 200
+
+
+async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: House) -> None:
+    running = asyncio.create_task(
+        served.send(*modern("tools/call", {"name": "wait", "arguments": {}}, headers=bearer(CI)))
+    )
+    async with asyncio.timeout(SECONDS):
+        await served.course.started.wait()
+        served.adopt(without("other"))
+        assert not served.course.cancelled.is_set()
+        served.adopt(without("ci"))
+        await served.course.cancelled.wait()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+async def test_a_key_that_is_taken_away_ends_its_streams(served: House, path: str) -> None:
+    mine = await _opened(served, path, CI)
+    others = await _opened(served, path, OTHER)
+    served.adopt(without("ci"))
+    await mine.ended()
+    assert not others.has_ended
+    served.adopt(without("ci", "other"))
+    await others.ended()
+
+
+async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_away(served: House) -> None:
+    session_id = await served.initialize(headers=bearer(CI))
+    assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
+    old_stream = await _opened(served, "/mcp", CI, session_id)
+    assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
+    served.adopt(Auth(api_keys={"ci": ApiKey(secret=[NEXT])}))
+    await old_stream.ended()
+    assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
+
+
+async def test_authentication_that_begins_ends_what_anybody_had() -> None:
+    async with house() as served:
+        session_id = await served.initialize()
+        served.adopt(KEYS)
+        for headers in ({}, bearer(CI)):
+            answer = await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **headers})
+            assert answer.status == (404 if headers else 401)
+
+
+async def test_a_message_for_http_sse_is_taken_from_who_opened_the_stream_alone(served: House) -> None:
+    stream = await _opened(served, "/sse", CI)
+    endpoint = stream.endpoint.removeprefix("/ops")
+    for headers, status in ((bearer(OTHER), 404), ({}, 401), (bearer(NEXT), 202), (bearer(CI), 202)):
+        assert (await served.send(initialize_request(), headers, path=endpoint)).status == status
+
+
+async def test_without_the_section_credentials_mean_nothing() -> None:
+    async with house() as served:
+        for headers in ({}, bearer("anything"), {"Authorization": "Bearer"}, {**bearer("a"), "X-API-Key": "b"}):
+            assert (await served.send(*modern("tools/list", headers=headers))).status == 200
+
+
+class Stream:
+    """An event stream that somebody reads to its end."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self.opened: Final = asyncio.Event()
+        self._reading: asyncio.Task[None]
+
+    async def open(self, served: House, path: str, headers: Mapping[str, str]) -> None:
+        self._reading = asyncio.create_task(self._read(served, path, headers))
+        async with asyncio.timeout(SECONDS):
+            await self.opened.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._reading.done()
+
+    async def ended(self) -> None:
+        await asyncio.wait([self._reading], timeout=SECONDS)
+        assert self.has_ended
+
+    async def _read(self, served: House, path: str, headers: Mapping[str, str]) -> None:
+        url = f"http://{served.address}{path}"
+        with suppress(aiohttp.ClientError):  # it is cut, not ended
+            async with served.client.get(url, headers={"Accept": BOTH, **headers}) as answer:
+                assert answer.status == 200
+                async for line in answer.content:
+                    if line.startswith(b"data: /"):
+                        self.endpoint = line.removeprefix(b"data: ").decode().strip()
+                    self.opened.set()
+
+
+async def _opened(served: House, path: str, secret: str, session_id: str | None = None) -> Stream:
+    headers = bearer(secret)
+    if path == "/mcp":
+        headers["Mcp-Session-Id"] = session_id or await served.initialize(headers=headers)
+    stream = Stream()
+    await stream.open(served, path, headers)
+    return stream

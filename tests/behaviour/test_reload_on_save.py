@@ -198,6 +198,43 @@ async def test_the_whole_directory_removed_and_made_again_is_followed_again(fold
             await place.until(partial(_serves, name))
 
 
+async def test_a_file_replaced_by_a_directory_of_files_and_back_is_one_reload_each(tmp_path: Path) -> None:
+    config, directory, aside = tmp_path / "config.yaml", tmp_path / "aside", tmp_path / "former"
+    save(config, "tools: {one: {content: []}}")
+    directory.mkdir()
+    save(directory / "a.yaml", "tools: {two: {content: []}}")
+    async with following(config) as place:
+        ears = await place.ears()
+        for generation, tool in ((2, "two"), (3, "one")):
+            config.rename(aside)
+            directory.rename(config)
+            aside.rename(directory)
+            for ear in ears:
+                await ear.hears(TOOLS)
+            await place.until(partial(_serves, tool))
+            assert await place.generation() == generation
+        assert [ear.heard() for ear in ears] == [[]] * len(ears)
+
+
+async def test_an_included_file_replaced_by_a_directory_is_a_problem_until_it_is_back(folder: Path) -> None:
+    included = folder / "tools.d" / "one.yaml"
+    async with following(folder / "config.yaml") as place:
+        ear = await place.ear("listen")
+        included.rename(folder / "kept.yaml")
+        included.mkdir()
+        status = await place.until(lambda status: bool(status["problems"]))
+        assert "is a directory" in status["problems"][0]
+        included.rmdir()
+        save(included, "tools: {back: {description: Back., content: []}}")
+        await ear.hears(TOOLS)
+        assert (await place.until(partial(_offers, "back")))["problems"] == []
+        assert ear.heard() == []
+
+
+def _offers(tool: str, status: JsonObject) -> bool:
+    return tool in status["tools"]
+
+
 def _serves(tool: str, status: JsonObject) -> bool:
     return list(status["tools"]) == [tool]
 

@@ -229,8 +229,11 @@ async def test_the_poll_finds_what_no_event_tells(folder: Path) -> None:
     (elsewhere / "other.yaml").hardlink_to(folder / "config.yaml")
     async with following(folder / "config.yaml", "--poll", "200ms") as place:
         ear = await place.ear("listen")
-        (elsewhere / "other.yaml").write_text(NEXT)
-        await ear.hears(TOOLS)
+        for generation, text in ((2, NEXT), (3, CONFIG)):
+            (elsewhere / "other.yaml").write_text(text)
+            await ear.hears(TOOLS)
+            assert await place.generation() == generation
+        assert ear.heard() == []
 
 
 GONE: Final = """

@@ -1,0 +1,372 @@
+"""Whatever bytes are sent as JSON, the answer is JSON-RPC: a result, or an error that is the sender's."""
+
+import json
+from typing import Final
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.json_types import Json, JsonObject
+from tests.attacks.client import LEGACY_ACCEPT, Answer, initialize
+from tests.attacks.payloads import SHELL, TEXTS
+from tests.attacks.target import Plan, Target
+from tests.e2e.daemon import ENVELOPE, MODERN, call, request
+
+INTERNAL_ERROR: Final = -32603
+
+PLAN = Plan(
+    file="""
+    plugins: [plugins]
+    tools:
+      echo:
+        description: Say it again.
+        input: {text: string}
+        content: [{text: "{{ text }}"}]
+      take:
+        description: Take anything, in every way that there is.
+        input_schema: {type: object}
+        content: [{text: "{{ inputs | tojson }}"}]
+      structured:
+        description: Give back what was given.
+        input: {value: {}}
+        python: "house:structured"
+      nested:
+        description: A list, which may also come as its JSON.
+        input: {value: array}
+        shell: {command: [printf, '%s', "--", "{{ value | tojson }}"]}
+      nested_script:
+        description: The same for a script.
+        input: {value: array}
+        shell: {script: 'cat "$INPUTS_FILE" > /dev/null; echo done'}
+      nested_plugin:
+        description: The same for a function.
+        input: {value: array}
+        python: "house:structured"
+      nested_request:
+        description: The same for a request that arrives nowhere.
+        input: {value: array}
+        http: {url: "http://127.0.0.1:9/", allow_private: true, method: POST, json: {value: "{{ value }}"}}
+      strict:
+        description: Every keyword that could be slow.
+        input:
+          pattern: {type: string, required: false, pattern: "^(a+)+$"}
+          several: {type: array, required: false, uniqueItems: true}
+          choice: {type: array, required: false, items: {enum: [a, b]}}
+          mail: {type: string, required: false, format: email}
+          address: {type: string, required: false, format: uri}
+        content: [{text: fits}]
+    prompts:
+      say:
+        description: A prompt.
+        arguments: {text: {description: A text.}}
+        messages: [{user: "{{ text }}"}]
+    resources:
+      one: {uri: "x://one", text: one}
+      any: {uri: "x:///{name}", text: "{{ name }}"}
+    """,
+    files={
+        "plugins/house.py": """
+    def structured(value: object = None) -> dict:
+        return {"value": value}
+    """
+    },
+)
+
+
+def assert_answer(answer: Answer) -> Json:
+    """It is an answer, and the mistake, if there is one, is not the daemon's."""
+    assert answer.status < 500, answer
+    message = answer.json
+    assert message["jsonrpc"] == "2.0"
+    assert ("result" in message) != ("error" in message)
+    assert message.get("error", {}).get("code") != INTERNAL_ERROR, message
+    return message
+
+
+def post(target: Target, body: bytes, *, method: str = "tools/call", name: str = "echo") -> Answer:
+    fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", method), ("Mcp-Name", name)]
+    return target.client.post(body, fields=fields)
+
+
+VALID: Final = orjson.dumps(call("echo", text="x"))
+
+NOT_JSON: Final[dict[str, bytes]] = {
+    "nothing": b"",
+    "white space": b" \n ",
+    "a byte order mark": b"\xef\xbb\xbf" + VALID,
+    "UTF-16": VALID.decode().encode("utf-16"),
+    "UTF-32": VALID.decode().encode("utf-32"),
+    "Latin-1": VALID.replace(b'"x"', b'"\xe9"'),
+    "an overlong slash": VALID.replace(b'"x"', b'"\xc0\xaf"'),
+    "an overlong NUL": VALID.replace(b'"x"', b'"\xc0\x80"'),
+    "a surrogate in bytes": VALID.replace(b'"x"', b'"\xed\xa0\x80"'),
+    "beyond Unicode": VALID.replace(b'"x"', b'"\xf4\x90\x80\x80"'),
+    "half a character": VALID.replace(b'"x"', b'"\xe2\x82"'),
+    "a lone surrogate": VALID.replace(b'"x"', b'"\\ud800"'),
+    "surrogates the wrong way round": VALID.replace(b'"x"', b'"\\udc00\\ud800"'),
+    "a raw control character": VALID.replace(b'"x"', b'"\x01"'),
+    "a raw newline": VALID.replace(b'"x"', b'"\n"'),
+    "NUL at the end": VALID + b"\0",
+    "something at the end": VALID + b"x",
+    "two messages": VALID + VALID,
+    "two messages on two lines": VALID + b"\n" + VALID,
+    "NaN": VALID.replace(b'"x"', b"NaN"),
+    "Infinity": VALID.replace(b'"x"', b"-Infinity"),
+    "a number without end": VALID.replace(b'"x"', b"1" * 100_000),
+    "an exponent without end": VALID.replace(b'"x"', b"1e" + b"9" * 100_000),
+    "hexadecimal": VALID.replace(b'"x"', b"0x10"),
+    "a leading zero": VALID.replace(b'"x"', b"010"),
+    "a leading plus": VALID.replace(b'"x"', b"+1"),
+    "single quotes": VALID.replace(b'"', b"'"),
+    "a comment": b"/* */" + VALID,
+    "a trailing comma": VALID[:-1] + b",}",
+    "a bad escape": VALID.replace(b'"x"', b'"\\x41"'),
+    "brackets without end": b"[" * 1_000_000,
+    "objects without end": b'{"a":' * 500_000,
+    "deep and whole": b"[" * 100_000 + b"]" * 100_000,
+    "cut in the middle": VALID[: len(VALID) // 2],
+}
+
+
+@pytest.mark.parametrize("body", NOT_JSON.values(), ids=list(NOT_JSON))
+def test_what_is_not_json_is_a_parse_error(target: Target, body: bytes) -> None:
+    answer = post(target, body)
+    assert (answer.status, assert_answer(answer)["error"]["code"]) == (400, -32700)
+    assert assert_answer(post(target, VALID))["result"]["content"][0]["text"] == "x"
+
+
+@pytest.mark.parametrize("cut", range(0, len(VALID), 7))
+def test_a_message_that_was_cut_anywhere_is_a_parse_error(target: Target, cut: int) -> None:
+    assert assert_answer(post(target, VALID[:cut]))["error"]["code"] == -32700
+
+
+def nested(depth: int, open_: bytes, close: bytes) -> bytes:
+    return open_ * depth + b"1" + close * depth
+
+
+@pytest.mark.parametrize(("open_", "close"), [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")])
+@pytest.mark.parametrize("depth", [100, 253, 255, 500, 1000])
+def test_nesting_is_refused_wherever_it_stands(target: Target, depth: int, open_: bytes, close: bytes) -> None:
+    deep = nested(depth, open_, close)
+    template = orjson.dumps(request("tools/call", {"name": "take", "arguments": {"a": "HERE"}}))
+    for body in (
+        template.replace(b'"HERE"', deep),
+        template.replace(b'"_meta":{', b'"_meta":{"deep":%b,' % deep),
+        template.replace(b'"name":"take"', b'"name":%b' % deep),
+        template.replace(b'"id":1', b'"id":%b' % deep),
+        template.replace(b'"method":"tools/call"', b'"method":%b' % deep),
+        deep,
+    ):
+        message = assert_answer(post(target, body, name="take"))
+        assert message["error"]["code"] in {-32600, -32700}, message
+    shallow = template.replace(b'"HERE"', nested(10, open_, close))
+    assert "result" in assert_answer(post(target, shallow, name="take"))
+
+
+@pytest.mark.parametrize("tool", ["nested", "nested_script", "nested_plugin", "nested_request"])
+@pytest.mark.parametrize("depth", [64, 250, 300, 900, 1020, 100_000])
+def test_nesting_in_a_text_that_is_read_as_json_gets_no_further(target: Target, tool: str, depth: int) -> None:
+    """A list may come as its JSON (`coerce`), which the bound on the request's nesting does not see."""
+    result = target.client.call(tool, {"value": "[" * depth + "]" * depth})
+    assert "content" in result, result
+    assert "correlation id" not in result["content"][0]["text"], result
+    assert target.client.call(tool, {"value": "[[1]]"})["content"]
+
+
+DOUBLED: Final[dict[str, tuple[bytes, bytes]]] = {
+    "the method": (b'"method":"tools/call"', b'"method":"tools/list","method":"tools/call"'),
+    "the name": (b'"name":"echo"', b'"name":"nothing","name":"echo"'),
+    "an argument": (b'"text":"x"', b'"text":"y","text":"x"'),
+}
+
+
+@pytest.mark.parametrize(("one", "two"), DOUBLED.values(), ids=list(DOUBLED))
+def test_of_doubled_members_the_header_fields_name_the_one_that_counts(target: Target, one: bytes, two: bytes) -> None:
+    """An intermediary that routes by the fields and one that reads the body must not see two different calls."""
+    assert one in VALID
+    assert assert_answer(post(target, VALID.replace(one, two)))["result"]["content"][0]["text"] == "x"
+    if b"text" not in one:
+        other = post(target, VALID.replace(one, two), method="tools/list", name="nothing")
+        assert assert_answer(other)["error"]["code"] == -32020
+
+
+IDS: Final[list[tuple[Json, bool]]] = [
+    (0, True),
+    (-1, True),
+    (2**53, True),
+    (2**64 - 1, True),
+    ("", True),
+    ("\0\n\u2028\U0001f600", True),
+    ("x" * 100_000, True),
+    ('"}],\n\ndata: {}', True),
+    (1.0, False),
+    (1.5, False),
+    (2**64, False),
+    (None, False),
+    (True, False),
+    (False, False),
+    ([], False),
+    ([1], False),
+    ({}, False),
+    ({"toString": 1}, False),
+]
+
+
+@pytest.mark.parametrize(("request_id", "is_taken"), IDS, ids=lambda value: str(value)[:20])
+def test_an_id_comes_back_as_it_was_or_is_refused(target: Target, request_id: Json, is_taken: bool) -> None:  # noqa: FBT001 - a table's column
+    body = json.dumps(call("echo", text="x", request_id=request_id)).encode()
+    message = assert_answer(post(target, body))
+    if is_taken:
+        assert (message["id"], type(message["id"])) == (request_id, type(request_id))
+        assert message["result"]["content"][0]["text"] == "x"
+    else:
+        assert message["error"]["code"] == -32600
+        assert message.get("id") is None
+
+
+META: Final[list[Json]] = [
+    *(None, True, 0, 1.5, "", "x", [], {}),
+    *([{}], {"io.modelcontextprotocol/protocolVersion": None}, {"a": "x" * 100_000}),
+]
+
+
+@pytest.mark.parametrize("key", [*ENVELOPE, "io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/logLevel"])
+@pytest.mark.parametrize("value", META, ids=lambda value: str(value)[:20])
+def test_an_envelope_of_any_kind_is_read_or_refused(target: Target, key: str, value: Json) -> None:
+    message = call("echo", text="x")
+    message["params"]["_meta"][key] = value
+    assert_answer(post(target, orjson.dumps(message)))
+
+
+@pytest.mark.parametrize("value", [*META, "-1", "2026-07-28\n", "9999-99-99", "2026-07-28, 2026-07-28", "é"])
+def test_meta_of_any_kind_is_read_or_refused(target: Target, value: Json) -> None:
+    for key in ("progressToken", "traceparent", "tracestate", "baggage", "io.modelcontextprotocol/subscriptionId", ""):
+        message = call("echo", text="x")
+        message["params"]["_meta"][key] = value
+        assert assert_answer(post(target, orjson.dumps(message)))["result"]["content"][0]["text"] == "x"
+    message = call("echo", text="x")
+    message["params"]["_meta"] = value
+    assert_answer(post(target, orjson.dumps(message)))
+
+
+NAMES: Final = ("__proto__", "constructor", "__class__", "__init__", "toString", "hasOwnProperty", "$ref", "$where", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_mean_something_elsewhere_are_data(target: Target, name: str) -> None:
+    assert orjson.loads(target.client.says("take", {name: {name: name}})) == {name: {name: name}}
+    assert target.client.call("structured", {"value": {name: name}})["structuredContent"]["value"] == {name: name}
+    assert f"/{name} is not a known argument" in target.client.refusal("echo", {"text": "x", name: 1})
+    for method, member in (("tools/call", "name"), ("prompts/get", "name"), ("resources/read", "uri")):
+        assert target.client.modern(method, {member: name}).code == -32602
+    assert target.client.modern(name, {}).code == -32601
+
+
+METHODS: Final = (
+    *("tools/call", "tools/list", "prompts/get", "prompts/list", "resources/read", "resources/list"),
+    *("resources/templates/list", "completion/complete", "server/discover", "ping", "logging/setLevel"),
+    *("resources/subscribe", "initialize", "notifications/initialized", "notifications/cancelled"),
+)
+MEMBERS: Final = st.sampled_from(NAMES) | st.text(max_size=8)
+ANY_JSON: Final = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    | st.sampled_from(TEXTS + SHELL + NAMES),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(MEMBERS, children, max_size=4),
+    max_leaves=12,
+)
+WORDS: Final = st.sampled_from(
+    (
+        *("name", "uri", "arguments", "cursor", "ref", "argument", "value", "type", "context", "_meta", "level"),
+        *("text", "notifications", "inputResponses", "requestState", "protocolVersion", "capabilities", "clientInfo"),
+        *("requestId", "progressToken"),
+    )
+)
+KNOWN: Final = st.sampled_from(
+    ["echo", "take", "say", "x://one", "x:///a", "x:///{name}", "ref/prompt", "ref/resource"]
+)
+PARAMS: Final = st.dictionaries(WORDS, ANY_JSON | KNOWN | st.dictionaries(WORDS, ANY_JSON | KNOWN), max_size=6)
+
+
+@given(method=st.sampled_from(METHODS), params=PARAMS)
+def test_any_parameters_are_answered_in_the_modern_era(target: Target, method: str, params: JsonObject) -> None:
+    fields = params.get("_meta")
+    message = request(method, {**params, "_meta": fields if isinstance(fields, dict) else {}})
+    name = params.get("name", params.get("uri"))
+    mirrored = name if isinstance(name, str) and name.isascii() and name.isprintable() else ""
+    assert_answer(post(target, json.dumps(message).encode(), method=method, name=mirrored.strip()))
+
+
+@given(method=st.sampled_from(METHODS), params=PARAMS | ANY_JSON)
+def test_any_parameters_are_answered_in_a_session(target: Target, method: str, params: Json) -> None:
+    with target.client.session() as session:
+        answer = session.post(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode())
+        assert_answer(answer)
+        assert session.ask("ping")["result"] == {}
+
+
+@given(message=ANY_JSON | st.lists(ANY_JSON, max_size=5) | st.dictionaries(WORDS, ANY_JSON))
+def test_any_json_is_answered_without_a_session(target: Target, message: Json) -> None:
+    answer = target.client.post(json.dumps(message).encode(), fields=[("Accept", LEGACY_ACCEPT)])
+    assert "error" in assert_answer(answer)
+
+
+@given(params=st.dictionaries(st.sampled_from(["protocolVersion", "capabilities", "clientInfo", "_meta"]), ANY_JSON))
+def test_any_initialize_is_answered_and_leaves_no_session_behind_unless_it_succeeds(
+    target: Target, params: JsonObject
+) -> None:
+    body = json.dumps({**initialize(), "params": params}).encode()
+    answer = target.client.post(body, fields=[("Accept", LEGACY_ACCEPT)])
+    session_id = answer.headers.get("mcp-session-id")
+    assert ("result" in assert_answer(answer)) == (session_id is not None)
+    if session_id is not None:
+        ended = target.client.request("DELETE", "/mcp", fields=[("Mcp-Session-Id", session_id)])
+        assert ended.status == 204
+
+
+def test_batches_fail_entry_by_entry_and_never_nest(target: Target) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    with target.client.session("2025-03-26") as session:
+        answer = session.post([ping, [ping], 7, {**ping, "id": "x"}, {**ping, "id": None}, initialize()])
+        replies = answer.json
+        assert [reply.get("id") for reply in replies if "result" in reply] == [1, "x"]
+        assert len([reply for reply in replies if reply.get("error", {}).get("code") == -32600]) == 4
+        assert session.post([ping] * 101).code == -32600
+        assert session.post([]).code == -32600
+        assert len(session.post([{**ping, "id": number} for number in range(100)]).json) == 100
+        same = session.post([ping] * 10).json
+        assert all(reply["id"] == 1 for reply in same)
+    with target.client.session("2025-11-25") as session:
+        assert session.post([ping]).code == -32600
+
+
+SLOW: Final[dict[str, tuple[JsonObject, bool]]] = {
+    "a pattern that backtracks": ({"pattern": "a" * 50_000 + "!"}, False),
+    "the same that fits": ({"pattern": "a" * 50_000}, True),
+    "very many items that differ": ({"several": list(range(200_000))}, True),
+    "very many lists that differ": ({"several": [[number] for number in range(50_000)]}, True),
+    "very many objects that differ at the end": ({"several": [{"a" * 50: n} for n in range(20_000)]}, True),
+    "very many that do not fit": ({"choice": ["c"] * 200_000}, False),
+    "an address of many dots": ({"mail": "a@" + "a." * 100_000}, False),
+    "an address of many percents": ({"address": "x:" + "%" * 300_000}, False),
+    "a member that is not there": ({"x" * 300_000: 1}, False),
+    "very many members that are not there": ({f"n{number}": 1 for number in range(50_000)}, False),
+}
+
+
+@pytest.mark.parametrize(("arguments", "fits"), SLOW.values(), ids=list(SLOW))
+def test_no_arguments_make_their_validation_slow_or_its_report_long(
+    target: Target,
+    arguments: JsonObject,
+    fits: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    """Bounded by the client's patience: done badly, each of these takes minutes."""
+    if fits:
+        assert target.client.says("strict", arguments) == "fits"
+    else:
+        assert len(target.client.refusal("strict", arguments)) < 100_000

@@ -51,7 +51,7 @@ class FrontDoor:
         """Let in whom the guard lets pass."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            approach, origin = self._approach(request), request.headers.get("Origin")
+            approach, origin = self._approach(request), _origin(request)
             refusal = self.guard.check(host=approach.host, origin=origin)
             if refusal is not None:
                 return refuse(refusal, headers=_SERVER)
@@ -126,3 +126,8 @@ class FrontDoor:
 def _deny(denial: Denial, entry: Entry, visit: Visit) -> web.Response:
     refusal = Refusal(status=denial.status, message=denial.message, headers=denial.fields(entry))
     return refuse(refusal, headers=visit.headers)
+
+
+def _origin(request: web.Request) -> str | None:
+    """What `Origin` says. Several are joined (RFC 9110 §5.3), and so are nobody's."""
+    return ", ".join(request.headers.getall("Origin", ())) if "Origin" in request.headers else None

@@ -1,0 +1,437 @@
+"""Code that an attacker chose runs in a sandbox: it reaches no network, file or process, and gains nothing.
+
+Each attack is Python that prints `got` where it got what it wanted; the same code gets it outside the sandbox, so that
+an attack that cannot work proves nothing.
+"""
+
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.attacks.target import Plan, Target
+from tests.programs import need_sandboxes
+
+PLAN = Plan(
+    file=f"""
+    tools:
+      inside:
+        description: Run code in a sandbox.
+        input: {{code: string}}
+        shell: &run
+          script: |
+            import os
+            exec(os.environ["INPUT_CODE"])
+          interpreter: ["{os.path.realpath(sys.executable)}", -I]
+          timeout: 20s
+          limits: {{cpu: 10s}}
+          sandbox:
+            readable: ["{sys.base_prefix}", shown]
+            writable: [out]
+      outside:
+        description: Run code without a sandbox.
+        input: {{code: string}}
+        shell:
+          script: |
+            import os
+            exec(os.environ["INPUT_CODE"])
+          interpreter: ["{os.path.realpath(sys.executable)}", -I]
+          timeout: 20s
+      brief:
+        description: Run code in a sandbox, not for long.
+        input: {{code: string}}
+        shell: {{<<: *run, timeout: 2s}}
+      connected:
+        description: Run code in a sandbox with a network.
+        input: {{code: string}}
+        shell: {{<<: *run, sandbox: {{network: true, readable: ["{sys.base_prefix}"]}}}}
+      placed:
+        description: A caller chooses the directory.
+        input: {{folder: string}}
+        shell: {{command: [ls, -A], cwd: "{{{{ folder }}}}", sandbox: {{readable: [shown]}}}}
+      listed:
+        description: List what may be shown.
+        input: {{folder: {{type: string, within: shown}}}}
+        shell: {{command: [ls, -A, "--", "{{{{ folder }}}}"], sandbox: {{readable: [shown]}}}}
+    resources:
+      results:
+        files: "*.txt"
+        root: out
+      looked_up:
+        uri: "looked-up://{{name}}"
+        shell: {{command: [printf, "%s", "--", "{{{{ name }}}}"], sandbox: {{}}}}
+        complete:
+          name: {{command: [sh, -c, 'test -e "@canary@" && echo got; echo "$1"', sh, "{{{{ value }}}}"]}}
+    """,
+    files={"shown/file.txt": "shown", "out/ours.txt": "ours"},
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sandboxes() -> None:
+    need_sandboxes()
+
+
+def got(target: Target, tool: str, code: str) -> bool:
+    """Whether the code got what it wanted; an exception is a no."""
+    guarded = (
+        f"try:\n    print('got' if (lambda: {code})() else 'no')\nexcept Exception as error:\n    print('no', error)"
+    )
+    text = target.client.says(tool, {"code": guarded})
+    assert text.startswith(("got", "no")), text
+    return text.startswith("got")
+
+
+def assert_kept(target: Target, attack: str, *, control: str | None = None) -> None:
+    """The code gets it outside, and not inside. `control` stands for it outside, where it would harm the target."""
+    assert got(target, "outside", control or attack), control or attack
+    assert not got(target, "inside", attack), attack
+
+
+@contextmanager
+def listener(family: int, address: tuple[str, int] | str, kind: int = socket.SOCK_STREAM) -> Iterator[socket.socket]:
+    with socket.socket(family, kind) as server:
+        server.bind(address)
+        if kind == socket.SOCK_STREAM:
+            server.listen()
+        yield server
+
+
+CONNECT = "__import__('socket').create_connection(('{host}', {port}), 5)"
+UNIX = "__import__('socket').socket(1).connect({path!r}) is None"
+
+
+def test_code_runs_inside(target: Target) -> None:
+    """The control of all controls: it works, reads what it may and writes where it may."""
+    assert target.client.says("inside", {"code": "print(6 * 7)"}) == "42\n"
+    assert got(target, "inside", f"open('{target.folder}/shown/file.txt').read() == 'shown'")
+    assert got(target, "inside", f"open('{target.folder}/out/made.txt', 'w').write('made') == 4")
+    assert (target.folder / "out" / "made.txt").read_text() == "made"
+    assert got(target, "inside", "open(os.environ['INPUTS_FILE']).read()")
+
+
+# The network
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "::ffff:127.0.0.1"])
+def test_no_listener_of_the_machine_is_reached(target: Target, host: str) -> None:
+    with listener(socket.AF_INET, ("127.0.0.1", 0)) as server:
+        assert_kept(target, CONNECT.format(host=host, port=server.getsockname()[1]))
+    assert not got(target, "inside", CONNECT.format(host=host, port=target.canary.port))
+    assert not got(target, "inside", CONNECT.format(host=host, port=target.direct.port))
+
+
+def test_with_a_network_it_is_reached(target: Target) -> None:
+    with listener(socket.AF_INET, ("127.0.0.1", 0)) as server:
+        assert got(target, "connected", CONNECT.format(host="127.0.0.1", port=server.getsockname()[1]))
+
+
+def test_no_datagram_leaves(target: Target) -> None:
+    send = "__import__('socket').socket(2, 2).sendto({data!r}, ('127.0.0.1', {port}))"
+    with listener(socket.AF_INET, ("127.0.0.1", 0), socket.SOCK_DGRAM) as server:
+        port = server.getsockname()[1]
+        got(target, "inside", send.format(data=b"inside", port=port))
+        assert got(target, "outside", send.format(data=b"outside", port=port))
+        server.settimeout(10)
+        assert server.recv(100) == b"outside"
+
+
+def test_there_is_no_way_out_but_loopback(target: Target) -> None:
+    names = "[name for _, name in __import__('socket').if_nameindex()]"
+    assert got(target, "inside", f"{names} in (['lo'], [])")
+    assert not got(target, "inside", CONNECT.format(host="192.0.2.1", port=80))
+
+
+def test_no_socket_file_outside_is_reached(target: Target, tmp_path: Path) -> None:
+    path = str(target.folder.parent / "outside" / "s")
+    with listener(socket.AF_UNIX, path):
+        assert_kept(target, UNIX.format(path=path))
+    Path(path).unlink()
+
+
+def test_no_abstract_socket_is_reached(target: Target) -> None:
+    name = f"\0mcp-gateway-attack-{os.getpid()}"
+    with listener(socket.AF_UNIX, name):
+        assert_kept(target, UNIX.format(path=name))
+
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{canary}",
+        "{served}/main.yaml",
+        "{served}/plain.secret",
+        "{served}/shown/../plain.secret",
+        "{served}/shown/../../outside/canary.txt",
+        "/proc/self/root{canary}",
+        "/proc/1/root{canary}",
+        "/proc/self/cwd/../outside/canary.txt",
+        "/proc/{pid}/environ",
+        "/proc/{pid}/cmdline",
+        "/proc/{pid}/root{canary}",
+        "/proc/{pid}/cwd/pyproject.toml",
+        "/sys/kernel/uevent_seqnum",
+        "/etc/fstab",
+        "/etc/shadow",
+        "/proc/kmsg",
+        "/dev/mem",
+    ],
+)
+def test_nothing_outside_is_read(target: Target, path: str) -> None:
+    text = path.format(canary=target.canary.file, served=target.folder, pid=target.process.pid)
+    code = f"open({text!r}, 'rb').read(20)"
+    if got(target, "outside", code):
+        assert not got(target, "inside", code), code
+    else:  # it is closed to the daemon itself: a machine without the file, or a user without rights
+        assert not got(target, "inside", code), code
+        assert path.startswith(("/etc", "/sys", "/dev", "/proc")), code
+
+
+STEPS = (
+    "..",
+    ".",
+    "proc",
+    "self",
+    "1",
+    "root",
+    "cwd",
+    "fd",
+    "3",
+    "out",
+    "shown",
+    "tmp",
+    "dev",
+    "thread-self",
+    "task",
+    "",
+)
+
+
+@given(steps=st.lists(st.sampled_from(STEPS), max_size=8), is_absolute=st.booleans())
+@settings(max_examples=25)
+def test_no_detour_leads_outside(target: Target, steps: list[str], *, is_absolute: bool) -> None:
+    """However a path winds, it comes to no file that holds what the canary holds."""
+    start = "/" if is_absolute else f"{target.folder}/"
+    ends = (str(target.canary.file), "outside/canary.txt", "canary.txt", "plain.secret", "main.yaml")
+    paths = [start + "/".join([*steps, end]) for end in ends]
+    probe = f"[p for p in {paths!r} if os.path.exists(p)]"
+    assert not got(target, "inside", probe), paths
+
+
+def test_a_link_in_a_writable_place_leads_nowhere(target: Target) -> None:
+    out, canary = target.folder / "out", target.canary.file
+    link = f"[os.path.lexists('{out}/link.txt') or os.symlink('{canary}', '{out}/link.txt'), "
+    assert not got(target, "inside", f"{link}open('{out}/link.txt').read()][1]")
+    assert got(target, "outside", f"open('{out}/link.txt').read()")
+    # Nor does the daemon follow what was planted there.
+    for uri in ("results:///link.txt", "results:///ours.txt"):
+        answer = target.client.modern("resources/read", {"uri": uri})
+        assert (answer.json.get("error") is None) is uri.endswith("ours.txt"), answer
+    assert not got(target, "inside", f"os.link('{canary}', '{out}/hard.txt') is None")
+    (out / "link.txt").unlink()
+
+
+def test_a_caller_chooses_no_directory_that_is_not_shown(target: Target) -> None:
+    assert target.client.says("placed", {"folder": "shown"}) == "file.txt\n"
+    for folder in ("/", "/usr"):  # which are there
+        assert "root" not in target.client.says("placed", {"folder": folder}).split()
+    for folder in (str(target.canary.file.parent), "/root", "/home", "..", "out"):
+        says = target.client.call("placed", {"folder": folder})
+        # Where `shown` lies is there, with nothing else in it.
+        assert says.get("isError") or says["content"][0]["text"].split() in ([], ["served"], ["shown"]), says
+
+
+def test_within_is_held_by_the_sandbox_too(target: Target) -> None:
+    shown = target.folder / "shown"
+    assert target.client.says("listed", {"folder": str(shown)}) == "file.txt\n"
+    for folder in (f"{shown}/..", f"{shown}/../out", "/", str(target.canary.file.parent)):
+        assert "must be an absolute path under" in target.client.refusal("listed", {"folder": folder})
+
+
+def test_what_completes_is_confined_as_what_it_completes(target: Target) -> None:
+    answer = target.client.modern(
+        "completion/complete",
+        {"ref": {"type": "ref/resource", "uri": "looked-up://{name}"}, "argument": {"name": "name", "value": "x"}},
+        name="looked-up://{name}",
+    )
+    assert answer.json["result"]["completion"]["values"] == ["x"], answer
+
+
+# Writing
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Everything below a directory, and whether it was touched."""
+    facts = {str(path): path.lstat() for path in folder.rglob("*")}
+    return {path: (fact.st_mode, fact.st_size, fact.st_mtime_ns) for path, fact in facts.items()}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "open('{parent}/outside/new', 'w').write('x')",
+        "open('{served}/main.yaml', 'a').write('# more')",
+        "open('{served}/shown/file.txt', 'a').write('more')",
+        "open('{served}/shown/new', 'w').write('x')",
+        "open('{served}/out/../new', 'w').write('x')",
+        "open('{parent}/served/plugins', 'w').write('x')",
+        "os.chmod('{served}/shown/file.txt', 0o600) is None",
+        "os.utime('{served}/shown/file.txt') is None",
+        "os.truncate('{served}/main.yaml', 1) is None",
+        "os.rename('{served}/shown', '{served}/hidden') is None",
+        "os.symlink('/', '{served}/shown/link') is None",
+        "os.remove('{served}/shown/file.txt') is None",
+    ],
+)
+def test_nothing_outside_is_written(target: Target, attack: str, tmp_path: Path) -> None:
+    """What happens inside may seem to succeed: /tmp, where these files lie, is the call's own."""
+    parent = target.folder.parent
+    before = tree(parent)
+    got(target, "inside", attack.format(parent=parent, served=target.folder))
+    assert tree(parent) == before
+    copy = tmp_path / "copy"
+    shutil.copytree(parent, copy, symlinks=True)
+    before = tree(copy)
+    assert got(target, "outside", attack.format(parent=copy, served=copy / "served"))
+    assert tree(copy) != before
+
+
+@pytest.mark.parametrize("path", ["/new", "/usr/new", "/etc/passwd", "/etc/new", "/dev/new", "/bin/sh", "/proc/new"])
+def test_the_system_is_read_only(target: Target, path: str) -> None:
+    assert not got(target, "inside", f"open({path!r}, 'a') is not None")
+    assert got(target, "inside", "open('/tmp/new', 'a') is not None")
+
+
+def test_what_the_call_was_given_is_read_only(target: Target) -> None:
+    assert not got(target, "inside", "open(os.environ['INPUTS_FILE'], 'a') is not None")
+    assert got(target, "inside", "open(os.environ['INPUTS_FILE']) is not None")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/self/oom_score_adj"],
+)
+def test_no_setting_of_the_kernel_is_changed(target: Target, path: str) -> None:
+    """Opened for writing and not written: outside, root would change the machine that runs this test."""
+    code = f"os.open({path!r}, os.O_WRONLY) is not None"
+    assert not got(target, "inside", code)
+    assert got(target, "outside", "os.open('/proc/self/oom_score_adj', os.O_WRONLY) is not None")
+
+
+# Processes
+
+
+def test_no_other_process_is_seen_or_signalled(target: Target) -> None:
+    seen = "len([name for name in os.listdir('/proc') if name.isdigit()]) > 3"
+    assert_kept(target, seen)
+    assert_kept(target, f"os.kill({target.process.pid}, 0) is None")
+    assert not got(target, "inside", "os.kill(-1, 15) is None and False")
+    assert target.process.poll() is None
+
+
+def test_the_parent_of_the_first_process_is_out_of_sight(target: Target) -> None:
+    assert got(target, "inside", "open('/proc/1/stat').read().rpartition(')')[2].split()[1] == '0'")
+
+
+# Rights
+
+
+def test_it_has_no_rights_and_gains_none(target: Target) -> None:
+    status = target.client.says("inside", {"code": "print(open('/proc/self/status').read())"})
+    facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert facts["NoNewPrivs"] == "1"
+    assert {int(facts[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+
+
+LIBC = "__import__('ctypes').CDLL(None)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "unshare(0x10000000)",  # CLONE_NEWUSER
+        "unshare(0x00020000)",  # CLONE_NEWNS
+        "mount(b'none', b'/tmp', b'tmpfs', 0, None)",
+        "mount(b'none', b'/usr', None, 32 | 4096, None)",  # MS_REMOUNT | MS_BIND: writable again
+        "umount2(b'/proc', 2)",
+        "pivot_root(b'/tmp', b'/tmp')",
+        "chroot(b'/tmp')",
+        "setuid(12345)",
+        "sethostname(b'x', 1)",
+        "mknod(b'/tmp/disk', 0o60644, 0x0800)",
+        "setns(__import__('os').open('/proc/1/ns/mnt', 0), 0)",
+    ],
+)
+def test_no_call_of_the_kernel_lets_it_out(target: Target, call: str) -> None:
+    name, arguments = call.split("(", 1)
+    assert not got(target, "inside", f"{LIBC}.{name}({arguments} == 0")
+
+
+def test_a_call_of_the_kernel_that_is_harmless_works(target: Target) -> None:
+    assert got(target, "inside", f"{LIBC}.chdir(b'/tmp') == 0")
+
+
+def test_no_descriptor_of_the_daemon_is_inherited(target: Target) -> None:
+    assert got(target, "inside", "sorted(os.listdir('/proc/self/fd'))[:3] == ['0', '1', '2']")
+    kinds = "[os.readlink(f'/proc/self/fd/{n}') for n in '012']"
+    assert got(target, "inside", f"all(kind.startswith(('pipe:', '/dev/null')) for kind in {kinds})")
+
+
+def test_no_variable_of_the_daemon_is_inherited(target: Target) -> None:
+    code = "[name for name in os.environ if 'SEEDED' in name or 'SECRET' in name]"
+    assert not got(target, "inside", code)
+    assert not got(target, "inside", "b'SEE' + b'DED' in open('/proc/1/environ', 'rb').read()")
+
+
+# Exhaustion
+
+
+def test_a_full_temporary_directory_is_the_calls_own_trouble(target: Target) -> None:
+    fill = "open('/tmp/full', 'wb').write(bytes(300 * 2**20))"
+    assert not got(target, "inside", fill)
+    assert got(target, "inside", "open('/tmp/more', 'wb').write(bytes(2**20))")
+
+
+def test_what_it_leaves_running_is_gone_with_it(target: Target) -> None:
+    code = (
+        "import subprocess, time\n"
+        "for _ in range(5):\n"
+        "    subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP; sleep 600'], start_new_session=True)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(600)\n"
+        "    os._exit(0)\n"
+        "print('left')"
+    )
+    assert target.client.says("inside", {"code": code}) == "left\n"  # the rest: `assert_unharmed`
+
+
+def test_one_that_stops_its_keeper_is_ended_in_time(target: Target) -> None:
+    """The first process of the sandbox is traced, and so stopped: it could be killed, and no way leads out of it."""
+    text = target.client.refusal("brief", {"code": f"print({LIBC}.ptrace(16, 1, 0, 0), flush=True)"})
+    assert "took longer than 2.0 s" in text
+    assert "0" in text.rpartition("stdout:")[2]
+
+
+def test_a_storm_of_processes_ends_with_its_call(target: Target) -> None:
+    code = "import time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('stormed')"
+    callers = [threading.Thread(target=target.client.call, args=("inside", {"code": code})) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    with suppress(FileNotFoundError):
+        (target.folder / "free").unlink()
+    assert target.client.says("inside", {"code": "print('calm')"}) == "calm\n"

@@ -19,7 +19,7 @@ import structlog
 
 from gateway import __version__
 from gateway.access.authenticator import Authenticator
-from gateway.app import status
+from gateway.app import clients, status
 from gateway.app.documents import Documents
 from gateway.app.listeners import Listeners
 from gateway.app.measures import measures, names
@@ -67,6 +67,7 @@ class Gateway:
         self._last_resort: LastResort | None = None
         self._health: Final = Health(self._sources())
         self._call_metrics: Final = CallMetrics()
+        self._recent_clients: Final = clients.RecentClients()
         self._offer: Offer | None = None
         self._authenticator: Authenticator
         self._services: Services
@@ -181,7 +182,7 @@ class Gateway:
             store=offer.store,
             services=self._services,
             secret_key=key,
-            observers=[self._call_metrics, *([] if tracing is None else [tracing])],
+            observers=[self._call_metrics, self._recent_clients, *([] if tracing is None else [tracing])],
             trace=Untraced if tracing is None else tracing.trace,
         )
         offer.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
@@ -265,7 +266,10 @@ class Gateway:
             "resources": lambda: self._backends("resources"),
             "prompts": lambda: self._backends("prompts"),
             "lock": self._lock,
-            "left_out": lambda: status.left_out(self._offered.store.current),
+            "left_out": lambda: status.left_out(self._offered.served.document, self._offered.store.current),
+            "disabled": lambda: status.disabled(self._offered.served.catalog, self._offered.store.current),
+            "clients": self._clients,
+            "limits": self._limits,
             "sessions": lambda: len(self._listeners.sessions) if self._listeners else 0,
             "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
             "calls_running": lambda: self._dispatcher.slots.running,
@@ -276,6 +280,21 @@ class Gateway:
             "threads": lambda: self._services.threads.busy,
             "threads_stuck": lambda: self._services.threads.stuck,
         }
+
+    def _clients(self) -> Json:
+        sessions = () if self._listeners is None else self._listeners.open_sessions()
+        return {
+            "sessions": clients.listed(clients.with_sessions(sessions), counted="sessions"),
+            "recent": clients.listed(self._recent_clients.calls(), counted="calls"),
+        }
+
+    def _limits(self) -> Json:
+        return status.limits(
+            self._offered.first,
+            sessions=0 if self._listeners is None else len(self._listeners.sessions),
+            streams=0 if self._listeners is None else len(self._listeners.streams),
+            threads=self._services.threads.busy,
+        )
 
     def _lock(self) -> Json:
         served = self._offered.served

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
@@ -18,6 +18,7 @@ from gateway.errors import Problem
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
 from gateway.telemetry.health import Health
 from gateway.telemetry.metrics import Metrics
 from gateway.transports.admissions import Admissions, Renewed
@@ -117,16 +118,18 @@ class Listeners:
     def http_address(self) -> Address | None:
         return None if self._http is None else self._http.address
 
-    def sessions_by_revision(self) -> Mapping[tuple[str, ...], int]:
-        """How many sessions of the legacy era each transport has, by its name and the protocol's revision."""
+    def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
+        """The sessions of the legacy era, with the transport that each has."""
         places = {
-            Binding.STREAMABLE_HTTP: self.sessions.revisions,
-            Binding.HTTP_SSE: self._sse.revisions if self._sse is not None else (),
-            Binding.STDIO: self._stdio.revisions if self._stdio is not None else (),
+            Binding.STREAMABLE_HTTP: self.sessions.open_sessions,
+            Binding.HTTP_SSE: self._sse.open_sessions if self._sse is not None else (),
+            Binding.STDIO: self._stdio.open_sessions if self._stdio is not None else (),
         }
-        return Counter[tuple[str, ...]](
-            (binding.value, revision) for binding, revisions in places.items() for revision in revisions
-        )
+        return ((binding, session) for binding, sessions in places.items() for session in sessions)
+
+    def sessions_by_revision(self) -> Mapping[tuple[str, ...], int]:
+        """How many sessions each transport has, by its name and the protocol's revision."""
+        return Counter[tuple[str, ...]]((binding.value, session.revision) for binding, session in self.open_sessions())
 
     @property
     def are_reachable(self) -> bool:

@@ -97,14 +97,15 @@ class Offer:
         """Masks the secrets of the files as they were last read, even if they are not served."""
         self.served: Build
         self.store: CatalogStore
-        self._first: Document
+        self.first: Document
+        """What was there at the start, by which the fixed sections are as they are."""
         self.tls: ServerTls | None = None
         """Shows the certificate as it was last read whole and sound."""
 
     @property
     def restart_required(self) -> list[str]:
         """Sections whose change takes effect with the next start."""
-        first, now = self._first, self.served.document
+        first, now = self.first, self.served.document
         return [name for name in FIXED_SECTIONS if _fixed(getattr(first, name)) != _fixed(getattr(now, name))]
 
     async def open(self, loaded: LoadedConfig) -> None:
@@ -114,7 +115,7 @@ class Offer:
             ConfigError: the files cannot be served; it has every problem.
         """
         self.served = await self._compile(loaded, generation=1, served=None)
-        self._first = self.served.document
+        self.first = self.served.document
         self.tls = None if self.served.identity is None else ServerTls(self.served.identity)
         self.store = CatalogStore(self.served.catalog)
         self._retire()

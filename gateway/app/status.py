@@ -24,8 +24,38 @@ def lock(lock: Lock, catalog: Catalog, *, mode: str) -> dict[str, Json] | None:
     return {"file": str(lock.path), "mode": mode, **trouble, "differs": [str(each) for each in catalog.unlike]}
 
 
-def left_out(catalog: Catalog) -> list[Json]:
-    return [{"kind": each.kind, "name": each.name, "reason": each.reason} for each in catalog.left_out]
+def left_out(document: Document, catalog: Catalog) -> list[Json]:
+    """What the file defines and this machine cannot do, with the reason."""
+    return [
+        {
+            "kind": each.kind,
+            "name": each.name,
+            "backend": _backend_of(getattr(document, each.kind)[each.name]),
+            "reason": each.reason,
+        }
+        for each in catalog.left_out
+    ]
+
+
+def disabled(whole: Catalog, current: Catalog) -> list[str]:
+    """What a plugin has switched off, as `tools.deploy`."""
+    resources = {each.name for each in (*current.resources.values(), *current.resource_templates)}
+    off = [each.name for each in (*whole.resources.values(), *whole.resource_templates) if each.name not in resources]
+    return [
+        *(f"tools.{name}" for name in whole.tools if name not in current.tools),
+        *(f"resources.{name}" for name in dict.fromkeys(off)),
+        *(f"prompts.{name}" for name in whole.prompts if name not in current.prompts),
+    ]
+
+
+def limits(document: Document, *, sessions: int, streams: int, threads: int) -> dict[str, Json]:
+    """How much is in use of what `limits` allows."""
+    allowed = document.limits
+    return {
+        "sessions": {"used": sessions, "limit": allowed.sessions},
+        "streams": {"used": streams, "limit": allowed.streams},
+        "threads": {"used": threads, "limit": allowed.threads},
+    }
 
 
 def _backend_of(definition: Tool | Resource | Prompt) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.app import check, reference
 from gateway.cli.own_output import own_output
-from gateway.cli.screen import Screen
+from gateway.cli.screen import Screen, counted
 from gateway.cli.settings import one_shot_settings
 from gateway.config.diagnostics import as_json, render
 from gateway.config.schema import document_schema
@@ -39,11 +39,7 @@ async def print_schema(options: Namespace, out: Screen, _hints: Screen) -> int:
 
 
 def _summary(config: str, errors: int, warnings: int, hints: Screen) -> str:
-    counts = [_counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
+    counts = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
     if errors:
         return hints.styled(f"{config} cannot be served: {', '.join(counts)}", "red")
     return hints.styled(f"{config} is valid" + f" ({', '.join(counts)})" * bool(counts), "green")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -49,14 +49,18 @@ class Screen:
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colour else text
 
+    def cut(self, text: str, *, beside: int) -> str:
+        """As much of one line as has room beside so many columns."""
+        room = max(self.width - beside, 20)
+        return text if len(text) <= room else text[: room - 1] + "…"
+
     def table(self, rows: Iterable[Sequence[str]], *, style: str = "bold") -> None:
         """Rows in columns; the first column in `style`, the last cut at the terminal's edge."""
         cells = [[_one_line(cell) for cell in row] for row in rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             padded = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-            room = max(self.width - sum(map(len, padded)) - 2 * len(padded), 20)
-            last = row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…"
+            last = self.cut(row[-1], beside=sum(map(len, padded)) + 2 * len(padded))
             self.line("  ".join([self.styled(padded[0], style), *padded[1:], last]).rstrip())
 
 
@@ -73,6 +77,11 @@ def say(value: Json) -> str:
             return ", ".join(f"{key} {say(item)}" for key, item in value.items()) or "none"
         case _:
             return str(value)
+
+
+def counted(count: int, noun: str, several: str | None = None) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
 
 
 def _one_line(text: str) -> str:

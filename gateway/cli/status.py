@@ -1,39 +1,136 @@
-"""The command `status`: what a running server says about itself."""
+"""The command `status`: what a running server says about itself, what is wrong with it first."""
 
 import os
 from argparse import Namespace
+from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
 
 from gateway.cli.contents import show_raw
 from gateway.cli.remote import get_json, own_path
-from gateway.cli.screen import Screen, say
+from gateway.cli.screen import Screen, counted
 from gateway.config.address import Address
 from gateway.config.settings import variable_of
-from gateway.json_types import JsonObject
+from gateway.json_types import Json, JsonObject
+
+_KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt"}
+_LABEL: Final = 9
+"""Columns of the labels."""
 
 
 async def status(options: Namespace, out: Screen, _hints: Screen) -> int:
     answer = await get_json(own_path(options.url or default_url(), "/-/status"))
+    troubles = list(_troubles(answer))
     if options.json:
         show_raw(answer, out)
-    else:
-        width = max(map(len, answer))
-        for key, text in _rows(answer):
-            out.line(f"{out.styled(key.replace('_', ' ').ljust(width), 'bold')}  {text}")
-    return 1 if answer.get("problems") else 0
+        return 1 if troubles else 0
+    out.line(_head(answer, out))
+    for trouble in troubles:
+        out.line(out.styled(f"✗ {out.clean(trouble)}", "red"))
+    for doubt in _doubts(answer):
+        out.line(out.styled(f"! {out.clean(doubt)}", "yellow"))
+    for label, text in _facts(answer):
+        out.line(f"{out.styled(label.ljust(_LABEL), 'bold')}  {out.cut(out.clean(text), beside=_LABEL + 2)}")
+    return 1 if troubles else 0
 
 
-def _rows(status: JsonObject) -> Iterator[tuple[str, str]]:
-    """A line for each fact; several of a kind stand below each other."""
-    for key, value in status.items():
-        match value:
-            case dict() if value:
-                texts = [f"{name}: {say(fact)}" for name, fact in value.items()]
-            case list() if value:
-                texts = [say(fact) for fact in value]
-            case _:
-                texts = [say(value)]
-        yield from zip([key, *[""] * (len(texts) - 1)], texts, strict=True)
+def _head(status: JsonObject, out: Screen) -> str:
+    state = status.get("state", "unknown")
+    parts = [
+        out.styled(f"mcp-gateway {out.clean(str(status.get('version', '?')))}", "bold"),
+        out.styled(str(state), "green" if state == "ready" else "red"),
+        f"up {_duration(status.get('uptime_seconds', 0))}",
+        f"generation {status.get('generation', '?')}",
+    ]
+    return "  ".join(parts)
+
+
+def _troubles(status: JsonObject) -> Iterator[str]:
+    """What somebody should mend now."""
+    if status.get("state") not in {"ready", None}:
+        yield f"it is {status['state']}, and takes no calls"
+    if problems := status.get("problems"):
+        since = _ago(status.get("last_reload"))
+        yield f"the files cannot be served as they are ({since}); generation {status.get('generation')} goes on"
+        yield from (f"  {problem}" for problem in problems)
+
+
+def _doubts(status: JsonObject) -> Iterator[str]:
+    """What somebody may want to know."""
+    if sections := status.get("restart_required"):
+        yield f"{' and '.join(sections)} changed in the file: takes effect with a restart"
+    for each in status.get("left_out", ()):
+        yield f"{each['kind']}.{each['name']} is not on offer: {each['reason']}"
+    for place in status.get("disabled", ()):
+        yield f"{place} was switched off by a plugin"
+    if stuck := status.get("threads_stuck"):
+        yield f"{counted(stuck, 'thread')} of plugins stuck: the function has not returned after its deadline"
+    if error := status.get("watch_error"):
+        yield f"changes are noticed late: {error}"
+    lock = status.get("lock") or {}
+    if trouble := lock.get("trouble"):
+        yield f"the lock cannot be used: {trouble}"
+    yield from (f"{each} is not as it was locked" for each in lock.get("differs", ()))
+    for name, use in status.get("limits", {}).items():
+        if use["used"] >= use["limit"]:
+            yield f"all {use['limit']} {name} are in use (limits.{name})"
+    yield from (f"warning: {warning}" for warning in status.get("warnings", ()))
+
+
+def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
+    files = status.get("files", {})
+    yield (
+        "config",
+        f"{status.get('config', '?')} ({counted(len(files), 'file')}), read {_ago(status.get('last_reload'))}",
+    )
+    yield from _offer(status)
+    running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
+    yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
+    uses = (f"{use['used']} of {use['limit']} {name}" for name, use in status.get("limits", {}).items())
+    yield "in use", ", ".join(uses)
+    label = "clients"
+    for client in _clients(status.get("clients", {})):
+        yield label, client
+        label = ""
+
+
+def _offer(status: JsonObject) -> Iterator[tuple[str, str]]:
+    """A line for each kind and backend, with the names."""
+    for kind, noun in _KINDS.items():
+        by_backend: dict[str, list[str]] = defaultdict(list)
+        for name, backend in status.get(kind, {}).items():
+            by_backend[backend].append(name)
+        label = kind
+        for backend, names in by_backend.items():
+            yield label, f"{counted(len(names), f'{backend} {noun}')}: {', '.join(names)}"
+            label = ""
+
+
+def _clients(clients: JsonObject) -> Iterator[str]:
+    for entry in (*clients.get("sessions", ()), *clients.get("recent", ())):
+        much = counted(entry["sessions"], "session") if "sessions" in entry else counted(entry["calls"], "call")
+        if entry["client"] is None:
+            yield f"{much} of {entry['kinds']} other kinds of clients"
+        else:
+            yield f"{entry['client']}  {entry['revision']} ({entry['era']}) on {entry['transport']}, {much}"
+
+
+def _ago(moment: Json) -> str:
+    try:
+        then = datetime.fromisoformat(moment)
+    except (TypeError, ValueError):
+        return "at a time unknown"
+    return f"{_duration((datetime.now(UTC) - then).total_seconds())} ago"
+
+
+def _duration(seconds: float) -> str:
+    """In the two largest units that matter."""
+    amount = max(0, int(seconds))
+    days, hours, minutes = amount // 86_400, amount // 3600 % 24, amount // 60 % 60
+    parts = [f"{days} d" * bool(days), f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]
+    shown = [part for part in parts if part][:2]
+    return " ".join(shown) or f"{amount} s"
 
 
 def default_url() -> str:

@@ -60,9 +60,9 @@ class Conversation:
         return len(self._requests)
 
     @property
-    def revision(self) -> str | None:
-        """Of its session; None while there is none."""
-        return None if self._session is None else self._session.revision
+    def session(self) -> Session | None:
+        """What `initialize` opened, if that has come."""
+        return self._session
 
     async def take(self, message: Message, caller: Caller | None = None) -> None:
         """Choose the era by the message itself: what came before on the channel says nothing about it.

@@ -17,6 +17,7 @@ from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.jsonrpc import Batch, Request
+from gateway.protocol.session import Session
 from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
 from gateway.transports.conversation import Conversation
@@ -64,9 +65,8 @@ class HttpSse:
         return len(self._clients)
 
     @property
-    def revisions(self) -> Iterator[str]:
-        """Of each session."""
-        return (revision for client in self._clients.values() if (revision := client.conversation.revision))
+    def open_sessions(self) -> Iterator[Session]:
+        return (session for client in self._clients.values() if (session := client.conversation.session))
 
     async def connect(self, visit: Visit) -> web.StreamResponse:
         """Open a stream, say where its messages go, and carry what is said until the client leaves.

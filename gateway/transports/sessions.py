@@ -124,9 +124,8 @@ class Sessions:
         return Refusal(status=503, message=f"All {self.limit} sessions are taken (limits.sessions)", headers=RETRY)
 
     @property
-    def revisions(self) -> Iterator[str]:
-        """Of each session."""
-        return (live.session.revision for live in self._live.values())
+    def open_sessions(self) -> Iterator[Session]:
+        return (live.session for live in self._live.values())
 
     def open(self, session: Session) -> LiveSession:
         live = self._live[session.id] = LiveSession(session, room=self.room)

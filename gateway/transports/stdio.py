@@ -12,6 +12,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
+from gateway.protocol.session import Session
 from gateway.transports.conversation import FAREWELL_SECONDS, Conversation
 from gateway.transports.line_reader import LineReader, Mark
 from gateway.transports.line_writer import LineWriter
@@ -51,9 +52,9 @@ class Stdio:
         self._last_words = LAST_WORDS_SECONDS
 
     @property
-    def revisions(self) -> tuple[str, ...]:
-        """Of its session, if there is one."""
-        return () if self._conversation.revision is None else (self._conversation.revision,)
+    def open_sessions(self) -> tuple[Session, ...]:
+        """Its session, if there is one."""
+        return () if self._conversation.session is None else (self._conversation.session,)
 
     async def serve(self) -> None:
         """Answer lines until there are no more, or nobody reads the answers, or `drain` is called."""

@@ -1,0 +1,88 @@
+"""Who uses the daemon: told apart by era, revision, transport and name, bounded, and forgotten in time."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.access.identity import ANYBODY
+from gateway.app.clients import MOST, RECENT_SECONDS, RecentClients, listed, title_of, with_sessions
+from gateway.catalog.store import CatalogStore
+from gateway.json_types import JsonObject
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
+from gateway.transports.memory import MemoryClient
+from tests.protocol.peers import house
+
+
+def session(name: str, revision: str = "2025-06-18") -> Session:
+    return Session(revision=revision, client_info={"name": name}, capabilities={}, identity=ANYBODY)
+
+
+def test_sessions_are_counted_by_client_revision_and_transport() -> None:
+    kinds = with_sessions(
+        [
+            (Binding.STDIO, session("a")),
+            (Binding.STREAMABLE_HTTP, session("a")),
+            (Binding.STREAMABLE_HTTP, session("a")),
+            (Binding.STREAMABLE_HTTP, session("a", "2025-03-26")),
+        ]
+    )
+    first, *others = listed(kinds, counted="sessions")
+    assert first == {
+        "client": "a",
+        "era": "legacy",
+        "revision": "2025-06-18",
+        "transport": "streamable-http",
+        "sessions": 2,
+    }
+    assert len(others) == 2
+
+
+def test_a_flood_of_names_stays_a_short_list_and_none_is_lost_from_the_sum() -> None:
+    entries = listed(with_sessions((Binding.STDIO, session(f"n{n}")) for n in range(MOST + 30)), counted="sessions")
+    assert len(entries) == MOST + 1
+    assert entries[-1] == {"client": None, "kinds": 30, "sessions": 30}
+    assert sum(entry["sessions"] for entry in entries) == MOST + 30
+
+
+@pytest.mark.parametrize(
+    ("info", "title"),
+    [
+        ({"name": "ed", "version": "1"}, "ed 1"),
+        ({"name": "ed"}, "ed"),
+        ({}, "unnamed"),
+        ({"name": 7, "version": ["x"]}, "unnamed"),
+        ({"name": "x" * 500}, "x" * 60),
+    ],
+)
+def test_what_a_client_calls_itself_is_taken_with_caution(info: JsonObject, title: str) -> None:
+    assert title_of(info) == title
+
+
+async def test_modern_clients_are_known_by_their_calls_and_forgotten_in_time(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("tools: {hello: {description: H., content: h}}")
+    now = [0.0]
+    recent = RecentClients(clock=lambda: now[0])
+    async with house(tmp_path) as served:
+        dispatcher = Dispatcher(
+            store=CatalogStore(served.dispatcher._store.current),
+            services=served.dispatcher._runtime.services,
+            secret_key=b"k",
+            observers=[recent],
+        )
+
+        async def call(name: str) -> dict[str, Any]:
+            return await MemoryClient(dispatcher, client_info={"name": name}).request("tools/call", {"name": "hello"})
+
+        await call("a")
+        now[0] = RECENT_SECONDS / 2
+        await call("b")
+        await call("b")
+        assert {kind[3]: calls for kind, calls in recent.calls().items()} == {"a": 1, "b": 2}
+        now[0] = RECENT_SECONDS + 1
+        assert {kind[3]: calls for kind, calls in recent.calls().items()} == {"b": 2}
+        for number in range(500):
+            await call(f"n{number}")
+        assert len(recent.calls()) <= 200

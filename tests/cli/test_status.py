@@ -1,0 +1,199 @@
+"""`mcp-gateway status`: what is wrong comes first, nothing is missing, and the exit code says whether to get up."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.typed import Run, started
+
+FINE: Final[dict[str, Any]] = {
+    "version": "1.2.3",
+    "state": "ready",
+    "uptime_seconds": 90_061.5,
+    "config": "/etc/gateway/config.yaml",
+    "generation": 7,
+    "files": {"/etc/gateway/config.yaml": "abc", "/etc/gateway/more.yaml": "def"},
+    "last_reload": "2020-01-01T00:00:00+00:00",
+    "problems": [],
+    "warnings": [],
+    "restart_required": [],
+    "watch_error": None,
+    "tools": {"usage": "shell", "restart": "shell", "fetch": "http"},
+    "resources": {},
+    "prompts": {"ask": "messages"},
+    "left_out": [],
+    "disabled": [],
+    "calls_running": 3,
+    "calls_waiting": 1,
+    "children": 1,
+    "threads_stuck": 0,
+    "limits": {"sessions": {"used": 2, "limit": 10}},
+    "clients": {
+        "sessions": [
+            {"client": "ed 1.0", "era": "legacy", "revision": "2025-06-18", "transport": "stdio", "sessions": 1}
+        ],
+        "recent": [{"client": None, "kinds": 3, "calls": 12}],
+    },
+}
+Answering = Callable[..., str]
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    """Starts a server that answers one path, and returns its URL."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(value: object, *, at: str = "/-/status", status: int = 200, key: str | None = None) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                known = self.path == at and (key is None or self.headers["Authorization"] == f"Bearer {key}")
+                body = json.dumps(value if known else {"error": "not found"}).encode()
+                self.send_response(status if known else 401 if self.path == at else 404)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answering) -> None:
+    finished = run("status", "--url", answering(FINE))
+    assert (finished.code, finished.hints) == (0, "")
+    first, *others = finished.out.splitlines()
+    assert first == "mcp-gateway 1.2.3  ready  up 1 d 1 h  generation 7"
+    assert others[0].startswith("config     /etc/gateway/config.yaml (2 files), read ")
+    assert others[1:] == [
+        "tools      2 shell tools: usage, restart",
+        "           1 http tool: fetch",
+        "prompts    1 messages prompt: ask",
+        "calls      3 running, 1 waiting; 1 child",
+        "in use     2 of 10 sessions",
+        "clients    ed 1.0  2025-06-18 (legacy) on stdio, 1 session",
+        "           12 calls of 3 other kinds of clients",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            {"problems": ["c.yaml:1:2: tools.x: wrong"]},
+            ["✗ the files cannot be served as they are", "✗   c.yaml:1:2: tools.x: wrong"],
+        ),
+        ({"state": "stopping"}, ["✗ it is stopping, and takes no calls"]),
+    ],
+)
+def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
+    run: Run, answering: Answering, change: dict[str, Any], lines: list[str]
+) -> None:
+    finished = run("status", "--url", answering({**FINE, **change}))
+    assert finished.code == 1
+    shown = finished.out.splitlines()[1 : 1 + len(lines)]
+    assert [one.startswith(other) for one, other in zip(shown, lines, strict=True)] == [True] * len(lines), shown
+    assert run("status", "--json", "--url", answering({**FINE, **change})).code == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"restart_required": ["listen"]}, "! listen changed in the file: takes effect with a restart"),
+        (
+            {
+                "left_out": [
+                    {"kind": "tools", "name": "x", "backend": "shell", "reason": "the command y is not on the PATH"}
+                ]
+            },
+            "! tools.x is not on offer: the command y is not on the PATH",
+        ),
+        ({"disabled": ["tools.x"]}, "! tools.x was switched off by a plugin"),
+        ({"threads_stuck": 2}, "! 2 threads of plugins stuck: the function has not returned after its deadline"),
+        ({"watch_error": "no file events: limit"}, "! changes are noticed late: no file events: limit"),
+        ({"lock": {"differs": ["tools.x"]}}, "! tools.x is not as it was locked"),
+        ({"limits": {"threads": {"used": 4, "limit": 4}}}, "! all 4 threads are in use (limits.threads)"),
+        ({"warnings": ["c.yaml:1:1: doubtful"]}, "! warning: c.yaml:1:1: doubtful"),
+    ],
+)
+def test_what_is_worth_knowing_comes_next_and_is_no_reason_to_fail(
+    run: Run, answering: Answering, change: dict[str, Any], line: str
+) -> None:
+    finished = run("status", "--url", answering({**FINE, **change}))
+    assert finished.code == 0
+    assert finished.out.splitlines()[1] == line
+
+
+def test_json_is_what_the_daemon_said(run: Run, answering: Answering) -> None:
+    assert json.loads(run("status", "--json", "--url", answering(FINE)).out) == FINE
+
+
+@pytest.mark.parametrize("suffix", ["/ops", "/ops/", "/ops/mcp", "/ops/-/status"])
+def test_a_prefix_under_which_a_proxy_mounts_the_daemon_is_kept(run: Run, answering: Answering, suffix: str) -> None:
+    assert run("status", "--url", answering(FINE, at="/ops/-/status") + suffix).code == 0
+
+
+def test_a_key_is_shown_to_a_daemon_that_wants_one(
+    run: Run, answering: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = answering(FINE, key="abc")
+    refused = run("status", "--url", url)
+    assert (refused.code, refused.out) == (1, "")
+    assert "$MCP_GATEWAY_API_KEY is to hold a key with the scope gateway:admin" in refused.hints
+    monkeypatch.setenv("MCP_GATEWAY_API_KEY", "abc")
+    assert run("status", "--url", url).code == 0
+
+
+def test_something_else_at_the_url_is_no_status(run: Run, answering: Answering) -> None:
+    finished = run("status", "--url", answering(FINE, at="/elsewhere"))
+    assert (finished.code, finished.out) == (1, "")
+    assert "answered 404 Not Found: not found" in finished.hints
+    assert run("status", "--url", answering(["x"])).code == 1
+
+
+def test_a_real_daemon_says_all_that_is_asked_of_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "limits: {threads: 3}\n"
+        "tools:\n"
+        "  here: {description: H., content: h}\n"
+        "  gone: {description: G., content: g, requires: {commands: [no-such-command]}}\n"
+    )
+    with started("serve", "--http", "127.0.0.1:0", cwd=tmp_path) as server:
+        assert server.stderr is not None
+        events = (json.loads(line) for line in server.stderr)
+        url = next(event["url"] for event in events if event["event"] == "listening")
+        assert run("call", "--url", url, "here").code == 0
+        status = json.loads(run("status", "--json", "--url", url).out)
+        shown = run("status", "--url", url)
+        server.terminate()
+        assert server.wait(20) == 0
+    assert status["tools"] == {"here": "content"}
+    assert status["left_out"] == [
+        {
+            "kind": "tools",
+            "name": "gone",
+            "backend": "content",
+            "reason": "the command no-such-command is not on the PATH",
+        }
+    ]
+    assert status["limits"]["threads"] == {"used": 0, "limit": 3}
+    [recent] = status["clients"]["recent"]
+    assert recent["client"].startswith("mcp-gateway ")
+    assert (recent["era"], recent["revision"], recent["transport"], recent["calls"]) == (
+        *("modern", "2026-07-28", "streamable-http"),
+        1,
+    )
+    assert "! tools.gone is not on offer" in shown.out

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,39 @@ def test_links_count_where_they_stay_under_the_root(tmp_path: Path) -> None:
     (root / "outside.md").symlink_to(tmp_path / "outside" / "secret.md")
     (root / "out").symlink_to(tmp_path / "outside")
     assert listed(compile_globs(str(root), ["**/*.md"])) == ["deep/a.md", "inside.md", "real.md"]
+
+
+def test_a_link_to_what_is_hidden_is_left_out(tmp_path: Path) -> None:
+    root = tree(tmp_path, ".hidden/a.md", ".b.md", "real.md")
+    (root / "folder").symlink_to(".hidden")
+    (root / "b.md").symlink_to(".b.md")
+    assert listed(compile_globs(str(root), ["**/*.md"])) == ["real.md"]
+
+
+def test_a_directory_swapped_for_a_link_during_a_walk_names_nothing_outside(tmp_path: Path) -> None:
+    root = tree(tmp_path / "root", "a/ours.md")
+    tree(tmp_path / "outside", "theirs.md")
+    (tmp_path / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "ours.md").touch()
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            for other in ("link", "folder"):
+                (root / "a").rename(tmp_path / "away")
+                (tmp_path / other).rename(root / "a")
+                (tmp_path / "away").rename(tmp_path / other)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        globs = compile_globs(str(root), ["**/*.md"])
+        seen = {path for _ in range(1_000) for path in listed(globs)}
+    finally:
+        stop.set()
+        swapping.join()
+    assert seen == {"a/ours.md"}
 
 
 def test_a_root_that_is_a_link_is_a_root(tmp_path: Path) -> None:

@@ -47,6 +47,25 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
             read_beneath(str(root), path, max_size=10)
 
 
+def test_a_link_to_what_is_hidden_is_refused_but_for_what_kubernetes_hides(tmp_path: Path) -> None:
+    for name in (".git/config", "..data/config", "a/.b/config", "a/..b/.config"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(name)
+        if name == "..data/config":
+            assert read_beneath(str(tmp_path), "link", max_size=10) == b"x"
+        else:
+            with pytest.raises(NotServedError):
+                read_beneath(str(tmp_path), "link", max_size=10)
+
+
+def test_a_root_may_lie_in_a_hidden_directory(tmp_path: Path) -> None:
+    (tmp_path / ".hidden" / "root").mkdir(parents=True)
+    (tmp_path / ".hidden" / "root" / "a").write_text("a")
+    assert read_beneath(str(tmp_path / ".hidden" / "root"), "a", max_size=10) == b"a"
+
+
 def test_a_link_that_stays_inside_is_followed_and_so_is_one_to_the_root(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a").write_text("a")

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from gateway.executors.files.regular_files import Facts, facts_of, lies_beneath
+from gateway.executors.files.regular_files import (
+    Facts,
+    facts_beneath,
+    facts_in,
+    is_shown,
+    opened_directory,
+    place_of,
+)
 
 LONGEST_PATH: Final = 4096
 """Linux's PATH_MAX; a longer path names no file."""
@@ -147,39 +154,46 @@ class _Walk:
         return files
 
     def _enter(self, directory: str, places: Places) -> Iterator[Found]:
-        for entry in self._entries(directory):
+        try:
+            with opened_directory(f"{self._globs.root}/{directory}") as descriptor:
+                yield from self._found(descriptor, directory, places)
+        except OSError:
+            self.unreadable.append(directory)
+
+    def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
+        """What is meant in an open directory; what it really is counts, and not what led to it."""
+        place = place_of(descriptor)
+        if place != self._real_root and not is_shown(place, root=self._real_root):
+            return
+        for entry in self._entries(descriptor):
             path = f"{directory}/{entry.name}" if directory else entry.name
             here = self._globs.after(places, entry.name)
-            if not here or not self._is_inside(entry):
+            if not here:
                 continue
             if _is_directory(entry):
                 (self._pending.append if entry.is_symlink() else self._pending.appendleft)((path, here))
-            elif self._globs.accepts(here) and (facts := facts_of(entry.path)):
+            elif self._globs.accepts(here) and (facts := self._facts_of(entry, descriptor)):
                 yield Found(path, facts)
 
-    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
-        path = f"{self._globs.root}/{directory}"
-        try:
-            identity = _identity(path)
-            if identity in self._entered:
-                return []
-            self._entered.add(identity)
-            with os.scandir(path) as scan:
-                entries = [entry for _, entry in zip(range(self._entries_left), scan, strict=False)]
-        except OSError:
-            self.unreadable.append(directory)
+    def _entries(self, descriptor: int) -> list[os.DirEntry[str]]:
+        found = os.fstat(descriptor)
+        identity = found.st_dev, found.st_ino
+        if identity in self._entered:
             return []
+        self._entered.add(identity)
+        with os.scandir(descriptor) as scan:
+            entries = [entry for _, entry in zip(range(self._entries_left), scan, strict=False)]
         self._entries_left -= len(entries)
         self.is_cut = self.is_cut or self._entries_left == 0
         return sorted(entries, key=lambda entry: entry.name)
 
-    def _is_inside(self, entry: os.DirEntry[str]) -> bool:
-        return not entry.is_symlink() or lies_beneath(self._real_root, os.path.realpath(entry.path))
-
-
-def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)  # noqa: PTH116 - a name that is not UTF-8 stays a plain string
-    return found.st_dev, found.st_ino
+    def _facts_of(self, entry: os.DirEntry[str], directory: int) -> Facts | None:
+        if entry.is_symlink():
+            return facts_beneath(self._real_root, entry.name, directory=directory)
+        try:
+            return facts_in(entry.stat(follow_symlinks=False))
+        except OSError:
+            return None
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

@@ -2,13 +2,15 @@
 
 Threats it answers:
 
-- a FIFO, socket or device under an innocent name: opening or reading it could wait for ever, or act on the machine;
-- a link, or a rename between check and use, that leads out of the directory that is served: what counts is where the
-  *opened descriptor* lies, as the system tells it, not where a path led a moment before;
+- a FIFO, socket or device under an innocent name: opening or reading it could wait for ever, or act on the machine.
+  What a path leads to is held first (O_PATH), which does neither, and opened through that hold once it is known;
+- a link, or a rename between check and use, that leads out of the directory that is served, or to a hidden file in it:
+  what counts is where that which is *held* lies, as the system tells it, not where a path led a moment before;
 - a file that grows: no more than the cap is ever read.
 """
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ if sys.platform == "darwin":
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Without O_NONBLOCK, opening a FIFO waits for its writer."""
 
+_HIDDEN: Final = re.compile(r"/\.(?!\.)")
 _CHUNK: Final = 1 << 20
 
 
@@ -50,26 +53,22 @@ def read_regular(path: str, *, max_size: int) -> bytes:
         TooLargeError: it is larger than `max_size`.
         OSError: it is not there, or cannot be read.
     """
-    with _opened(path) as descriptor:
-        return _read(descriptor, max_size=max_size)
+    with _held(path) as held:
+        return _read(held, max_size=max_size)
 
 
 def read_beneath(root: str, relative: str, *, max_size: int) -> bytes:
     """Read the whole file `relative` of the directory `root`; links may lead to it, but not from outside `root`.
 
     Raises:
-        NotServedError: it is not a regular file, or lies elsewhere.
+        NotServedError: it is not a regular file, or lies elsewhere, or is hidden.
         TooLargeError: it is larger than `max_size`.
         OSError: it is not there, or cannot be read.
     """
-    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with _opened(relative, directory=directory) as descriptor:
-            if not lies_beneath(_place_of(directory), _place_of(descriptor)):
-                raise NotServedError(relative)
-            return _read(descriptor, max_size=max_size)
-    finally:
-        os.close(directory)
+    with opened_directory(root) as directory, _held(relative, directory=directory) as held:
+        if not is_shown(place_of(held), root=place_of(directory)):
+            raise NotServedError(relative)
+        return _read(held, max_size=max_size)
 
 
 def facts_of(path: str) -> Facts | None:
@@ -78,37 +77,76 @@ def facts_of(path: str) -> Facts | None:
         found = os.stat(path)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
     except OSError:
         return None
+    return facts_in(found)
+
+
+def facts_beneath(root: str, name: str, *, directory: int) -> Facts | None:
+    """Say what a list says about `name` of an open directory; None if it is gone, or may not be read under `root`."""
+    try:
+        with _held(name, directory=directory) as held:
+            return facts_in(os.fstat(held)) if is_shown(place_of(held), root=root) else None
+    except OSError:
+        return None
+
+
+def facts_in(found: os.stat_result) -> Facts | None:
     return Facts(found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None
 
 
-def lies_beneath(root: str, place: str) -> bool:
-    """Whether `place` is under the directory `root`; both without links in them."""
-    return place.startswith(root.rstrip(os.sep) + os.sep)
+def is_shown(place: str, *, root: str) -> bool:
+    """Whether `place` lies under the directory `root`, and is not hidden there; both without links in them.
+
+    Names that begin with two dots are Kubernetes' own, in whose ConfigMaps every file is a link to `..data/`.
+    """
+    below = root.rstrip(os.sep) + os.sep
+    return place.startswith(below) and not _HIDDEN.search(place, len(below) - 1)
 
 
 @contextmanager
-def _opened(path: str, *, directory: int | None = None) -> Iterator[int]:
-    if not stat.S_ISREG(os.stat(path, dir_fd=directory).st_mode):  # opening a device may already act on it
-        raise NotServedError(path)
-    descriptor = os.open(path, _FLAGS, dir_fd=directory)
+def opened_directory(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotServedError(path)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _place_of(descriptor: int) -> str:
+@contextmanager
+def _held(path: str, *, directory: int | None = None) -> Iterator[int]:
+    """Hold what a path leads to, whatever it is and becomes."""
+    if sys.platform == "linux":
+        held = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
+    else:
+        if not stat.S_ISREG(os.stat(path, dir_fd=directory).st_mode):  # opening a device may already act on it
+            raise NotServedError(path)
+        held = os.open(path, _FLAGS, dir_fd=directory)
+    try:
+        yield held
+    finally:
+        os.close(held)
+
+
+def place_of(descriptor: int) -> str:
     """Where what is open really lies."""
     if sys.platform == "darwin":
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a link of the system, not a path of ours
 
 
-def _read(descriptor: int, *, max_size: int) -> bytes:
-    if os.fstat(descriptor).st_size > max_size:
+def _read(held: int, *, max_size: int) -> bytes:
+    found = os.fstat(held)
+    if not stat.S_ISREG(found.st_mode):
+        raise NotServedError
+    if found.st_size > max_size:
         raise TooLargeError
+    descriptor = os.open(f"/proc/self/fd/{held}", _FLAGS) if sys.platform == "linux" else os.dup(held)
+    try:
+        return _read_all(descriptor, max_size=max_size)
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int, *, max_size: int) -> bytes:
     chunks: list[bytes] = []
     left = max_size + 1
     while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):

@@ -26,6 +26,8 @@ class ErrorCode(IntEnum):
     HEADER_MISMATCH = -32020
     MISSING_CLIENT_CAPABILITY = -32021
     UNSUPPORTED_PROTOCOL_VERSION = -32022
+    TOO_MANY_REQUESTS = 429
+    """Our own, and so outside of the range that JSON-RPC and MCP reserve: what RFC 6585 calls it over HTTP."""
 
 
 class Severity(StrEnum):
@@ -126,6 +128,15 @@ class InsufficientScopeError(RpcError):
         self.scopes = scopes
 
 
+class TooManyRequestsError(RpcError):
+    """The request is more than a limit allows now."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(ErrorCode.TOO_MANY_REQUESTS, message, {"retryAfterSeconds": retry_after})
+        self.retry_after = retry_after
+        """Seconds."""
+
+
 class MissingCapabilityError(RpcError):
     """The client did not declare what the primitive requires; `capabilities` has the shape of ClientCapabilities."""
 
@@ -147,3 +158,12 @@ class MalformedAnswerError(RpcError):
 
 class ExecutionError(Exception):
     """A tool could not do what was asked; its text is written for the model, which may mend its call."""
+
+
+class OverLimitError(ExecutionError):
+    """More than a limit allows now. Says which limit, and when to come back."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(f"{message}. Try again in {retry_after} s.")
+        self.retry_after = retry_after
+        """Seconds."""

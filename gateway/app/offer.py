@@ -43,6 +43,8 @@ log: Final = structlog.get_logger()
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections of the file that only a start of the process takes up."""
 
+_LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
@@ -232,9 +234,9 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
 
 
 def _fixed(section: Listen | Limits) -> Model:
-    """What of a section only a start takes up: each call looks up `limits.sampling`, each handshake its certificate."""
+    """What of a section only a start takes up: each call looks up some limits, each handshake its certificate."""
     if isinstance(section, Limits):
-        return section.model_copy(update={"sampling": None})
+        return section.model_copy(update=dict.fromkeys(_LOOKED_UP))
     return section.model_copy(update={"tls": section.tls is not None})
 
 

@@ -19,7 +19,7 @@ from gateway.catalog.lock import Change, Difference, Lock
 from gateway.catalog.overlap import overlap
 from gateway.catalog.pins import INSTRUCTIONS, Name, pins_of
 from gateway.catalog.plugins import Plugins
-from gateway.catalog.primitives import Catalog, LeftOut, Resource, ResourceTemplate, deciding_scopes
+from gateway.catalog.primitives import CallLimits, Catalog, LeftOut, Resource, ResourceTemplate, deciding_scopes
 from gateway.catalog.prompts import compile_prompt
 from gateway.catalog.references import warn_of_dangling_references
 from gateway.catalog.requirements import unmet
@@ -33,7 +33,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.primitives import Resource as ResourceConfig
 from gateway.config.primitives import Tool as ToolConfig
 from gateway.config.problems import Problems
-from gateway.config.server import SamplingLimits
+from gateway.config.server import Limits, SamplingLimits, Shares
 from gateway.errors import ConfigError, Problem
 from gateway.executors.http.executor import check_connection
 from gateway.executors.services import Services
@@ -44,6 +44,8 @@ Compiled = TypeVar("Compiled")
 Check = Callable[[LoadedConfig, Problems], None]
 """Looks at what the catalog is not made of."""
 
+_QUEUE: Final = 64
+_QUEUE_IN_ALL: Final = 1024
 _LEFT_OUT: Final = Connection(base_url="https://left-out.invalid")
 """Stands for a connection with a mistake in it, which has been reported and is not one of who names it."""
 
@@ -114,9 +116,9 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         left_out=tuple(parts.left_out),
         warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
-        sampling=document.limits.sampling or SamplingLimits(),
         unlike=tuple(unlike),
         pins={name: pin for name, pin in pins.items() if name not in withheld},
+        limits=_call_limits(document.limits),
         fingerprints=fingerprints(tools=tools, resources=resources, templates=templates, prompts=prompts),
     )
 
@@ -126,6 +128,16 @@ def _withheld(lock: Lock | None, unlike: Sequence[Difference], document: Documen
     if lock is None or not lock.withholds or document.server.lock != "enforce":
         return {}
     return {each.name: each.how for each in unlike if each.change is not Change.REMOVED}
+
+
+def _call_limits(limits: Limits) -> CallLimits:
+    at_once, waiting = limits.concurrency or Shares(), limits.queue or Shares()
+    return CallLimits(
+        rate_limit=limits.rate_limit,
+        of_caller=None if at_once.per_caller is None else (at_once.per_caller, waiting.per_caller or _QUEUE),
+        of_all=None if at_once.in_all is None else (at_once.in_all, waiting.in_all or _QUEUE_IN_ALL),
+        sampling=limits.sampling or SamplingLimits(),
+    )
 
 
 def _workbench(

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from gateway.catalog.lock import Difference
 from gateway.catalog.pins import Pins
+from gateway.config.rates import RateLimit
 from gateway.config.secrets import Redactor
 from gateway.config.server import SamplingLimits
 from gateway.errors import Problem
@@ -79,6 +80,20 @@ EVERYBODY: Final = Access()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """`limits`, as far as calls look at it: what a reload changes."""
+
+    rate_limit: RateLimit | None = None
+    of_caller: tuple[int, int] | None = None
+    """How many calls of one caller may run at once, and how many may wait."""
+    of_all: tuple[int, int] | None = None
+    sampling: SamplingLimits = field(default_factory=SamplingLimits)
+
+
+NO_LIMITS: Final = CallLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Primitive:
     """What all of them have."""
 
@@ -88,6 +103,7 @@ class Primitive:
     timeout: timedelta
     concurrency: int
     queue: int
+    rate_limit: RateLimit | None = None
     ask_timeout: timedelta = timedelta(minutes=10)
     """How long a question to the client may stay open."""
     access: Access = EVERYBODY
@@ -204,11 +220,11 @@ class Catalog:
     warnings: tuple[Problem, ...] = ()
     """What may be a mistake in the files, and is no reason not to serve them."""
     redactor: Redactor
-    sampling: SamplingLimits = field(default_factory=SamplingLimits)
     pins: Pins = field(default_factory=dict)
     """What each definition consists of; for those that stay as they were locked, what they were then."""
     unlike: tuple[Difference, ...] = ()
     """How the files differ from the lock."""
+    limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
 

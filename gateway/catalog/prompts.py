@@ -47,6 +47,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, benc
         timeout=allowance.timeout,
         concurrency=allowance.concurrency,
         queue=allowance.queue,
+        rate_limit=allowance.rate_limit,
         ask_timeout=allowance.ask_timeout,
         access=bench.access_to("prompts", name),
         aliases=tuple(config.aliases),

@@ -15,6 +15,7 @@ from gateway.catalog.versions import file_version, resource_version
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.problems import Problems
+from gateway.config.rates import RateLimit
 from gateway.executors.content import ABSOLUTE
 from gateway.executors.files.executor import (
     FileReader,
@@ -99,6 +100,7 @@ class _Common(TypedDict):
     timeout: timedelta
     concurrency: int
     queue: int
+    rate_limit: RateLimit | None
     ask_timeout: timedelta
     access: Access
     aliases: tuple[str, ...]
@@ -116,6 +118,7 @@ def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
         timeout=allowance.timeout,
         concurrency=allowance.concurrency,
         queue=allowance.queue,
+        rate_limit=allowance.rate_limit,
         ask_timeout=allowance.ask_timeout,
         access=bench.access_to("resources", name),
         aliases=tuple(config.aliases),

@@ -64,6 +64,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, bench: W
         timeout=allowance.timeout,
         concurrency=allowance.concurrency,
         queue=allowance.queue,
+        rate_limit=allowance.rate_limit,
         access=bench.access_to("tools", name),
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),

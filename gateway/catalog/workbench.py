@@ -13,6 +13,7 @@ from gateway.config.backends import Connection
 from gateway.config.definitions import Defaults
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.config.problems import Problems
+from gateway.config.rates import RateLimit
 from gateway.config.secrets import Redactor
 from gateway.errors import Severity
 from gateway.executors.scope import Scope
@@ -46,11 +47,12 @@ class Workbench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How long a call may take, how many may run at once, and how many may wait."""
+    """How long a call may take, how many may run at once, how many may wait, and how often one may begin."""
 
     timeout: timedelta
     concurrency: int
     queue: int
+    rate_limit: RateLimit | None
     ask_timeout: timedelta
 
 
@@ -62,6 +64,7 @@ def allowance_of(config: Tool | Resource | Prompt, *, bench: Workbench) -> Allow
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
         ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or _ASK_TIMEOUT,
         queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
+        rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
     )
 
 

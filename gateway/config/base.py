@@ -27,8 +27,6 @@ from pydantic_core import PydanticCustomError, core_schema
 from gateway.config.text import Interpolated
 from gateway.json_types import Json
 
-NOT_SUPPORTED: Final = "not supported by this version"
-
 
 class Model(BaseModel):
     """A mapping of the file: unknown keys are errors, values keep their type, nothing changes after loading."""
@@ -40,26 +38,6 @@ class Model(BaseModel):
         arbitrary_types_allowed=True,
         defer_build=True,  # most are parts of one model, which holds all that would be built for them
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Unsupported:
-    """Marks a key that the language knows and this version does not carry out yet: using it is an error."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_before_validator_function(_refuse_unsupported, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {**handler(schema), "x-unsupported": True}
-
-
-def _refuse_unsupported(_value: Json) -> Json:
-    raise PydanticCustomError("unsupported", NOT_SUPPORTED)
-
-
-UNSUPPORTED: Final = Unsupported()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """What tools, resources and prompts say in common: how they appear, who may use them, how much, and when.
 
-CONFIG reference: "Tools", first table. Keys marked `UNSUPPORTED` are part of the language and refused by this version.
+CONFIG reference: "Tools", first table.
 """
 
 from typing import Annotated, Literal
@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 from gateway.config.auth import ScopeToken
 from gateway.config.base import (
     ONE_OR_MANY,
-    UNSUPPORTED,
     Count,
     Duration,
     Flag,
@@ -22,6 +21,7 @@ from gateway.config.base import (
     Template,
     VerbatimObject,
 )
+from gateway.config.rates import WrittenRateLimit
 from gateway.config.written_schema import SchemaObject
 
 
@@ -102,8 +102,8 @@ class Definition(Model):
     """How many calls may run at once. Default 16."""
     queue: Count | None = None
     """How many more calls may wait for their turn; beyond that they are refused. Default 64."""
-    rate_limit: Annotated[str | None, UNSUPPORTED] = None
-    """Such as 10/minute, per caller."""
+    rate_limit: WrittenRateLimit | None = None
+    """How often it may be called, such as 10/minute by each caller. A call that ends with a question does not count."""
     cache: Duration | None = None
     """How long an answer is kept and given again to calls with the same arguments."""
 
@@ -138,8 +138,8 @@ class Defaults(Model):
     """How many calls of one tool may run at once. Default 16."""
     queue: Count | None = None
     """How many more calls of one tool may wait for their turn. Default 64."""
-    rate_limit: Annotated[str | None, UNSUPPORTED] = None
-    """Such as 10/minute, per caller."""
+    rate_limit: WrittenRateLimit | None = None
+    """How often each of them may be called, such as 10/minute by each caller."""
     ask_timeout: Duration | None = None
     """How long a question to the user may stay open. Default 10m."""
     coerce: Flag = True

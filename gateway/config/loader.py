@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config.base import NOT_SUPPORTED
 from gateway.config.document import Document
 from gateway.config.inclusion import Inclusion
 from gateway.config.interpolation import Interpolation
@@ -124,16 +123,10 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
 
 
 def _without_repetitions(findings: Iterable[Finding]) -> list[Finding]:
-    """One mistake once.
-
-    What is wrong in an anchor is wrong wherever it is used; what stands below an unsupported key is not looked at.
-    """
-    findings = list(findings)
-    refused = [finding.path for finding in findings if finding.message == NOT_SUPPORTED]
+    """One mistake once: what is wrong in an anchor is wrong wherever it is used."""
     seen: dict[tuple[str, str, Place | None], Finding] = {}
     for finding in findings:
-        if not any(finding.path[: len(path)] == path != finding.path for path in refused):
-            seen.setdefault((finding.message, finding.severity, finding.place), finding)
+        seen.setdefault((finding.message, finding.severity, finding.place), finding)
     return list(seen.values())
 
 

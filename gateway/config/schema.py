@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gateway.config.attribute_docstrings import attribute_docstrings
-from gateway.config.base import INTERPOLATION_SCHEMA, NOT_SUPPORTED, Model
+from gateway.config.base import INTERPOLATION_SCHEMA, Model
 from gateway.config.document import Document
 from gateway.json_types import Json
 
@@ -87,7 +87,7 @@ def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def _tidy(schema: Json) -> None:
-    """Take out what pydantic adds for forms, and say which keys are not carried out yet."""
+    """Take out what pydantic adds for forms."""
     if isinstance(schema, list):
         for item in schema:
             _tidy(item)
@@ -96,8 +96,5 @@ def _tidy(schema: Json) -> None:
             del schema["title"]
         if schema.get("default", ...) in (None, [], {}):
             del schema["default"]
-        if schema.pop("x-unsupported", False):
-            schema["description"] = f"{schema.get('description', '')} ({NOT_SUPPORTED})".strip()
-            schema["deprecated"] = True
         for value in schema.values():
             _tidy(value)

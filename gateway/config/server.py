@@ -8,18 +8,20 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.address import Address
 from gateway.config.base import (
-    UNSUPPORTED,
-    Count,
     Duration,
     Flag,
     Model,
     PositiveCount,
     PositiveDuration,
+    ShortForm,
     Size,
     matching,
+    typed_interpolation,
 )
 from gateway.config.definitions import Icon
 from gateway.config.network import parse_network
+from gateway.config.rates import Rate, WrittenRateLimit
+from gateway.json_types import Json
 
 
 class Server(Model):
@@ -126,9 +128,6 @@ class Listen(Model):
         return self
 
 
-Rate = Annotated[str, matching(r"[1-9][0-9]{0,6}/(second|minute|hour|day)", "a rate such as 10/minute")]
-
-
 class SamplingLimits(Model):
     """How much tools may ask of the client's model."""
 
@@ -140,13 +139,35 @@ class SamplingLimits(Model):
     """Of one request, which is cut down to it."""
 
 
+class Shares(Model):
+    """How many at once. A number alone is `per_caller`."""
+
+    per_caller: PositiveCount | None = None
+    """Of one caller."""
+    in_all: PositiveCount | None = None
+    """Of all callers together."""
+
+
+def _per_caller(value: Json) -> Json:
+    value = typed_interpolation(value)
+    return {"per_caller": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+WrittenShares = Annotated[Shares, ShortForm(_per_caller, {"type": "integer", "minimum": 1})]
+
+
 class Limits(Model):
     """What the daemon serves at the most."""
 
-    rate_limit: Annotated[str | None, UNSUPPORTED] = None
-    """Such as 100/minute, per caller."""
-    concurrency: Annotated[Count | None, UNSUPPORTED] = None
-    """Calls of one caller that may run at once."""
+    rate_limit: WrittenRateLimit | None = None
+    """How often calls may begin, such as 100/minute by each caller. A call is a `tools/call`, `resources/read`,
+    `prompts/get` or `completion/complete`; lists, pings and notifications do not count. A caller is who authenticated,
+    else the client's address (of IPv6 its /64 network)."""
+    concurrency: WrittenShares | None = None
+    """How many calls may run at once, such as 8 of each caller. Those that wait for the user's answer do not count."""
+    queue: WrittenShares | None = None
+    """How many calls may wait for a place of `concurrency`; beyond that they are refused. Default 64 of each caller,
+    1024 in all."""
     sampling: SamplingLimits | None = None
     """How much tools may ask of the client's model."""
     sessions: PositiveCount = 10_000

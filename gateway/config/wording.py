@@ -46,7 +46,7 @@ _LIMITS: Final = {
     "too_long": "takes {max_length} items at the most",
 }
 
-_ABOUT_THE_KEY: Final = frozenset({"extra_forbidden", "unsupported"})
+_ABOUT_THE_KEY: Final = frozenset({"extra_forbidden"})
 _ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
 """Errors that point at the key; all others point at the value."""
 

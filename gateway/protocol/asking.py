@@ -40,7 +40,7 @@ def open_asker(
     Raises:
         RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
     """
-    ledger = Ledger(request.catalog, budget=runtime.sampling, caller=request.exchange.caller.key)
+    ledger = Ledger(request.catalog, rates=runtime.rates, caller=request.exchange.caller.payer)
     if request.session is not None:
         return LiveAsker(request, request.session, ledger=ledger, patience=primitive.ask_timeout)
     binding = Binding(

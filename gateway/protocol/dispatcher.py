@@ -11,11 +11,11 @@ from typing import Final
 
 import structlog
 
-from gateway.access.sampling import SamplingBudget
+from gateway.access.rates import Rates
 from gateway.access.slots import Slots
 from gateway.catalog.store import CatalogStore
 from gateway.catalog.views import Views
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
 from gateway.executors.trace import Trace, TraceContext, Untraced
@@ -66,6 +66,7 @@ class Dispatcher:
         self.announcements: Final = Announcements(self._views)
         store.subscribe(self.announcements.catalog_changed)
         self.slots: Final = Slots()
+        self.rates: Final = Rates()
         self._runtime: Final = Runtime(
             services=services,
             slots=self.slots,
@@ -76,7 +77,7 @@ class Dispatcher:
             trace=trace,
             read=resources.read,
             seal=StateSeal(secret_key),
-            sampling=SamplingBudget(),
+            rates=self.rates,
         )
 
     async def answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
@@ -194,6 +195,8 @@ class Dispatcher:
                     result = await self._result(context, called)
                 except AwaitingInput as waiting:
                     result = waiting.result
+                except OverLimitError as error:
+                    result = called.refused(error, context)
                 reply = Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
             except RpcError as error:
                 watch.failed(error)
@@ -209,6 +212,8 @@ class Dispatcher:
             return reply
 
     async def _result(self, context: RequestContext, method: Method) -> JsonObject | bytes:
+        if method.is_call and (limit := context.catalog.limits.rate_limit) is not None:
+            self.rates.spend("limits.rate_limit", limit, caller=context.exchange.caller.payer)
         token = context.progress_token
         if token is None or not method.is_call:
             return await method.handler(context, self._runtime)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol
 
 from gateway.access.identity import ANYBODY, Identity
@@ -32,6 +33,21 @@ class Caller:
     def key(self) -> str:
         """Whom limits, caches and parked outputs belong to."""
         return self.identity.owner or f"anonymous@{self.address}"
+
+    @property
+    def payer(self) -> str:
+        """Whose calls rates and places count: of IPv6 the /64 network, which is the least that one customer gets."""
+        if self.identity.owner is not None or ":" not in self.address:
+            return self.key
+        return f"anonymous@{_network_of(self.address)}"
+
+
+def _network_of(address: str) -> str:
+    try:
+        parsed = IPv6Address(address)
+    except ValueError:
+        return address
+    return str(parsed.ipv4_mapped or IPv6Network((parsed.packed[:8].ljust(16, b"\0"), 64)))
 
 
 class Exchange(Protocol):
@@ -65,5 +81,7 @@ class Reply:
     body: bytes | None
     status: int = 200
     """The HTTP status, should the binding still be free to choose it."""
+    retry_after: int | None = None
+    """Seconds, where a limit refused it."""
     missing_scopes: frozenset[str] = frozenset()
     """All that the operation needs, where the caller was refused for want of one (RFC 6750 §3.1)."""

@@ -5,8 +5,9 @@ from typing import Final, TypeVar
 
 import orjson
 
-from gateway.access.sampling import SamplingBudget
+from gateway.access.rates import Rates
 from gateway.catalog.primitives import Catalog
+from gateway.config.rates import RateLimit
 from gateway.config.server import SamplingLimits
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
@@ -20,12 +21,12 @@ T = TypeVar("T")
 class Ledger:
     """Of one call. A modern call is tried several times and has one for each try, which repeats what came before."""
 
-    __slots__ = ("_asked", "_budget", "_caller", "_limits", "_redactor", "results")
+    __slots__ = ("_asked", "_caller", "_limits", "_rates", "_redactor", "results")
 
-    def __init__(self, catalog: Catalog, *, budget: SamplingBudget, caller: str) -> None:
+    def __init__(self, catalog: Catalog, *, rates: Rates, caller: str) -> None:
         self._redactor: Final = catalog.redactor
-        self._limits: Final[SamplingLimits] = catalog.sampling
-        self._budget: Final = budget
+        self._limits: Final[SamplingLimits] = catalog.limits.sampling
+        self._rates: Final = rates
         self._caller: Final = caller
         self._asked: dict[str, Question] = {}
         self.results: Final[dict[str, Json]] = {}
@@ -53,7 +54,16 @@ class Ledger:
         Raises:
             ExecutionError: the caller's model has been asked too often lately.
         """
-        self._budget.spend(_samples(questions), caller=self._caller, rate=self._limits.rate)
+        samples = _samples(questions)
+        if self._limits.rate is not None and samples:
+            limit = RateLimit(per_caller=self._limits.rate)
+            self._rates.spend(
+                "limits.sampling",
+                limit,
+                caller=self._caller,
+                cost=samples,
+                saying="The client's model was asked too often",
+            )
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """What `function` returned when it first ran, as JSON has it, so that it is the same in every try.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway.access.sampling import SamplingBudget
+from gateway.access.rates import Rates
 from gateway.access.slots import Slots
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
@@ -38,6 +38,8 @@ class RequestContext:
     session: Session | None = None
     """None in the modern era."""
     envelope_log_level: str | None = None
+    is_inner: bool = False
+    """Whether this is a call within that of the request, which has its caller's place and was counted."""
     progress: Progress | None = None
     """Where its sender wants to hear of it, and it may take a while."""
 
@@ -91,9 +93,9 @@ class Runtime:
     announcements: Announcements
     store: CatalogStore
     seal: StateSeal
-    sampling: SamplingBudget
     trace: Callable[[TraceContext | None], Trace]
     """Makes the place in a trace of a call whose request came with that."""
+    rates: Rates
     read: "Read"
     """Reads a resource as the sender of a request may: for tools and prompts that embed one."""
 

@@ -5,7 +5,14 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.catalog.primitives import Catalog
-from gateway.errors import ErrorCode, InsufficientScopeError, MissingCapabilityError, ResourceNotFoundError, RpcError
+from gateway.errors import (
+    ErrorCode,
+    InsufficientScopeError,
+    MissingCapabilityError,
+    ResourceNotFoundError,
+    RpcError,
+    TooManyRequestsError,
+)
 from gateway.executors.invocation import ABSENT, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import jsonrpc, meta, revisions
@@ -20,8 +27,12 @@ STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.HEADER_MISMATCH: 400,
     ErrorCode.MISSING_CLIENT_CAPABILITY: 400,
     ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
+    ErrorCode.TOO_MANY_REQUESTS: 429,
 }
-"""HTTP statuses of 2026-07-28, basic/transports/streamable-http. Every other error is an answer like any: 200."""
+"""HTTP statuses of 2026-07-28, basic/transports/streamable-http. Every other error is an answer like any: 200.
+
+In older revisions all are: their official client takes any other status for the end of its connection.
+"""
 
 _STATUS_WITHOUT_REQUEST: Final = 400
 """Of an error that answers no request that could be read, in every revision."""
@@ -74,7 +85,8 @@ def error_reply(
         if request_id is None or isinstance(error, InvalidMessageError):
             status = _STATUS_WITHOUT_REQUEST
     body = jsonrpc.encode(_error_message(error, request_id, revision))
-    return Reply(body=body, status=status, missing_scopes=missing_scopes)
+    retry_after = error.retry_after if isinstance(error, TooManyRequestsError) else None
+    return Reply(body=body, status=status, missing_scopes=missing_scopes, retry_after=retry_after)
 
 
 def _error_message(error: RpcError, request_id: RequestId | None, revision: str | None) -> JsonObject:

@@ -5,15 +5,18 @@ clock is used up while a question is open.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Final, TypeVar
 
+from gateway.access.rates import Rates
 from gateway.access.slots import HeldSlot
-from gateway.catalog.primitives import Primitive
+from gateway.catalog.primitives import NO_LIMITS, Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.config.rates import RateLimit
 from gateway.errors import InsufficientScopeError, MissingCapabilityError
 from gateway.executors.clock import Clock
-from gateway.executors.invocation import Invocation
+from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject
 from gateway.protocol.asker import Asker, Pause
 from gateway.protocol.interactions import CallContext
@@ -42,6 +45,37 @@ def check_client(primitive: Primitive, request: RequestContext) -> None:
         raise MissingCapabilityError(missing)
 
 
+def counted(primitive: Primitive, request: RequestContext, runtime: Runtime) -> AbstractContextManager[None]:
+    """A call that counts against the primitive's `rate_limit`, unless it ends with a question: it will come again.
+
+    Raises:
+        OverLimitError: on entering; there were too many.
+    """
+    if primitive.rate_limit is None:
+        return _UNCOUNTED
+    return _counted(primitive, primitive.rate_limit, runtime.rates, caller=request.exchange.caller.payer)
+
+
+@contextmanager
+def _counted(primitive: Primitive, limit: RateLimit, rates: Rates, *, caller: str) -> Iterator[None]:
+    name = f"{_SECTIONS[type(primitive)]}.{primitive.name}.rate_limit"
+    rates.spend(name, limit, caller=caller)
+    try:
+        yield
+    except AwaitingInput:
+        rates.refund(name, limit, caller=caller)
+        raise
+
+
+_UNCOUNTED: Final = nullcontext()
+_SECTIONS: Final[Mapping[type[Primitive], str]] = {
+    Tool: "tools",
+    Resource: "resources",
+    ResourceTemplate: "resources",
+    Prompt: "prompts",
+}
+
+
 @asynccontextmanager
 async def invocation(  # noqa: PLR0913 - all that a call is
     method: str,
@@ -55,20 +89,17 @@ async def invocation(  # noqa: PLR0913 - all that a call is
     """The invocation of `primitive`, once its turn has come.
 
     Raises:
-        ExecutionError: too many calls wait already, or its turn did not come before the deadline.
+        OverLimitError: too many calls wait already.
+        ExecutionError: its turn did not come before the deadline.
     """
     clock = Clock(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
-    slot = await runtime.slots.acquire(
-        f"{method}/{primitive.name}",
-        concurrency=primitive.concurrency,
-        queue=primitive.queue,
-        deadline=clock.deadline,
-    )
+    slot = await _slot(f"{method}/{primitive.name}", primitive, request, runtime, deadline=clock.deadline)
 
     pause = _Pause(clock, slot)
 
     async def read(uri: str) -> Sequence[JsonObject]:
-        return await runtime.read(uri, request, runtime, asker=None if asker is None else _Inner(asker, pause))
+        inner = replace(request, is_inner=True)
+        return await runtime.read(uri, inner, runtime, asker=None if asker is None else _Inner(asker, pause))
 
     context = CallContext(request, runtime, asker=asker, pause=pause, read_resource=read)
     trace = runtime.trace(request.trace)
@@ -86,6 +117,20 @@ async def invocation(  # noqa: PLR0913 - all that a call is
     finally:
         context.close()
         slot.release()
+
+
+async def _slot(
+    key: str, primitive: Primitive, request: RequestContext, runtime: Runtime, *, deadline: float
+) -> HeldSlot:
+    limits = NO_LIMITS if request.is_inner else request.catalog.limits
+    return await runtime.slots.acquire(
+        key,
+        (primitive.concurrency, primitive.queue),
+        caller=request.exchange.caller.payer,
+        deadline=deadline,
+        of_caller=limits.of_caller,
+        of_all=limits.of_all,
+    )
 
 
 class _Pause:

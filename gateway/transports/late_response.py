@@ -126,4 +126,7 @@ def whole_response(reply: Reply, *, headers: Mapping[str, str]) -> web.Response:
     if reply.body is None:
         # Nothing to say: a notification was taken, or the request was cancelled.
         return web.Response(status=202 if reply.status == 200 else reply.status, headers=headers)
-    return web.Response(body=reply.body, status=reply.status, headers={"Content-Type": JSON, **headers})
+    fields = {"Content-Type": JSON, **headers}
+    if reply.retry_after is not None:
+        fields["Retry-After"] = str(reply.retry_after)
+    return web.Response(body=reply.body, status=reply.status, headers=fields)

@@ -1,196 +1,172 @@
-"""Places for calls: how many run, how many wait, and what happens to those that leave the queue."""
+"""A call's places: of its caller, of the primitive, of all; and that nobody starves."""
 
 import asyncio
-import math
-from collections.abc import Coroutine
-from typing import Any
+from collections import Counter
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gateway.access.slots import HeldSlot, Slots
-from gateway.errors import ExecutionError
+from gateway.errors import ExecutionError, OverLimitError
+
+MANY = (99, 99)
 
 
 def later(seconds: float = 30) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-async def take(slots: Slots, queue: int = 1, deadline: float | None = None) -> HeldSlot:
-    return await slots.acquire("t", concurrency=1, queue=queue, deadline=deadline or later())
+async def take(
+    slots: Slots,
+    caller: str = "ada",
+    primitive: str = "t",
+    *,
+    ceiling: tuple[int, int] = MANY,
+    of_caller: tuple[int, int] | None = None,
+    of_all: tuple[int, int] | None = None,
+    deadline: float | None = None,
+) -> HeldSlot:
+    deadline = later() if deadline is None else deadline
+    return await slots.acquire(primitive, ceiling, caller=caller, deadline=deadline, of_caller=of_caller, of_all=of_all)
 
 
-async def test_a_call_over_the_limit_waits_its_turn() -> None:
+async def take_every(slots: Slots) -> HeldSlot:
+    """One of each kind, of which there is one."""
+    return await take(slots, ceiling=(1, 9), of_caller=(1, 9), of_all=(1, 9))
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_callers_calls_wait_for_each_other_and_for_nobody_else() -> None:
     slots = Slots()
-    first = await take(slots)
-    second = asyncio.create_task(take(slots))
-    await asyncio.sleep(0)
+    first = await take(slots, of_caller=(1, 1))
+    second = asyncio.create_task(take(slots, primitive="other", of_caller=(1, 1)))
+    await settle()
+    assert not second.done()
+    (await take(slots, "bob", of_caller=(1, 1))).release()
+    first.release()
+    (await second).release()
+    assert (slots.running, slots.waiting) == (0, 0)
+
+
+async def test_calls_of_all_callers_share_the_places_of_all() -> None:
+    slots = Slots()
+    first = await take(slots, of_all=(1, 9))
+    second = asyncio.create_task(take(slots, "bob", of_all=(1, 9)))
+    await settle()
+    assert not second.done()
     assert (slots.running, slots.waiting) == (1, 1)
     first.release()
     (await second).release()
     assert (slots.running, slots.waiting) == (0, 0)
 
 
-async def test_a_call_over_the_queue_is_refused_at_once() -> None:
+@pytest.mark.parametrize(
+    ("of_caller", "of_all", "limit"),
+    [((1, 0), None, "limits.concurrency, per_caller"), (None, (1, 0), "limits.concurrency, in_all")],
+)
+async def test_a_full_queue_refuses_and_names_the_limit(
+    of_caller: tuple[int, int] | None, of_all: tuple[int, int] | None, limit: str
+) -> None:
     slots = Slots()
-    held = await take(slots)
-    with pytest.raises(ExecutionError, match="Busy: 1 calls are running and 0 are waiting"):
-        await take(slots, queue=0)
+    held = await take(slots, of_caller=of_caller, of_all=of_all)
+    with pytest.raises(OverLimitError) as caught:
+        await take(slots, of_caller=of_caller, of_all=of_all)
+    assert str(caught.value) == f"Busy: 1 calls are running and 0 are waiting ({limit}). Try again in 1 s."
     held.release()
+    (await take(slots, of_caller=of_caller, of_all=of_all)).release()
+    assert (slots.running, slots.waiting, slots.refused) == (0, 0, 1)
 
 
-async def test_waiting_ends_with_the_deadline_and_leaves_the_queue() -> None:
+async def test_what_was_taken_is_given_back_when_the_next_place_is_not_had_in_time() -> None:
     slots = Slots()
-    held = await take(slots)
-    with pytest.raises(ExecutionError, match="while waiting"):
-        await take(slots, deadline=later(0.01))
-    assert slots.waiting == 0
+    held = await take(slots, of_all=(1, 9))
+    with pytest.raises(ExecutionError, match="in_all"):
+        await take(slots, "bob", of_caller=(1, 0), of_all=(1, 9), deadline=later(0.01))
     held.release()
-    (await take(slots)).release()
-
-
-async def test_a_place_is_taken_until_the_clean_up_after_the_call_is_done() -> None:
-    slots = Slots()
-    held = await take(slots)
-    cleaned = asyncio.Event()
-
-    async def clean_up() -> None:
-        await cleaned.wait()
-
-    task = asyncio.create_task(clean_up())
-    held.hold_until(task)
-    held.release()
-    assert slots.running == 1
-    cleaned.set()
-    await task
-    await asyncio.sleep(0)
-    assert slots.running == 0
-
-
-async def test_no_place_is_lost_when_waiters_are_cancelled_in_the_moment_that_it_is_theirs() -> None:
-    slots = Slots()
-    held = await take(slots)
-    waiting = [asyncio.create_task(take(slots, queue=10)) for _ in range(4)]
-    await asyncio.sleep(0)
-    held.release()  # the first waiter's place is set, and it has not run yet
-    for task in waiting[:3]:
-        task.cancel()
-    await asyncio.gather(*waiting[:3], return_exceptions=True)
-    last = await asyncio.wait_for(waiting[3], 5)
-    last.release()
+    (await take(slots, "bob", of_caller=(1, 0), of_all=(1, 9))).release()
     assert (slots.running, slots.waiting) == (0, 0)
 
 
-async def test_a_lent_place_is_used_by_others_and_comes_back_first() -> None:
+async def test_all_places_are_lent_and_taken_back_together() -> None:
     slots = Slots()
-    first = await take(slots)
+    first = await take_every(slots)
     first.lend()
-    second = await take(slots)
-    third = asyncio.create_task(take(slots))
+    second = await take_every(slots)
     back = asyncio.create_task(first.take_back())
-    await asyncio.sleep(0)
-    assert (slots.running, slots.waiting) == (1, 2)
+    await settle()
+    assert not back.done()
     second.release()
     await back
+    third = asyncio.create_task(take_every(slots))
+    await settle()
     assert not third.done()
     first.release()
     (await third).release()
     assert (slots.running, slots.waiting) == (0, 0)
 
 
-async def test_a_call_that_is_about_to_end_does_not_wait_for_its_place() -> None:
+async def test_a_cancelled_return_has_every_place_until_the_call_ends() -> None:
     slots = Slots()
-    first = await take(slots)
+    first = await take_every(slots)
     first.lend()
-    second = await take(slots)
+    second = await take_every(slots)
     back = asyncio.create_task(first.take_back())
-    await asyncio.sleep(0)
+    await settle()
     back.cancel()
     await asyncio.wait([back])
-    assert (slots.running, slots.waiting) == (2, 0)
-    first.release()
     second.release()
+    waiting = asyncio.create_task(take_every(slots))
+    await settle()
+    assert not waiting.done()
+    first.release()
+    (await waiting).release()
     assert (slots.running, slots.waiting) == (0, 0)
 
 
-class LendingMachine(RuleBasedStateMachine):
-    """Calls that lend, take back, seize and end in any order, more often and later than they should."""
+async def test_callers_have_their_turns_in_rotation() -> None:
+    slots, order = Slots(), []
 
-    @initialize()
-    def open(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.slots = Slots()
-        self.held: list[HeldSlot] = []
-        self.open_calls: list[HeldSlot] = []
-        self.waiting: list[asyncio.Task[Any]] = []
+    async def call(caller: str) -> None:
+        slot = await take(slots, caller, ceiling=(1, 64))
+        order.append(caller)
+        slot.release()
 
-    @rule()
-    def begin(self) -> None:
-        async def take_one() -> None:
-            slot = await self.slots.acquire("t", concurrency=2, queue=9, deadline=math.inf)
-            self.held.append(slot)
-            self.open_calls.append(slot)
-
-        self._start(take_one())
-
-    @rule(data=st.data(), what=st.sampled_from(["lend", "seize"]))
-    def act(self, data: st.DataObject, what: str) -> None:
-        if self.held:
-            getattr(data.draw(st.sampled_from(self.held)), what)()
-            self._settle()
-
-    @rule(data=st.data())
-    def take_back(self, data: st.DataObject) -> None:
-        if self.held:
-            self._start(data.draw(st.sampled_from(self.held)).take_back())
-
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        if self.waiting:
-            data.draw(st.sampled_from(self.waiting)).cancel()
-            self._settle()
-
-    @rule(data=st.data(), lingers=st.booleans())
-    def end(self, data: st.DataObject, lingers: bool) -> None:  # noqa: FBT001 - drawn by name
-        if self.open_calls:
-            slot = data.draw(st.sampled_from(self.open_calls))
-            self.open_calls.remove(slot)
-            if lingers:
-                slot.hold_until(self._start(asyncio.sleep(0)))
-            slot.release()
-            self._settle()
-
-    @invariant()
-    def nobody_is_counted_who_is_not_there(self) -> None:
-        assert 0 <= self.slots.running <= len(self.open_calls) + len(self.waiting)
-
-    def teardown(self) -> None:
-        for task in self.waiting:
-            task.cancel()
-        self._settle()
-        for slot in self.open_calls:
-            slot.release()
-        self._settle()
-        for slot in self.held:
-            slot.lend()
-            slot.seize()
-            self._start(slot.take_back())
-        assert (self.slots.running, self.slots.waiting) == (0, 0)
-        self.loop.close()
-
-    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self.loop.create_task(work)
-        self.waiting.append(task)
-        self._settle()
-        return task
-
-    def _settle(self) -> None:
-        for _ in range(10):
-            self.loop.run_until_complete(asyncio.sleep(0))
-        self.waiting = [task for task in self.waiting if not task.done()]
+    held = await take(slots, "first", ceiling=(1, 64))
+    calls = [asyncio.create_task(call(caller)) for caller in ["loud"] * 30 + ["quiet"] * 3]
+    await settle()
+    held.release()
+    await asyncio.wait(calls)
+    assert order[:6] == ["loud", "quiet"] * 3
 
 
-TestLending = LendingMachine.TestCase
-TestLending.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+async def test_who_fills_the_queue_gives_way_to_those_who_have_less_in_it() -> None:
+    slots = Slots()
+    held = await take(slots, "loud", ceiling=(1, 4))
+    loud = [asyncio.create_task(take(slots, "loud", ceiling=(1, 4))) for _ in range(4)]
+    await settle()
+    quiet = [asyncio.create_task(take(slots, "quiet", ceiling=(1, 4))) for _ in range(3)]
+    await settle()
+    outcomes = Counter("refused" if task.done() and task.exception() else "waits" for task in [*loud, *quiet])
+    assert outcomes == {"waits": 4, "refused": 3}
+    assert [task.done() for task in loud] == [False, False, True, True]  # those that came last
+    assert [task.done() for task in quiet] == [False, False, True]
+    held.release()
+    for task in (loud[0], quiet[0], loud[1], quiet[1]):
+        (await asyncio.wait_for(task, 5)).release()
+    assert (slots.running, slots.waiting, slots.refused) == (0, 0, 3)
+
+
+async def test_a_caller_who_left_the_queue_has_no_turn() -> None:
+    slots = Slots()
+    held = await take(slots, "a", ceiling=(1, 9))
+    gone = asyncio.create_task(take(slots, "b", ceiling=(1, 9)))
+    stays = asyncio.create_task(take(slots, "c", ceiling=(1, 9)))
+    await settle()
+    gone.cancel()
+    await asyncio.wait([gone])
+    held.release()
+    (await asyncio.wait_for(stays, 5)).release()
+    assert (slots.running, slots.waiting) == (0, 0)

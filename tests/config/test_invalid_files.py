@@ -88,5 +88,5 @@ tools:
         ("config.yaml", 9, 3),
         ("more.yaml", 2, 3),
         ("more.yaml", 3, 16),
-        ("more.yaml", 3, 22),
+        ("more.yaml", 3, 34),
     ]

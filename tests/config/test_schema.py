@@ -106,13 +106,6 @@ def test_every_key_says_what_it_is_for() -> None:
     assert undocumented == []
 
 
-def test_keys_that_are_not_carried_out_say_so() -> None:
-    properties = document_schema()["$defs"]["Tool"]["properties"]
-    assert properties["rate_limit"]["description"].endswith("(not supported by this version)")
-    assert properties["rate_limit"]["deprecated"] is True
-    assert "deprecated" not in properties["description"]
-
-
 def test_no_default_is_written_that_the_schema_itself_refuses() -> None:
     schema = document_schema()
     for definition in schema["$defs"].values():

@@ -32,7 +32,7 @@ async def asker(pause: _Pause, chance: random.Random) -> None:
 async def call(slots: Slots, chance: random.Random) -> None:
     loop = asyncio.get_running_loop()
     clock = Clock(loop.time() + SECONDS)
-    slot = await slots.acquire("t", concurrency=2, queue=99, deadline=clock.deadline)
+    slot = await slots.acquire("t", (2, 99), caller="ada", deadline=clock.deadline)
     pause = _Pause(clock, slot)
     tasks = [asyncio.create_task(asker(pause, chance)) for _ in range(chance.randrange(1, 4))]
     try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.catalog.primitives import Completer, Primitive
-from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
@@ -29,6 +29,8 @@ async def complete(request: RequestContext, runtime: Runtime) -> JsonObject:
         async with invocation("completion/complete", primitive, others, request, runtime, asker=None) as call:
             found = await completer.complete(value, others, call)
             return _completion([request.catalog.redactor.text(candidate) for candidate in found])
+    except OverLimitError:
+        raise
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error
 

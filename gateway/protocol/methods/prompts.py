@@ -1,13 +1,15 @@
 """prompts/list and prompts/get (server/prompts)."""
 
+from collections.abc import Sequence
+
 from gateway.catalog.primitives import Prompt
-from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import revisions
 from gateway.protocol.asking import open_asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access, check_client, invocation
+from gateway.protocol.running import check_access, check_client, counted, invocation
 from gateway.protocol.unknown import unknown_prompt
 
 
@@ -27,17 +29,26 @@ async def get_prompt(request: RequestContext, runtime: Runtime) -> JsonObject:
     check_client(prompt, request)
     arguments = _complete_arguments(prompt, given)
     try:
-        async with (
-            open_asker(prompt, request, runtime, method="prompts/get") as asker,
-            invocation("prompts/get", prompt, arguments, request, runtime, asker=asker) as call,
-        ):
-            messages = await prompt.messages.render(call)
+        with counted(prompt, request, runtime):
+            messages = await _rendered(prompt, arguments, request, runtime)
+    except OverLimitError:
+        raise
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error
     result: dict[str, Json] = {"messages": revisions.prompt_messages(messages, request.revision)}
     if "description" in prompt.definition:
         result["description"] = prompt.definition["description"]
     return result
+
+
+async def _rendered(
+    prompt: Prompt, arguments: JsonObject, request: RequestContext, runtime: Runtime
+) -> Sequence[JsonObject]:
+    async with (
+        open_asker(prompt, request, runtime, method="prompts/get") as asker,
+        invocation("prompts/get", prompt, arguments, request, runtime, asker=asker) as call,
+    ):
+        return await prompt.messages.render(call)
 
 
 def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]:

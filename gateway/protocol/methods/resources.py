@@ -6,14 +6,14 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.catalog.primitives import Resource, ResourceTemplate
-from gateway.errors import ExecutionError, ResourceNotFoundError, ResourceUnreadableError
+from gateway.errors import ExecutionError, OverLimitError, ResourceNotFoundError, ResourceUnreadableError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results, revisions
 from gateway.protocol.asker import Asker
 from gateway.protocol.asking import open_asker
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access, check_client, invocation
+from gateway.protocol.running import check_access, check_client, counted, invocation
 from gateway.protocol.unknown import unknown_resource
 
 
@@ -66,15 +66,18 @@ async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a 
     check_client(resource, request)
     opened = open_asker(resource, request, runtime, method="resources/read") if asker is None else nullcontext(asker)
     try:
-        async with (
-            opened as way,
-            invocation("resources/read", resource, variables, request, runtime, asker=way) as call,
-        ):
-            return resource.contents.contents(await resource.executor.execute(call), uri=uri)
+        with counted(resource, request, runtime):
+            async with (
+                opened as way,
+                invocation("resources/read", resource, variables, request, runtime, asker=way) as call,
+            ):
+                return resource.contents.contents(await resource.executor.execute(call), uri=uri)
     except ResourceNotFoundError as error:
         raise unknown_resource(
             uri, request, runtime
         ) from error  # as it was asked for, not as the backend would write it
+    except OverLimitError:
+        raise
     except ExecutionError as error:
         raise ResourceUnreadableError(uri, request.catalog.redactor.text(str(error))) from error
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from gateway.errors import OverLimitError, TooManyRequestsError
 from gateway.json_types import JsonObject
 from gateway.protocol.methods import completion, lifecycle, prompts, resources, subscriptions, tools
 from gateway.protocol.request import RequestContext, Runtime
@@ -17,12 +18,18 @@ LEGACY_ONLY: Final = frozenset({Era.LEGACY})
 MODERN_ONLY: Final = frozenset({Era.MODERN})
 
 
+def _refused(error: OverLimitError, request: RequestContext) -> JsonObject:
+    raise TooManyRequestsError(request.catalog.redactor.text(str(error)), retry_after=error.retry_after) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     handler: Handler
     eras: frozenset[Era]
     is_call: bool = False
-    """Whether it runs what the operator or an author wrote, and so may take a while."""
+    """Whether it runs what the operator or an author wrote, and so may take a while. These are what limits count."""
+    refused: Callable[[OverLimitError, RequestContext], JsonObject] = _refused
+    """What it is answered with where a limit refuses it."""
 
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
@@ -39,7 +46,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
-        "tools/call": Method(tools.call_tool, BOTH, is_call=True),
+        "tools/call": Method(tools.call_tool, BOTH, is_call=True, refused=tools.refused),
         "tools/list": Method(tools.list_tools, BOTH),
     }
 )

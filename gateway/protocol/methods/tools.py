@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from gateway.catalog.primitives import Tool
-from gateway.errors import ExecutionError, MissingCapabilityError
+from gateway.errors import ExecutionError, MissingCapabilityError, OverLimitError
 from gateway.executors.invocation import Invocation, Outcome, ToolResult, size_of
 from gateway.json_types import JsonObject
 from gateway.protocol import headers, results
@@ -12,7 +12,7 @@ from gateway.protocol.asking import open_asker
 from gateway.protocol.confirmation import confirm
 from gateway.protocol.methods import params
 from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access, check_client, invocation
+from gateway.protocol.running import check_access, check_client, counted, invocation
 from gateway.protocol.unknown import unknown_tool
 from gateway.protocol.versions import Era
 
@@ -43,11 +43,12 @@ async def _result(tool: Tool, arguments: JsonObject, request: RequestContext, ru
     try:
         check_client(tool, request)
         prepared = tool.arguments.prepare(arguments)
-        async with open_asker(tool, request, runtime, method="tools/call") as asker:
-            if tool.confirm is not None:
-                await confirm(tool.confirm, prepared, asker)
-            async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
-                return await _shaped(tool, await tool.executor.execute(call), call, runtime)
+        with counted(tool, request, runtime):
+            async with open_asker(tool, request, runtime, method="tools/call") as asker:
+                if tool.confirm is not None:
+                    await confirm(tool.confirm, prepared, asker)
+                async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
+                    return await _shaped(tool, await tool.executor.execute(call), call, runtime)
     except MissingCapabilityError as error:
         if request.era is Era.MODERN:
             raise
@@ -67,6 +68,11 @@ async def _shaped(tool: Tool, outcome: Outcome, call: Invocation, runtime: Runti
             )
     except TimeoutError:
         raise ExecutionError("The tool answered in time, but its output is too large to be worked on in time") from None
+
+
+def refused(error: OverLimitError, request: RequestContext) -> JsonObject:
+    """The answer to a call that a limit refused: the model is told which, and when to come back."""
+    return results.tool_result(_failure(str(error)), request.revision)
 
 
 def _failure(text: str) -> ToolResult:

@@ -1,0 +1,158 @@
+"""Rates: how many pass, when the next may, what an edit changes, and what millions of callers cost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.access import rates
+from gateway.access.rates import Rates
+from gateway.config.rates import ParsedRate, RateLimit, parse_rate
+from gateway.errors import OverLimitError
+
+WINDOW = 60
+
+
+class Watch:
+    """A clock that stands until it is set."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limit(per_caller: str | None = None, in_all: str | None = None) -> RateLimit:
+    return RateLimit.model_validate({"per_caller": per_caller, "in_all": in_all})
+
+
+def passes(budget: Rates, allowed: RateLimit, *, caller: str = "ada") -> bool:
+    try:
+        budget.spend("t", allowed, caller=caller)
+    except OverLimitError:
+        return False
+    return True
+
+
+def seconds_to_wait(budget: Rates, allowed: RateLimit) -> int:
+    """Spend once, now or when told to come back."""
+    try:
+        budget.spend("t", allowed, caller="ada")
+    except OverLimitError as error:
+        return error.retry_after
+    return 0
+
+
+def how_many(budget: Rates, allowed: RateLimit, *, caller: str = "ada") -> int:
+    count = 0
+    while passes(budget, allowed, caller=caller):
+        count += 1
+    return count
+
+
+def test_as_many_pass_as_the_rate_says_and_no_more() -> None:
+    budget = Rates(Watch())
+    assert how_many(budget, limit("10/minute")) == 10
+    assert budget.refused == 1
+
+
+def test_one_callers_calls_cost_another_nothing() -> None:
+    budget = Rates(Watch())
+    assert [how_many(budget, limit("3/hour"), caller=caller) for caller in ("ada", "bob")] == [3, 3]
+
+
+def test_all_callers_share_what_is_for_all() -> None:
+    budget, allowed = Rates(Watch()), limit("3/hour", "4/hour")
+    assert [how_many(budget, allowed, caller=caller) for caller in ("ada", "bob", "eve")] == [3, 1, 0]
+
+
+def test_a_call_that_one_rate_refuses_costs_nothing_of_the_other() -> None:
+    budget, allowed = Rates(Watch()), limit("1/hour", "2/hour")
+    assert [passes(budget, allowed) for _ in range(9)] == [True, *[False] * 8]
+    assert passes(budget, allowed, caller="bob")
+
+
+def test_the_refusal_names_the_rate_the_key_and_when_to_come_back() -> None:
+    budget = Rates(Watch(now=WINDOW * 100))
+    how_many(budget, limit("10/minute"))
+    with pytest.raises(OverLimitError) as caught:
+        budget.spend("tools.deploy.rate_limit", limit("10/minute"), caller="ada", cost=11)
+    assert str(caught.value) == (
+        "Called too often: 10/minute at the most for one caller (tools.deploy.rate_limit). Try again in 60 s."
+    )
+    with pytest.raises(OverLimitError, match=r"for all callers together \(t\)"):
+        budget.spend("t", limit(in_all="1/second"), caller="ada", cost=2)
+
+
+@given(
+    amount=st.integers(1, 50),
+    start=st.floats(0, 3 * WINDOW),
+    steps=st.lists(st.floats(0, WINDOW), max_size=120),
+)
+def test_who_comes_back_when_told_is_let_in_and_no_window_holds_two_budgets(
+    amount: int, start: float, steps: list[float]
+) -> None:
+    watch = Watch(start)
+    budget, allowed, passed = Rates(watch), limit(f"{amount}/minute"), []
+    for step in steps:
+        watch.now += step
+        wait = seconds_to_wait(budget, allowed)
+        if wait:
+            assert wait <= 2 * WINDOW
+            watch.now += wait
+            budget.spend("t", allowed, caller="ada")
+        passed.append(watch.now)
+    for at in passed:
+        assert sum(at - WINDOW < other <= at for other in passed) < 2 * amount + (amount == 1)
+
+
+def test_a_budget_does_not_begin_anew_when_the_file_is_edited() -> None:
+    watch = Watch()
+    budget = Rates(watch)
+    assert how_many(budget, limit("10/minute")) == 10
+    assert how_many(budget, limit("12/minute")) == 2
+    assert how_many(budget, limit("12/hour")) == 0
+    assert how_many(budget, limit("15/hour")) == 3
+    assert how_many(budget, limit("15/second")) == 0
+    watch.now += 3
+    assert how_many(budget, limit("15/second")) == 15
+
+
+def test_a_call_that_is_taken_back_makes_room_for_another() -> None:
+    budget, allowed = Rates(Watch()), limit("1/hour", "1/hour")
+    assert passes(budget, allowed)
+    budget.refund("t", allowed, caller="ada")
+    assert [passes(budget, allowed) for _ in range(2)] == [True, False]
+
+
+def test_taking_back_gives_nobody_more_than_the_rate() -> None:
+    budget, allowed = Rates(Watch()), limit("2/hour")
+    for _ in range(5):
+        budget.refund("t", allowed, caller="ada")
+    assert how_many(budget, allowed) == 2
+
+
+def test_memory_is_bounded_and_what_is_over_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "MOST", 100)
+    watch = Watch()
+    budget, allowed = Rates(watch), limit("1/minute")
+    for caller in range(1000):
+        assert passes(budget, allowed, caller=f"caller {caller}")
+    assert len(budget) == 100
+    assert not passes(budget, allowed, caller="caller 999")
+    watch.now += 3 * WINDOW
+    for caller in range(60):
+        passes(budget, allowed, caller=f"other {caller}")
+    assert len(budget) == 60
+
+
+def test_a_callers_name_of_any_length_is_one_caller() -> None:
+    budget, allowed = Rates(Watch()), limit("1/minute")
+    assert [passes(budget, allowed, caller="x" * 9000 + end) for end in "aab"] == [True, False, True]
+
+
+@pytest.mark.parametrize("written", ["10/minute", "1/second", "9999999/day"])
+def test_a_rate_reads_as_it_was_written(written: str) -> None:
+    parsed = parse_rate(written)
+    assert isinstance(parsed, ParsedRate)
+    assert str(parsed) == written

@@ -1,0 +1,138 @@
+"""Rates and places: what a client is told that calls too often, or too much at once, and that others go on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from gateway.json_types import JsonObject
+from tests.behaviour.cells import HTTP, LATEST, STDIO, Cell, cells
+from tests.behaviour.client import SECONDS, Answer, Client
+from tests.behaviour.conftest import Newcomer
+from tests.e2e.daemon import Daemon, serving
+from tests.protocol.peers import EVERYTHING
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CONFIG: Final = Path(__file__).parent / "testdata" / "limits.yaml"
+TOO_MANY: Final = 429
+
+
+@pytest.fixture(scope="session")
+def listening() -> dict[Cell, Daemon]:
+    """One for each cell of HTTP, and no primitive is used by two tests: what was spent stays spent."""
+    return {}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def daemon(cell: Cell, listening: dict[Cell, Daemon], processes: AsyncExitStack) -> AsyncIterator[Daemon]:
+    if cell.binding == STDIO:
+        async with serving(CONFIG, "--stdio") as daemon:
+            yield daemon
+        return
+    if cell not in listening:
+        listening[cell] = await processes.enter_async_context(serving(CONFIG))
+    yield listening[cell]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def limited(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> Client:
+    return await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+
+
+def refusal(key: str, rate: str, whose: str = "for one caller") -> str:
+    return f"Called too often: {rate} at the most {whose} ({key}). Try again in "
+
+
+def assert_refused(answer: Answer, text: str, cell: Cell) -> None:
+    """Whatever is not a tool call is refused with an error of JSON-RPC."""
+    assert answer.error["code"] == TOO_MANY
+    assert answer.error["message"].startswith(text)
+    assert 0 < answer.error["data"]["retryAfterSeconds"] <= 2 * 3600
+    assert answer.status in {None, TOO_MANY if cell.is_modern and cell.is_http else 200}
+
+
+@cells()
+async def test_a_tool_that_is_called_too_often_tells_the_model_when_to_come_back(limited: Client) -> None:
+    answers = [await limited.call("seldom") for _ in range(3)]
+    assert [answer.result.get("isError", False) for answer in answers] == [False, False, True]
+    assert answers[2].text.startswith(refusal("tools.seldom.rate_limit", "2/hour"))
+    assert (await limited.call("free")).text == "free"
+
+
+@cells()
+async def test_resources_and_prompts_have_rates_of_their_own(limited: Client, cell: Cell) -> None:
+    read: JsonObject = {"uri": "note://once"}
+    assert (await limited.ask("resources/read", read)).result["contents"][0]["text"] == "noted"
+    assert_refused(await limited.ask("resources/read", read), refusal("resources.note.rate_limit", "1/hour"), cell)
+    for _ in range(2):
+        assert (await limited.ask("prompts/get", {"name": "greet"})).result["messages"]
+    everybody = refusal("prompts.greet.rate_limit", "2/hour", "for all callers together")
+    assert_refused(await limited.ask("prompts/get", {"name": "greet"}), everybody, cell)
+    for _ in range(3):  # lists and completions are no calls of theirs
+        await limited.ask("prompts/list")
+        await limited.ask(
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": "a"}},
+        )
+    assert (await limited.ask("resources/read", {"uri": "note://open"})).result["contents"]
+
+
+@cells(since="2025-06-18")
+async def test_a_call_that_asks_its_user_first_counts_once(limited: Client) -> None:
+    first = await limited.converse("tools/call", {"name": "asked", "arguments": {}})
+    assert first.text == "sure"
+    again = await limited.converse("tools/call", {"name": "asked", "arguments": {}})
+    assert again.text.startswith(refusal("tools.asked.rate_limit", "1/hour"))
+    assert len(limited.asked) == 1
+
+
+@cells()
+async def test_a_resource_that_a_tool_reads_is_counted_and_needs_no_place_of_its_caller(limited: Client) -> None:
+    assert (await limited.call("embed", uri="note://read")).text == "read"
+    refused = refusal("resources.read.rate_limit", "1/hour")
+    assert (await limited.call("embed", uri="note://read")).text.startswith(refused)
+
+
+@cells()
+async def test_a_callers_calls_wait_for_each_other_and_too_many_are_refused(limited: Client, tmp_path: Path) -> None:
+    running = await limited.begin("wait", file=str(tmp_path / "go"))
+    await there(tmp_path / "go.began")
+    waiting = await limited.begin("free")
+    busy = "Busy: 1 calls are running and 1 are waiting (limits.concurrency, per_caller). Try again in 1 s."
+    refused = [await limited.begin("free") for _ in range(2)]
+    assert {(await call.answer()).text for call in refused} == {busy}
+    assert not waiting.answered.done()
+    (tmp_path / "go").touch()
+    assert (await running.answer()).text == "done\n"
+    assert (await waiting.answer()).text == "free"
+
+
+@cells(since=LATEST, binding=HTTP)
+async def test_the_header_says_when_to_come_back(daemon: Daemon, http: aiohttp.ClientSession, cell: Cell) -> None:
+    fields = {
+        "MCP-Protocol-Version": cell.revision,
+        "Mcp-Method": "resources/read",
+        "Mcp-Name": "note://header",
+        "Accept": "application/json, text/event-stream",
+    }
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": cell.revision,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": "note://header", "_meta": meta}}
+    for status in (200, TOO_MANY):
+        async with http.post(await daemon.url(), json=body, headers=fields) as response:
+            assert response.status == status
+    assert 0 < int(response.headers["Retry-After"]) <= 2 * 3600
+
+
+async def there(path: Path) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not path.exists():
+            await asyncio.sleep(0.01)

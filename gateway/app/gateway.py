@@ -71,6 +71,7 @@ class Gateway:
         self._offer: Offer | None = None
         self._authenticator: Authenticator
         self._services: Services
+        self._logs: Logs
         self._dispatcher: Dispatcher
         self._reloader: Reloader[Build]
 
@@ -129,6 +130,7 @@ class Gateway:
             dispatcher=self._dispatcher,
             health=self._health,
             metrics=self._metrics(),
+            logs=self._logs,
             reload=self._reload,
             config=lambda: draw(self._offered.served.document, self._offered.served.catalog).as_json(),
             standard_streams=self._standard_streams,
@@ -158,7 +160,8 @@ class Gateway:
         return None if self._listeners is None else self._listeners.http_address
 
     async def _prepare(self, stack: AsyncExitStack) -> None:
-        stack.enter_context(Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask))
+        logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask)
+        self._logs = stack.enter_context(logs)
         key = self._settings.signing_key() or secrets.token_bytes(_KEY_BYTES)
         loaded_at = time.time_ns()
         loaded = load(self._settings.config)

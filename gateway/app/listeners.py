@@ -20,6 +20,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
 from gateway.telemetry.metrics import Metrics
 from gateway.transports.admissions import Admissions, Renewed
 from gateway.transports.event_stream import Pace
@@ -50,6 +51,7 @@ class Listeners:
         dispatcher: Dispatcher,
         health: Health,
         metrics: Metrics,
+        logs: Logs,
         reload: Callable[[], Awaitable[JsonObject]],
         config: Callable[[], JsonObject],
         standard_streams: StandardStreams | None,
@@ -64,6 +66,7 @@ class Listeners:
         self._dispatcher: Final = dispatcher
         self._health: Final = health
         self._metrics: Final = metrics
+        self._logs: Final = logs
         self._reload: Final = reload
         self._config: Final = config
         self._standard_streams: Final = standard_streams
@@ -161,7 +164,9 @@ class Listeners:
             admissions=self._admissions,
             mcp=self._mcp,
             sse=self._sse,
-            own=OwnPaths(health=self._health, metrics=self._metrics, reload=self._reload, config=self._config),
+            own=OwnPaths(
+                health=self._health, metrics=self._metrics, logs=self._logs, reload=self._reload, config=self._config
+            ),
             inherited=self._inherited,
             tls=self._tls,
         )

@@ -4,9 +4,9 @@ A call is a request that runs what the operator or an author wrote (`Method.is_c
 read, a prompt, a completion. Observers learn of it and change nothing.
 """
 
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Token
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -17,11 +17,10 @@ import structlog
 from gateway.catalog.primitives import Catalog, Primitive
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
+from gateway.protocol.log_facts import CALL, LOG_FACTS, TRACE_ID, new_id
 from gateway.protocol.request import RequestContext
 
 log: Final = structlog.get_logger(__name__)
-
-_ID_BYTES: Final = 6
 
 
 class EndedAs(StrEnum):
@@ -76,15 +75,14 @@ class Observers:
     def watch(self, request: RequestContext, method: str) -> "Watch":
         """A context for the time that a call runs."""
         kind, name = _called(request, method) if self._observers else ("", None)
-        return Watch(
-            Call(id=secrets.token_hex(_ID_BYTES), method=method, kind=kind, name=name, request=request), self._observers
-        )
+        call_id = LOG_FACTS.get().get(CALL) or new_id()
+        return Watch(Call(id=call_id, method=method, kind=kind, name=name, request=request), self._observers)
 
 
 class Watch:
     """One call, while it runs. What is not said to have ended otherwise was cancelled."""
 
-    __slots__ = ("_began", "_error", "_observers", "_outcome", "call")
+    __slots__ = ("_began", "_error", "_observers", "_outcome", "_token", "call")
 
     def __init__(self, call: Call, observers: Sequence[Observer]) -> None:
         self.call: Final = call
@@ -92,8 +90,12 @@ class Watch:
         self._outcome = EndedAs.CANCELLED
         self._error: RpcError | None = None
         self._began = 0.0
+        self._token: Token[Mapping[str, str]] | None = None
 
     def __enter__(self) -> Self:
+        trace = self.call.request.trace
+        facts = {CALL: self.call.id}
+        self._token = LOG_FACTS.set(facts if trace is None else {**facts, TRACE_ID: trace.trace_id})
         self._began = time.monotonic()
         for observer in self._observers:
             _tell(observer.began, self.call)
@@ -107,6 +109,8 @@ class Watch:
             ending = Ending(outcome=self._outcome, seconds=seconds, error=self._error)
             for observer in self._observers:
                 _tell(observer.ended, self.call, ending)
+        if self._token is not None:
+            LOG_FACTS.reset(self._token)
 
     def answered(self, result: JsonObject | bytes) -> None:
         """It was answered with this result."""

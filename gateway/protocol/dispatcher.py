@@ -28,7 +28,7 @@ from gateway.protocol.envelope import Envelope, Rejection, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, RequestId, Response
 from gateway.protocol.list_pages import ListPages
-from gateway.protocol.message_log import MessageLog
+from gateway.protocol.message_log import numbered, spoken
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.table import METHODS, Method
 from gateway.protocol.progress import SILENCE, Progress
@@ -61,7 +61,6 @@ class Dispatcher:
         cursors = Cursors(secret_key)
         self._store: Final = store
         self._silence: Final = silence
-        self._message_log: Final = MessageLog()
         self._views: Final = Views()
         self.announcements: Final = Announcements(self._views)
         store.subscribe(self.announcements.catalog_changed)
@@ -92,8 +91,8 @@ class Dispatcher:
         5. over HTTP, `Mcp-Name` is the name: -32020
         6. the method's own checks
         """
-        exchange = self._message_log.received(message, exchange)
-        return self._message_log.answered(await self._answer_modern(message, exchange), exchange)
+        with spoken(message, exchange) as said:
+            return said.answered(await self._answer_modern(message, said.exchange))
 
     async def _answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
         match message:
@@ -120,9 +119,9 @@ class Dispatcher:
 
     async def open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
         """Answer `initialize`. The session is None if the request was refused."""
-        exchange = self._message_log.received(request, exchange)
-        session, reply = self._open_session(request, exchange)
-        return session, self._message_log.answered(reply, exchange)
+        with spoken(request, exchange) as said:
+            session, reply = self._open_session(request, said.exchange)
+            return session, said.answered(reply)
 
     def _open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
         try:
@@ -135,10 +134,10 @@ class Dispatcher:
 
     async def answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         """Answer a message of a session. A request that its sender cancels is answered with nothing."""
-        exchange = self._message_log.received(message, exchange)
-        if exchange.caller.identity != session.identity:
-            self.announcements.identified(session, exchange.caller.identity, self._store.current)
-        return self._message_log.answered(await self._answer_legacy(message, session, exchange), exchange)
+        with spoken(message, exchange) as said:
+            if exchange.caller.identity != session.identity:
+                self.announcements.identified(session, exchange.caller.identity, self._store.current)
+            return said.answered(await self._answer_legacy(message, session, said.exchange))
 
     async def _answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         match message:
@@ -180,7 +179,8 @@ class Dispatcher:
         async def answer(entry: Request | Notification | Response | InvalidMessageError) -> Reply:
             if isinstance(entry, InvalidMessageError):
                 return results.error_reply(entry, request_id=None, revision=session.revision)
-            return await self._answer_legacy(entry, session, exchange)
+            with numbered():
+                return await self._answer_legacy(entry, session, exchange)
 
         replies = await asyncio.gather(*map(answer, entries))
         bodies = [reply.body for reply in replies if reply.body is not None]

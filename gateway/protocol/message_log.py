@@ -1,12 +1,15 @@
-"""Every message, for whoever runs the daemon at log level debug. Costs one comparison at the other levels.
+"""Every message, for whoever runs the daemon at log level debug. Costs one look at the level otherwise.
 
 Messages are logged as values, not as the bytes on the wire: the log masks secrets in strings, and in JSON a secret with
 a quotation mark or a line break in it looks different.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 import orjson
 import structlog
@@ -14,27 +17,70 @@ import structlog
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.exchange import Caller, Exchange, Reply
 from gateway.protocol.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
+from gateway.protocol.log_facts import CALL, LOG_FACTS, new_id
 
 log: Final = structlog.get_logger(__name__)
 
+_LEVEL: Final = logging.getLogger("gateway")
+"""Knows the level of our own lines, which may change at any time; remembers what it was asked, unlike structlog's."""
 
-class MessageLog:
-    """Made when the level is settled: looking it up takes longer than anything else that is done to each message."""
 
-    def __init__(self) -> None:
-        self._is_wanted: Final[bool] = log.is_enabled_for(logging.DEBUG)
+class Spoken(Protocol):
+    """One message, while it is answered."""
 
-    def received(self, message: Message, exchange: Exchange) -> Exchange:
-        """Log a message, and return the exchange by which what is sent on its behalf is logged, too."""
-        if not self._is_wanted:
-            return exchange
-        log.debug("message received", binding=exchange.caller.binding.value, message=_written(message))
-        return _LoggedExchange(exchange)
+    @property
+    def exchange(self) -> Exchange:
+        """By which what is sent on its behalf is logged, too."""
 
-    def answered(self, reply: Reply, exchange: Exchange) -> Reply:
+    def answered(self, reply: Reply) -> Reply:
         """Log a reply, and return it."""
-        if self._is_wanted and reply.body is not None:
-            log.debug("message sent", binding=exchange.caller.binding.value, message=orjson.loads(reply.body))
+
+
+def spoken(message: Message, exchange: Exchange) -> AbstractContextManager[Spoken]:
+    """A context for the time that a message is answered."""
+    return _logged(message, exchange) if _LEVEL.isEnabledFor(logging.DEBUG) else _Unheard(exchange)
+
+
+@contextmanager
+def numbered() -> Iterator[None]:
+    """A context for one request of several that came together: its log lines are its own."""
+    token = LOG_FACTS.set({CALL: new_id()})
+    try:
+        yield
+    finally:
+        LOG_FACTS.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unheard:
+    exchange: Exchange
+
+    def answered(self, reply: Reply) -> Reply:
+        return reply
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing was begun."""
+
+
+@contextmanager
+def _logged(message: Message, exchange: Exchange) -> Iterator[Spoken]:
+    with numbered():
+        log.debug("message received", binding=exchange.caller.binding.value, message=_written(message))
+        yield _Heard(_LoggedExchange(exchange))
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    exchange: "_LoggedExchange"
+
+    def answered(self, reply: Reply) -> Reply:
+        if reply.body is not None:
+            log.debug("message sent", binding=self.exchange.caller.binding.value, message=orjson.loads(reply.body))
         return reply
 
 

@@ -12,15 +12,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, get_args
 
 import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gateway.json_types import Json
+from gateway.protocol.log_facts import LOG_FACTS
 
 Level = Literal["debug", "info", "warning", "error"]
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 Style = Literal["json", "console"]
 Mask = Callable[[str], str]
 """Takes the secrets out of text; asked anew for each event, so that it may follow a reload."""
@@ -48,7 +50,7 @@ class Logs:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         is_terminal = os.isatty(descriptor)
-        self._level = logging.getLevelNamesMapping()[level.upper()]
+        self._level: Level = level
         self._style = style or ("console" if is_terminal else "json")
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._mask = mask
@@ -58,6 +60,7 @@ class Logs:
     def __enter__(self) -> Self:
         before: list[Processor] = [
             structlog.contextvars.merge_contextvars,
+            _with_facts,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
@@ -67,7 +70,6 @@ class Logs:
         self._lines.start()
         structlog.configure(
             processors=[*before, self._renderer()],
-            wrapper_class=structlog.make_filtering_bound_logger(self._level),
             logger_factory=structlog.PrintLoggerFactory(self._lines),  # type: ignore[arg-type]  # it only writes
             cache_logger_on_first_use=False,  # loggers of modules outlive a configuration
         )
@@ -77,9 +79,8 @@ class Logs:
                 processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, self._renderer()],
             )
         )
-        root = logging.getLogger()
-        root.addHandler(self._handler)
-        root.setLevel(max(self._level, logging.INFO))  # a library's debug lines are for its authors
+        logging.getLogger().addHandler(self._handler)
+        self.set_level(self._level)
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
         logging.captureWarnings(capture=True)
@@ -91,7 +92,27 @@ class Logs:
         logging.captureWarnings(capture=False)
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()
+        logging.getLogger("gateway").setLevel(logging.NOTSET)
         self._lines.stop()
+
+    @property
+    def level(self) -> Level:
+        """The mildest that is written."""
+        return self._level
+
+    def set_level(self, level: str) -> None:
+        """Write lines of this level, and graver ones, from now on.
+
+        Raises:
+            ValueError: there is no such level.
+        """
+        if level not in LEVELS:
+            raise ValueError(f"expected one of {', '.join(LEVELS)}, not {level!r}")
+        self._level = level
+        number = logging.getLevelNamesMapping()[level.upper()]
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(number))
+        logging.getLogger("gateway").setLevel(number)
+        logging.getLogger().setLevel(max(number, logging.INFO))  # a library's debug lines are for its authors
 
     def _renderer(self) -> Processor:
         if self._style == "console":
@@ -116,6 +137,13 @@ class Logs:
                 return [self._masked_value(item) for item in value]
             case _:
                 return self._mask(str(value))
+
+
+def _with_facts(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Add the id of the call that the line belongs to, and of its trace."""
+    for name, fact in LOG_FACTS.get().items():
+        event.setdefault(name, fact)
+    return event
 
 
 class _Lines:

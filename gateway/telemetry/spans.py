@@ -31,6 +31,7 @@ from gateway import __version__
 from gateway.executors.trace import TraceContext
 from gateway.protocol.calls import Call, EndedAs, Ending
 from gateway.protocol.exchange import Binding
+from gateway.protocol.log_facts import CALL, LOG_FACTS, TRACE_ID
 
 log: Final = structlog.get_logger(__name__)
 
@@ -62,6 +63,7 @@ class Spans:
             _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
         )
         self._requests[call.id] = _Open(span, contexts.attach(trace.set_span_in_context(span, parent)))
+        LOG_FACTS.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
 
     def ended(self, call: Call, ending: Ending) -> None:
         span, token = self._requests.pop(call.id)
@@ -76,11 +78,6 @@ class Spans:
 
     def trace(self, context: TraceContext | None) -> "SpanTrace":  # noqa: ARG002 - the span that began with the call goes before
         return SpanTrace(self._tracer)
-
-    @property
-    def trace_id(self) -> str | None:
-        found = trace.get_current_span().get_span_context()
-        return format(found.trace_id, "032x") if found.is_valid else None
 
     async def close(self) -> None:
         """Send what waits, in a thread that nobody waits for longer than that."""

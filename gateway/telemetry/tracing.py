@@ -30,10 +30,6 @@ class Tracing(Observer, Protocol):
     def trace(self, context: TraceContext | None) -> Trace:
         """The place in a trace of the call that is served now; `context` is how the trace came."""
 
-    @property
-    def trace_id(self) -> str | None:
-        """Of the call that is served now."""
-
     async def close(self) -> None:
         """Send what was recorded, if that can be done soon."""
 

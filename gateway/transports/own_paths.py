@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+import structlog
 from aiohttp import web
 
 from gateway.json_types import JsonObject
@@ -20,6 +21,8 @@ from gateway.transports.visit import Visit
 
 OPERATORS: Final = frozenset({"gateway:admin"})
 """The scope that operators hold."""
+
+log: Final = structlog.get_logger()
 
 _READ: Final = ("GET", "HEAD")
 _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
@@ -41,6 +44,15 @@ class Metrics(Protocol):
         """A text of it for Prometheus, and its media type, which suits the `Accept` field."""
 
 
+class Logs(Protocol):
+    """What the daemon writes down."""
+
+    @property
+    def level(self) -> str: ...
+    def set_level(self, level: str) -> None:
+        """Raises: ValueError: there is no such level."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPath:
     """One of them."""
@@ -58,6 +70,7 @@ class OwnPaths:
 
     health: Health
     metrics: Metrics
+    logs: Logs
     reload: Callable[[], Awaitable[JsonObject]]
     """Load the files again; says under `problems` what keeps them from being served."""
     config: Callable[[], JsonObject]
@@ -92,6 +105,7 @@ class OwnPaths:
         yield OwnPath(path="/-/status", answer=self._status)
         yield OwnPath(path="/-/config", answer=self._config)
         yield OwnPath(path="/metrics", answer=self._metrics)
+        yield OwnPath(path="/-/log-level", answer=self._log_level, methods=(*_READ, "POST"))
         yield OwnPath(path="/-/reload", answer=self._reload, methods=("POST",))
 
     async def _healthy(self, visit: Visit) -> web.Response:
@@ -111,6 +125,17 @@ class OwnPaths:
         text, media_type = await self.metrics.exposition(visit.request.headers.get("Accept", ""))
         headers = {"Content-Type": media_type, "Cache-Control": "no-store", **visit.headers}
         return web.Response(body=text, headers=headers)
+
+    async def _log_level(self, visit: Visit) -> web.Response:
+        """Say the level; set it first where it is POSTed as `?level=debug`. It lasts until the process ends."""
+        if visit.request.method == "POST":
+            before, wanted = self.logs.level, visit.request.query.get("level", "")
+            try:
+                self.logs.set_level(wanted)
+            except ValueError as error:
+                return json_response({"error": f"level: {error}"}, status=400, headers=visit.headers)
+            log.warning("log level changed", level=wanted, before=before)
+        return json_response({"level": self.logs.level}, headers=visit.headers)
 
     async def _reload(self, visit: Visit) -> web.Response:
         report = await self.reload()

@@ -123,6 +123,15 @@ class NoMetrics:
         return b"", f"text/plain; asked={accept!r}"
 
 
+class NoLogs:
+    """Of a daemon that writes nothing down."""
+
+    level = "error"
+
+    def set_level(self, level: str) -> None:
+        raise ValueError(level)
+
+
 def said(text: str) -> Blocks:
     return Blocks(content=({"type": "text", "text": text},))
 
@@ -318,7 +327,7 @@ async def house(
         door = FrontDoor(
             guard=guard, proxies=proxies, authenticator=authenticator, metadata=metadata, admissions=admissions
         )
-        own = OwnPaths(health=health, metrics=NoMetrics(), reload=course.reload, config=dict)
+        own = OwnPaths(health=health, metrics=NoMetrics(), logs=NoLogs(), reload=course.reload, config=dict)
         app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
         listener = HttpListener(app.application(), address=address)
         await listener.start()

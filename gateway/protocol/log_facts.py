@@ -1,0 +1,22 @@
+"""What every log line of a call carries, whoever writes it: the gateway, a library, or a plugin in its thread.
+
+The context of the task holds it, so that it goes along into whatever the call begins. Text alone, for what the call
+leaves behind (an idle connection, a timer) keeps the context that it was made in, and must not keep a catalog with it.
+"""
+
+import secrets
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Final
+
+CALL: Final = "call"
+TRACE_ID: Final = "trace_id"
+_ID_BYTES: Final = 6
+
+LOG_FACTS: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lines", default=MappingProxyType({}))
+
+
+def new_id() -> str:
+    """An id for a call."""
+    return secrets.token_hex(_ID_BYTES)

@@ -1,0 +1,227 @@
+"""One id through every line of a call, and a level that can be changed while the daemon runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urljoin
+
+import aiohttp
+import orjson
+import pytest
+import pytest_asyncio
+
+from gateway.json_types import Json
+from tests.e2e.daemon import Daemon, call, post_call, request, serving, text_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
+SECONDS: Final = 15
+FILE: Final = """
+listen: {http: "127.0.0.1:0"}
+plugins: [plugins]
+tools:
+  on_loop: {python: "talkative:on_loop"}
+  in_thread: {python: "talkative:in_thread"}
+  breaks: {python: "talkative:breaks"}
+"""
+PLUGIN: Final = '''
+import asyncio
+import logging
+import structlog
+
+async def on_loop(word: str) -> str:
+    """Log, and let a task log."""
+    structlog.get_logger().info("author", word=word)
+    await asyncio.create_task(aside(word))
+    return word
+
+async def aside(word: str) -> None:
+    logging.getLogger("author").info("author in a task: %s", word)
+
+def in_thread(word: str) -> str:
+    """Log in a thread, by either way."""
+    structlog.get_logger().info("author", word=word)
+    logging.getLogger("author").info("author in a thread: %s", word)
+    return word
+
+def breaks() -> str:
+    """Raise."""
+    raise RuntimeError("broken")
+'''
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("talkative")
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "talkative.py").write_text(PLUGIN)
+    (folder / "config.yaml").write_text(FILE)
+    return folder / "config.yaml"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def process(config: Path) -> AsyncIterator[Daemon]:
+    async with serving(config) as daemon:
+        yield daemon
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def daemon(process: Daemon, http: aiohttp.ClientSession) -> Daemon:
+    """At level info, and with nothing said since it listens."""
+    await process.event("listening")
+    await set_level(process, http, "info")
+    async with asyncio.timeout(SECONDS):
+        while "log level changed" not in process.errors[-1]:
+            await asyncio.sleep(0.01)
+    process.errors[:] = [line for line in process.errors if '"listening"' in line]
+    return process
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as http:
+        yield http
+
+
+def lines(daemon: Daemon) -> list[Json]:
+    found = []
+    for line in daemon.errors:
+        with suppress(orjson.JSONDecodeError):
+            found.append(orjson.loads(line))
+    return found
+
+
+async def lines_with(daemon: Daemon, word: str, count: int) -> list[Json]:
+    """The log lines that have a word in them, once there are so many."""
+    async with asyncio.timeout(SECONDS):
+        while len(found := [line for line in lines(daemon) if word in str(line)]) < count:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def set_level(daemon: Daemon, http: aiohttp.ClientSession, level: str) -> int:
+    url = urljoin(await daemon.url(), "/-/log-level")
+    async with http.post(url, params={"level": level}) as response:
+        await response.read()
+        return response.status
+
+
+@pytest.mark.parametrize("tool", ["on_loop", "in_thread"])
+async def test_what_a_plugin_logs_carries_its_call_s_id(daemon: Daemon, http: aiohttp.ClientSession, tool: str) -> None:
+    url = await daemon.url()
+    words = [f"word-{number}" for number in range(5)]
+    await asyncio.gather(*(post_call(http, url, tool, word=word) for word in words))
+    ids = []
+    for word in words:
+        first, second = await lines_with(daemon, word, 2)
+        assert first["call"] == second["call"]
+        ids.append(first["call"])
+    assert len(set(ids)) == len(words)
+
+
+async def test_a_call_that_belongs_to_a_trace_says_so_in_its_lines(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "in_thread"}
+    fields = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
+    message = request("tools/call", {"name": "in_thread", "arguments": {"word": "traced"}, "_meta": fields})
+    async with http.post(await daemon.url(), json=message, headers=headers) as response:
+        assert response.status == 200
+    await post_call(http, await daemon.url(), "in_thread", word="alone")
+    assert {line.get("trace_id") for line in await lines_with(daemon, "traced", 2)} == {TRACE_ID}
+    assert {line.get("trace_id") for line in await lines_with(daemon, "alone", 2)} == {None}
+
+
+async def test_lines_of_no_call_carry_no_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    await post_call(http, await daemon.url(), "in_thread", word="over")
+    await set_level(daemon, http, "info")
+    assert "call" not in await daemon.event("log level changed")
+    assert "call" not in await daemon.event("listening")
+
+
+async def test_at_level_debug_messages_carry_the_id_of_their_call(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    assert await set_level(daemon, http, "debug") == 200
+    await post_call(http, await daemon.url(), "in_thread", word="seen")
+    found = await lines_with(daemon, "seen", 4)
+    assert [line["event"] for line in found] == [
+        "message received",
+        "author",
+        "author in a thread: seen",
+        "message sent",
+    ]
+    assert len({line["call"] for line in found}) == 1
+
+
+async def test_the_requests_of_a_batch_have_ids_of_their_own(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    url, accept = await daemon.url(), {"Accept": "application/json, text/event-stream"}
+    await set_level(daemon, http, "debug")
+    params = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with http.post(url, json=message, headers=accept) as response:
+        session = {**accept, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
+    batch = [
+        {
+            "jsonrpc": "2.0",
+            "id": number,
+            "method": "tools/call",
+            "params": {"name": "in_thread", "arguments": {"word": f"batched-{number}"}},
+        }
+        for number in (1, 2)
+    ]
+    async with http.post(url, json=batch, headers=session) as response:
+        assert len(await response.json()) == 2
+    of_each = [
+        [line["call"] for line in await lines_with(daemon, f"author in a thread: batched-{n}", 1)] for n in (1, 2)
+    ]
+    assert of_each[0] != of_each[1]
+
+
+async def test_the_level_changes_at_once_and_back(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    url = await daemon.url()
+    await post_call(http, url, "in_thread", word="quiet")
+    assert await set_level(daemon, http, "debug") == 200
+    await post_call(http, url, "in_thread", word="loud")
+    assert await set_level(daemon, http, "error") == 200
+    await post_call(http, url, "in_thread", word="silent")
+    assert await set_level(daemon, http, "info") == 200
+    await post_call(http, url, "in_thread", word="again")
+    await lines_with(daemon, "author in a thread: again", 1)
+    events = [line["event"] for line in lines(daemon)]
+    assert events.count("message received") == 1
+    assert not [event for event in events if "silent" in event]
+    async with http.get(urljoin(url, "/-/log-level")) as response:
+        assert await response.json() == {"level": "info"}
+
+
+@pytest.mark.parametrize("level", ["", "loud", "INFO"])
+async def test_a_level_that_there_is_not_is_refused(daemon: Daemon, http: aiohttp.ClientSession, level: str) -> None:
+    url = urljoin(await daemon.url(), "/-/log-level")
+    async with http.post(url, params={"level": level}) as response:
+        assert response.status == 400
+        assert (await response.json())["error"].startswith("level: expected one of debug, info, warning, error")
+
+
+async def test_a_stranger_cannot_change_the_level(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    url = urljoin(await daemon.url(), "/-/log-level?level=debug")
+    for headers in ({"X-Forwarded-For": "203.0.113.9"}, {"Origin": "http://localhost:1"}):
+        async with http.post(url, headers=headers) as response:
+            assert response.status == 404
+    async with http.get(urljoin(url, "/-/log-level")) as response:
+        assert await response.json() == {"level": "info"}
+
+
+async def test_what_breaks_is_logged_under_the_id_of_its_call(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    answer = await post_call(http, await daemon.url(), "breaks")
+    [line] = await lines_with(daemon, "plugin raised", 1)
+    assert line["correlation_id"] in text_of(answer)
+    assert len(line["call"]) == 12
+
+
+async def test_over_stdio_lines_carry_ids_too(config: Path) -> None:
+    async with serving(config, "--stdio") as daemon:
+        for number in (1, 2):
+            assert text_of(await daemon.ask(call("on_loop", word=f"piped-{number}"))) == f"piped-{number}"
+        ids = [{line["call"] for line in await lines_with(daemon, f"piped-{number}", 2)} for number in (1, 2)]
+    assert [len(each) for each in ids] == [1, 1]
+    assert ids[0] != ids[1]

@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from typing import Final, NamedTuple
 
 from gateway.cli import arguments
+from gateway.cli.client_config import client_config
 from gateway.cli.file import print_schema, validate
 from gateway.cli.lock import lock
 from gateway.cli.plan import show_plan
@@ -49,6 +50,7 @@ COMMANDS: Final = {
     "prompt": Command("get a prompt", arguments.prompt_parser, prompt),
     "plan": Command("show what serving another file would change, and for whom", arguments.plan_parser, show_plan),
     "test": Command("run the tests under `tests:` of the tools", arguments.test_parser, test),
+    "client-config": Command("print what to paste into a client", arguments.client_config_parser, client_config),
     "status": Command("show how a running server is doing", arguments.status_parser, status),
     "init": Command("write a first file", arguments.init_parser, init),
     "schema": Command("print the file's JSON Schema, for editors", arguments.schema_parser, print_schema),

@@ -19,6 +19,7 @@ exit codes:
   2    the file, a flag or a variable is wrong
   130  interrupted"""
 
+CLIENTS: Final = ("claude", "cursor", "vscode")
 KINDS: Final = ("tools", "resources", "templates", "prompts")
 
 
@@ -296,6 +297,38 @@ exit codes:
     return parser
 
 
+def client_config_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        words="CLIENT [CONFIG | --url URL]",
+        summary="Print what to paste into a client, so that it finds this server.",
+        epilog=f"""\
+examples:
+  {name} claude           it starts `serve ./config.yaml --stdio`
+  {name} cursor config.yaml --name ops
+  {name} vscode --url https://tools.example.com/ops/mcp
+
+Where it is to be pasted is said on standard error. A key is never printed: the client takes it
+from its environment or asks for it.""",
+    )
+    parser.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=", ".join(CLIENTS))
+    parser.add_argument("config_file", nargs="?", default=None, metavar="CONFIG", help="the file that is to be served")
+    parser.add_argument(
+        "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
+    )
+    parser.add_argument(
+        "--name", default=None, help="what the client calls it (default: `server.name`, or the URL's host)"
+    )
+    parser.add_argument(
+        "--key-from",
+        default=None,
+        metavar="VARIABLE",
+        help="show the server the key in this variable (default: if it wants one)",
+    )
+    _add_log_level(parser)
+    return parser
+
+
 def schema_parser(name: str) -> Parser:
     parser = Parser(
         name,
@@ -344,6 +377,7 @@ exit codes:
 
 def overview(commands: Sequence[tuple[str, str]]) -> Parser:
     """The parser of the command line without a command: its help, and `--version`."""
+    width = max(len(name) for name, _ in commands)
     parser = Parser(
         "mcp-gateway",
         words="COMMAND",
@@ -351,7 +385,7 @@ def overview(commands: Sequence[tuple[str, str]]) -> Parser:
         epilog="\n".join(
             [
                 "commands:",
-                *(f"  {name:<10} {summary}" for name, summary in commands),
+                *(f"  {name:<{width}}  {summary}" for name, summary in commands),
                 "",
                 "examples:",
                 "  mcp-gateway init                     write a first config.yaml",

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from enum import Enum, auto
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -79,6 +80,30 @@ async def get_json(url: str) -> JsonObject:
         said = answer.get("error") if isinstance(answer, dict) else None
         raise RemoteError(f"{url}: answered {response.status} {response.reason}{_hint(response.status, said)}")
     return answer
+
+
+class Wanted(Enum):
+    """What a server wants to see of who asks."""
+
+    NOTHING = auto()
+    KEY = auto()
+    LOGIN = auto()
+    """A token: it names the authorization servers that it trusts (RFC 9728)."""
+    UNKNOWN = auto()
+    """Nobody answered."""
+
+
+async def wanted_by(url: str) -> Wanted:
+    """Knock at an MCP endpoint without any credential."""
+    async with aiohttp.ClientSession(timeout=_TIMEOUTS) as session:
+        try:
+            async with session.get(url, headers={"Accept": "text/event-stream"}) as response:
+                challenge = response.headers.get("WWW-Authenticate", "")
+        except (aiohttp.ClientError, TimeoutError):
+            return Wanted.UNKNOWN
+    if response.status != 401:
+        return Wanted.NOTHING
+    return Wanted.LOGIN if "resource_metadata" in challenge else Wanted.KEY
 
 
 def _hint(status: int, said: Json) -> str:

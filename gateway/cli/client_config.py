@@ -1,0 +1,165 @@
+"""The command `client-config`: what to paste into a client, and where, so that it finds this server."""
+
+import json
+import re
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gateway.app import picture_of
+from gateway.cli.own_output import own_output
+from gateway.cli.remote import Wanted, endpoint, wanted_by
+from gateway.cli.screen import Screen
+from gateway.cli.settings import one_shot_settings
+from gateway.cli.words import refusal
+from gateway.json_types import Json
+
+_NAME: Final = "mcp-gateway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A server that the client starts, and talks to over standard input and output."""
+
+    name: str
+    command: str
+    arguments: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """A server that runs, and that the client reaches by its URL."""
+
+    name: str
+    url: str
+    key_variable: str | None
+    """The variable of the client's environment that holds the key which the server wants to see."""
+
+
+class Client(NamedTuple):
+    title: str
+    started: Callable[[Started], Json]
+    reached: Callable[[Reached], Json]
+    place_of_started: str
+    place_of_reached: str
+
+
+async def client_config(options: Namespace, out: Screen, hints: Screen) -> int:
+    client = CLIENTS[options.client]
+    if options.url is not None:
+        if options.config_file is not None:
+            raise refusal("--url", f"and {options.config_file} are given; a client has one of them")
+        server = await _reached(options, hints)
+        snippet, place = client.reached(server), client.place_of_reached
+    else:
+        snippet, place = client.started(_started(options)), client.place_of_started
+    hints.line(hints.styled(f"For {client.title}: {place}", "dim"))
+    out.line(json.dumps(snippet, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _started(options: Namespace) -> Started:
+    settings = one_shot_settings(options, options.config_file)
+    with own_output():
+        server = picture_of(settings).written.get("server", {})
+    command, *arguments = _ourselves()
+    config = str(settings.config.absolute())
+    return Started(
+        name=options.name or server.get("name", _NAME),
+        command=command,
+        arguments=[*arguments, "serve", config, "--stdio"],
+    )
+
+
+def _ourselves() -> list[str]:
+    """How this program is started, whatever the client's PATH and directory are."""
+    found = shutil.which(sys.argv[0])
+    if found is not None and Path(found).name.startswith("mcp-gateway"):
+        return [str(Path(found).absolute())]
+    return [sys.executable, "-m", "gateway"]
+
+
+async def _reached(options: Namespace, hints: Screen) -> Reached:
+    url = endpoint(options.url, path="/mcp")
+    name = options.name or urlsplit(url).hostname or _NAME
+    variable = options.key_from
+    match await wanted_by(url):
+        case Wanted.KEY if variable is None:
+            variable = re.sub(r"\W+", "_", name).strip("_").upper() + "_API_KEY"
+        case Wanted.LOGIN:
+            hints.line("The server takes OAuth: the client asks you to log in.")
+        case Wanted.UNKNOWN:
+            hints.line(
+                "Nobody answers there now, so whether the server wants a key is not known (--key-from VARIABLE)."
+            )
+        case _:
+            pass
+    if variable is not None:
+        hints.line(f"The client takes the key from {variable}, or asks for it; it is not written into the file.")
+    return Reached(name=name, url=url, key_variable=variable)
+
+
+def _with_headers(server: Reached, notation: str) -> dict[str, Json]:
+    headers = {"Authorization": f"Bearer {notation}"}
+    return {"url": server.url, **({} if server.key_variable is None else {"headers": headers})}
+
+
+def _claude_http(server: Reached) -> Json:
+    fields = _with_headers(server, f"${{{server.key_variable}}}")
+    return {"mcpServers": {server.name: {"type": "http", **fields}}}
+
+
+def _cursor_http(server: Reached) -> Json:
+    return {"mcpServers": {server.name: _with_headers(server, f"${{env:{server.key_variable}}}")}}
+
+
+def _vscode_http(server: Reached) -> Json:
+    fields = _with_headers(server, f"${{input:{server.key_variable}}}")
+    servers = {"servers": {server.name: {"type": "http", **fields}}}
+    if server.key_variable is None:
+        return servers
+    asked = {
+        "type": "promptString",
+        "id": server.key_variable,
+        "description": f"API key of {server.name}",
+        "password": True,
+    }
+    return {"inputs": [asked], **servers}
+
+
+def _started_by_most(server: Started) -> Json:
+    return {"mcpServers": {server.name: {"command": server.command, "args": server.arguments}}}
+
+
+def _started_by_vscode(server: Started) -> Json:
+    return {"servers": {server.name: {"type": "stdio", "command": server.command, "args": server.arguments}}}
+
+
+CLIENTS: Final[Mapping[str, Client]] = {
+    "claude": Client(
+        title="Claude",
+        started=_started_by_most,
+        reached=_claude_http,
+        place_of_started=".mcp.json of the project (Claude Code), or claude_desktop_config.json (Settings, Developer)",
+        place_of_reached=".mcp.json of the project (Claude Code)",
+    ),
+    "cursor": Client(
+        title="Cursor",
+        started=_started_by_most,
+        reached=_cursor_http,
+        place_of_started="~/.cursor/mcp.json, or .cursor/mcp.json of the project",
+        place_of_reached="~/.cursor/mcp.json, or .cursor/mcp.json of the project",
+    ),
+    "vscode": Client(
+        title="VS Code",
+        started=_started_by_vscode,
+        reached=_vscode_http,
+        place_of_started=".vscode/mcp.json of the workspace, or the command `MCP: Open User Configuration`",
+        place_of_reached=".vscode/mcp.json of the workspace, or the command `MCP: Open User Configuration`",
+    ),
+}

@@ -1,0 +1,117 @@
+"""`mcp-gateway client-config`: what is pasted works as it is, wherever the client starts it, and holds no key."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.typed import Run, started
+
+KEY = "hunter2-hunter2"
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
+
+@contextmanager
+def serving(folder: Path, text: str) -> Iterator[str]:
+    (folder / "served.yaml").write_text(text)
+    with started("serve", "served.yaml", "--http", "127.0.0.1:0", cwd=folder) as server:
+        assert server.stderr is not None
+        events = (json.loads(line) for line in server.stderr)
+        yield next(event["url"] for event in events if event["event"] == "listening")
+        server.terminate()
+        server.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("client", "key", "place"),
+    [
+        ("claude", "mcpServers", ".mcp.json"),
+        ("cursor", "mcpServers", "~/.cursor/mcp.json"),
+        ("vscode", "servers", ".vscode/mcp.json"),
+    ],
+)
+def test_what_a_client_would_start_starts_from_anywhere(
+    run: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, client: str, key: str, place: str
+) -> None:
+    finished = run("client-config", client)
+    assert finished.code == 0
+    assert place in finished.hints
+    entry = json.loads(finished.out)[key]["small"]
+    assert Path(entry["command"]).is_absolute()
+    assert str(tmp_path / "config.yaml") in entry["args"]
+    done = subprocess.run(
+        [entry["command"], *entry["args"]],
+        cwd=tmp_path_factory.mktemp("elsewhere"),
+        input=json.dumps(INITIALIZE) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "small"
+
+
+def entry_of(run: Run, client: str, url: str, *words: str) -> dict[str, Any]:
+    finished = run("client-config", client, "--url", url, "--name", "ops", *words)
+    assert finished.code == 0
+    snippet = json.loads(finished.out)
+    entry: dict[str, Any] = (snippet.get("mcpServers") or snippet["servers"])["ops"]
+    return {**entry, "inputs": snippet.get("inputs")}
+
+
+def test_a_server_that_wants_a_key_gets_one_in_the_client_s_own_notation(run: Run, tmp_path: Path) -> None:
+    with serving(tmp_path, f"auth: {{api_keys: {{a: {{secret: {KEY}}}}}}}\ntools: {{t: {{content: x}}}}") as url:
+        claude = entry_of(run, "claude", url)
+        cursor = entry_of(run, "cursor", url)
+        vscode = entry_of(run, "vscode", url)
+        other = entry_of(run, "cursor", url, "--key-from", "MY_KEY")
+    assert claude == {
+        "type": "http",
+        "url": url,
+        "headers": {"Authorization": "Bearer ${OPS_API_KEY}"},
+        "inputs": None,
+    }
+    assert cursor == {"url": url, "headers": {"Authorization": "Bearer ${env:OPS_API_KEY}"}, "inputs": None}
+    assert vscode["type"] == "http"
+    assert vscode["headers"] == {"Authorization": "Bearer ${input:OPS_API_KEY}"}
+    [asked] = vscode["inputs"]
+    assert (asked["type"], asked["id"], asked["password"]) == ("promptString", "OPS_API_KEY", True)
+    assert other["headers"] == {"Authorization": "Bearer ${env:MY_KEY}"}
+
+
+def test_a_server_that_wants_none_gets_none(run: Run, tmp_path: Path) -> None:
+    with serving(tmp_path, "tools: {t: {content: x}}") as url:
+        assert entry_of(run, "cursor", url.removesuffix("/mcp")) == {"url": url, "inputs": None}
+        assert "headers" not in entry_of(run, "vscode", url)
+
+
+def test_a_server_that_is_not_there_is_no_hindrance(run: Run) -> None:
+    finished = run("client-config", "claude", "--url", "https://127.0.0.1:9/ops/mcp")
+    assert finished.code == 0
+    assert json.loads(finished.out)["mcpServers"] == {
+        "127.0.0.1": {"type": "http", "url": "https://127.0.0.1:9/ops/mcp"}
+    }
+    assert "--key-from VARIABLE" in finished.hints
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["notepad"], "invalid choice: 'notepad'"),
+        (["claude", "nothing.yaml"], "nothing.yaml"),
+        (["claude", "config.yaml", "--url", "http://h"], "a client has one of them"),
+    ],
+)
+def test_what_cannot_be_is_said(run: Run, words: list[str], hint: str) -> None:
+    finished = run("client-config", *words)
+    assert (finished.code, finished.out) == (2, "")
+    assert hint in finished.hints

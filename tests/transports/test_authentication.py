@@ -176,8 +176,8 @@ async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: House) -> 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_a_key_that_is_taken_away_ends_its_streams(served: House, path: str) -> None:
-    mine = await _opened(served, path, CI)
-    others = await _opened(served, path, OTHER)
+    mine = await opened(served, path, CI)
+    others = await opened(served, path, OTHER)
     served.adopt(without("ci"))
     await mine.ended()
     assert not others.has_ended
@@ -188,7 +188,7 @@ async def test_a_key_that_is_taken_away_ends_its_streams(served: House, path: st
 async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_away(served: House) -> None:
     session_id = await served.initialize(headers=bearer(CI))
     assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
-    old_stream = await _opened(served, "/mcp", CI, session_id)
+    old_stream = await opened(served, "/mcp", CI, session_id)
     assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
     served.adopt(Auth(api_keys={"ci": ApiKey(secret=[NEXT])}))
     await old_stream.ended()
@@ -205,7 +205,7 @@ async def test_authentication_that_begins_ends_what_anybody_had() -> None:
 
 
 async def test_a_message_for_http_sse_is_taken_from_who_opened_the_stream_alone(served: House) -> None:
-    stream = await _opened(served, "/sse", CI)
+    stream = await opened(served, "/sse", CI)
     endpoint = stream.endpoint.removeprefix("/ops")
     for headers, status in ((bearer(OTHER), 404), ({}, 401), (bearer(NEXT), 202), (bearer(CI), 202)):
         assert (await served.send(initialize_request(), headers, path=endpoint)).status == status
@@ -249,7 +249,7 @@ class Stream:
                     self.opened.set()
 
 
-async def _opened(served: House, path: str, secret: str, session_id: str | None = None) -> Stream:
+async def opened(served: House, path: str, secret: str, session_id: str | None = None) -> Stream:
     headers = bearer(secret)
     if path == "/mcp":
         headers["Mcp-Session-Id"] = session_id or await served.initialize(headers=headers)

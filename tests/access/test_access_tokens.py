@@ -1,0 +1,316 @@
+"""Access tokens: which of them let in, and how the issuer's keys are come by."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
+from gateway.access.denial import Denial
+from gateway.access.identity import Identity
+from gateway.access.issuer import metadata_urls
+from gateway.access.signing_keys import KeyPace, SigningKeys
+from gateway.app.documents import Documents
+from gateway.executors.http.clients import HttpClients
+from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
+
+US: Final = "https://tools.example.com/ops/mcp"
+THEM: Final = "https://other.example.com/mcp"
+NOW: Final = int(time.time())
+
+
+@dataclass
+class Clock:
+    """Time that passes when a test says so."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(kw_only=True)
+class Desk:
+    """An issuer, and those who check its tokens."""
+
+    issuer: AuthorizationServer
+    tokens: AccessTokens
+    clock: Clock = field(default_factory=Clock)
+
+    async def status(self, token: str) -> int:
+        """What a token is answered with: 200 where it lets in."""
+        identity = await self.tokens.identify(token)
+        return identity.status if isinstance(identity, Denial) else 200
+
+
+@asynccontextmanager
+async def desk_of(
+    issuer: AuthorizationServer, *, required: tuple[str, ...] = (), keys_url: str | None = None
+) -> AsyncIterator[Desk]:
+    clock = Clock()
+    rules = TokenRules(issuer=issuer.issuer, audiences=frozenset({normal_audience(US)}), required_scopes=required)
+    async with HttpClients() as clients:
+        keys = SigningKeys(
+            issuer=issuer.issuer, keys_url=keys_url, fetch=Documents(clients), pace=KeyPace(), clock=clock
+        )
+        try:
+            yield Desk(issuer=issuer, tokens=AccessTokens(rules, keys), clock=clock)
+        finally:
+            await keys.close()
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    async with authorization_server() as issuer, desk_of(issuer) as it:
+        yield it
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "ES384", "EdDSA"])
+async def test_a_token_lets_its_subject_in_with_its_scopes(algorithm: str) -> None:
+    async with authorization_server(algorithm) as issuer, desk_of(issuer) as desk:
+        identity = await desk.tokens.identify(issuer.token(US, scope="ops.read ops.write"))
+    assert isinstance(identity, Identity)
+    assert (identity.principal, identity.realm) == ("alice", issuer.issuer)
+    assert identity.scopes == frozenset({"ops.read", "ops.write"})
+    assert identity.expires_at is not None
+    assert NOW + 300 <= identity.expires_at <= NOW + 400
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"audience": [THEM, US]},
+        {"audience": f"{US}/"},
+        {"audience": US.replace("https://tools", "HTTPS://Tools").replace(".com/", ".com:443/")},
+        {"exp": NOW - 5},
+        {"nbf": NOW - 60},
+        {"iat": None},
+        {"headers": {"typ": "JWT"}},
+        {"headers": {"typ": "application/at+jwt"}},
+        {"headers": {"kid": None}},
+        {"headers": {"jku": "http://127.0.0.1:9/keys", "x5u": "http://127.0.0.1:9/cert", "jwk": {"kty": "oct"}}},
+    ],
+)
+async def test_a_good_token_lets_in(desk: Desk, claims: dict[str, Any]) -> None:
+    audience = claims.pop("audience", US)
+    assert await desk.status(desk.issuer.token(audience, **claims)) == 200
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"audience": THEM},
+        {"audience": US.removesuffix("/mcp")},
+        {"audience": []},
+        {"aud": None},
+        {"aud": {"0": US}},
+        {"exp": NOW - 3600},
+        {"exp": None},
+        {"exp": "never"},
+        {"nbf": NOW + 3600},
+        {"iat": NOW + 3600},
+        {"iss": "https://idp.example.com"},
+        {"iss": None},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": 7},
+        {"headers": {"typ": "logout+jwt"}},
+        {"headers": {"typ": "dpop+jwt"}},
+        {"headers": {"kid": "unknown"}},
+        {"headers": {"kid": "x" * 5000}},
+        {"headers": {"crit": ["exp"]}},
+        {"padding": "x" * 20_000},
+    ],
+)
+async def test_no_other_token_lets_in(desk: Desk, claims: dict[str, Any]) -> None:
+    audience = claims.pop("audience", US)
+    assert await desk.status(desk.issuer.token(audience, **claims)) == 401
+    assert await desk.status(desk.issuer.token(US)) == 200
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({"scope": "a b"}, {"a", "b"}),
+        ({"scope": ["a", "b", 1]}, {"a", "b"}),
+        ({"scope": None, "scp": "a b"}, {"a", "b"}),
+        ({"scope": None, "scp": ["a", "b"]}, {"a", "b"}),
+        ({"scope": "a", "scp": "b"}, {"a"}),
+        ({"scope": None}, set()),
+        ({"scope": 7}, set()),
+    ],
+)
+async def test_scopes_are_read_as_issuers_write_them(desk: Desk, claims: dict[str, Any], scopes: set[str]) -> None:
+    identity = await desk.tokens.identify(desk.issuer.token(US, **claims))
+    assert isinstance(identity, Identity)
+    assert identity.scopes == frozenset(scopes)
+
+
+async def test_a_token_without_a_scope_that_all_need_is_asked_for_more() -> None:
+    async with authorization_server() as issuer, desk_of(issuer, required=("tools.use", "b")) as desk:
+        denial = await desk.tokens.identify(issuer.token(US, scope="b"))
+        assert isinstance(denial, Denial)
+        assert (denial.status, denial.error) == (403, "insufficient_scope")
+        assert set(denial.scopes) == {"tools.use", "b"}
+        assert await desk.status(issuer.token(US, scope="b tools.use")) == 200
+
+
+# Keys.
+
+
+async def test_keys_are_looked_up_once_for_many_tokens(desk: Desk) -> None:
+    tokens = [desk.issuer.token(US, sub=f"user-{number}") for number in range(20)]
+    assert await asyncio.gather(*map(desk.status, tokens)) == [200] * 20
+    assert desk.issuer.asked == {METADATA: 1, JWKS: 1}
+
+
+async def test_a_new_key_is_looked_up_when_a_token_brings_it_and_not_sooner_than_the_floor(desk: Desk) -> None:
+    assert await desk.status(desk.issuer.token(US)) == 200
+    old = desk.issuer.token(US)
+    desk.issuer.turn_keys()
+    fresh = desk.issuer.token(US)
+    assert await desk.status(fresh) == 401
+    assert desk.issuer.asked[JWKS] == 1
+    desk.clock.now += 60
+    assert await desk.status(fresh) == 200
+    assert await desk.status(old) == 401
+    assert desk.issuer.asked[JWKS] == 2
+
+
+async def test_unknown_key_ids_cannot_make_us_ask_again_and_again(desk: Desk) -> None:
+    for number in range(20):
+        assert await desk.status(desk.issuer.token(US, headers={"kid": f"unknown-{number}"})) == 401
+    assert desk.issuer.asked[JWKS] == 1
+
+
+async def test_old_keys_are_renewed_beside_the_requests_that_use_them(desk: Desk) -> None:
+    token = desk.issuer.token(US)
+    assert await desk.status(token) == 200
+    desk.clock.now += 3600
+    desk.issuer.turn_keys()
+    assert await desk.status(token) == 200  # with what was known
+    async with asyncio.timeout(10):
+        while await desk.status(token) == 200:
+            await asyncio.sleep(0.01)
+    assert desk.issuer.asked[JWKS] == 2
+
+
+async def test_known_keys_work_while_the_issuer_is_down_and_unknown_ones_can_be_tried_later(desk: Desk) -> None:
+    token = desk.issuer.token(US)
+    assert await desk.status(token) == 200
+    desk.issuer.is_down = True
+    desk.clock.now += 3600
+    assert await desk.status(token) == 200
+    other = Key.make()
+    denial = await desk.tokens.identify(desk.issuer.token(US, key=other))
+    assert isinstance(denial, Denial)
+    assert denial.status == 503
+    assert denial.retry_after is not None
+    assert await desk.status(token) == 200
+
+
+async def test_an_issuer_that_is_down_is_asked_ever_more_rarely(desk: Desk) -> None:
+    desk.issuer.is_down = True
+    attempts = []
+    for _ in range(400):  # seconds
+        assert await desk.status(desk.issuer.token(US)) == 503
+        attempts.append(desk.issuer.asked[METADATA])
+        desk.clock.now += 1
+    assert attempts[0] == 1
+    assert attempts[10] <= 5
+    assert attempts[-1] <= 12
+    desk.issuer.is_down = False
+    desk.clock.now += 120
+    assert await desk.status(desk.issuer.token(US)) == 200
+
+
+@pytest.mark.parametrize("missing", [{METADATA}, set[str]()])
+async def test_metadata_is_found_at_either_place(missing: set[str]) -> None:
+    async with authorization_server() as issuer, desk_of(issuer) as desk:
+        issuer.missing = missing
+        assert await desk.status(issuer.token(US)) == 200
+        assert issuer.asked[OPENID] == len(missing)
+
+
+async def test_keys_may_be_named_in_the_file() -> None:
+    async with authorization_server() as issuer, desk_of(issuer, keys_url=f"{issuer.issuer}{JWKS}") as desk:
+        issuer.missing = {METADATA, OPENID}
+        assert await desk.status(issuer.token(US)) == 200
+        assert issuer.asked == {JWKS: 1}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"issuer": "https://idp.example.com"},
+        {"jwks_uri": None},
+        {"jwks_uri": "http://192.0.2.1/keys"},
+        {"jwks_uri": "file:///etc/passwd"},
+        {"jwks_uri": "//["},
+    ],
+)
+async def test_metadata_that_cannot_be_believed_brings_no_keys(metadata: dict[str, Any]) -> None:
+    async with authorization_server() as issuer, desk_of(issuer) as desk:
+        issuer.metadata = metadata
+        assert await desk.status(issuer.token(US)) == 503
+        assert issuer.asked[JWKS] == 0
+
+
+@pytest.mark.parametrize(
+    "key_set",
+    [
+        [],
+        {"keys": {}},
+        {"keys": [7, None, {}, {"kty": "oct", "k": "c2VjcmV0"}, {"kty": ["RSA"]}, {"kty": "EC", "crv": "P-256"}]},
+        {"keys": [{"kty": "RSA", "n": "!", "e": "AQAB"}, {"kty": "OKP", "crv": "X25519", "x": "AAAA"}]},
+        {"keys": "x" * 600_000},
+    ],
+)
+async def test_a_key_set_without_a_key_is_none(key_set: Any) -> None:
+    async with authorization_server() as issuer, desk_of(issuer) as desk:
+        issuer.key_set = key_set
+        assert await desk.status(issuer.token(US)) == 503
+
+
+def _with(**members: Any) -> Any:
+    def change(entry: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in {**entry, **members}.items() if value is not None}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (_with(), 200),
+        (_with(use=None), 200),
+        (_with(alg="ES256"), 200),
+        (_with(key_ops=["verify"]), 200),
+        (_with(use="enc"), 503),
+        (_with(alg="ES384"), 401),
+        (_with(key_ops=["sign"]), 503),
+        (_with(d="AAAA"), 503),
+        (_with(kid=["a"]), 503),
+    ],
+)
+async def test_a_key_is_for_what_its_issuer_says(change: Any, status: int) -> None:
+    async with authorization_server() as issuer, desk_of(issuer) as desk:
+        issuer.key_set = {"keys": [change(issuer.keys[0].jwk)]}
+        assert await desk.status(issuer.token(US)) == status
+
+
+def test_metadata_is_looked_for_where_both_specifications_put_it() -> None:
+    assert list(metadata_urls("https://idp.example.com")) == [
+        "https://idp.example.com/.well-known/oauth-authorization-server",
+        "https://idp.example.com/.well-known/openid-configuration",
+    ]
+    assert list(metadata_urls("https://idp.example.com/realms/a/")) == [
+        "https://idp.example.com/.well-known/oauth-authorization-server/realms/a",
+        "https://idp.example.com/.well-known/openid-configuration/realms/a",
+        "https://idp.example.com/realms/a/.well-known/openid-configuration",
+    ]

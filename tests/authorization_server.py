@@ -1,0 +1,214 @@
+"""A small real authorization server on loopback: metadata, keys, registration, codes with PKCE, and tokens.
+
+It approves whatever a registered client asks for. Tests turn its keys, take it down, and have it sign what no server
+should.
+"""
+
+import base64
+import hashlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import jwt
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import get_default_algorithms
+
+JWKS: Final = "/keys"
+METADATA: Final = "/.well-known/oauth-authorization-server"
+OPENID: Final = "/.well-known/openid-configuration"
+LIFETIME_SECONDS: Final = 300
+
+_MAKERS: Final = {
+    "RS256": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
+    "PS256": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
+    "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "ES384": lambda: ec.generate_private_key(ec.SECP384R1()),
+    "EdDSA": ed25519.Ed25519PrivateKey.generate,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """A key pair."""
+
+    kid: str | None
+    algorithm: str
+    private: Any
+
+    @classmethod
+    def make(cls, algorithm: str = "ES256", *, kid: str | None = "") -> "Key":
+        return cls(kid=secrets.token_hex(4) if kid == "" else kid, algorithm=algorithm, private=_MAKERS[algorithm]())
+
+    @property
+    def jwk(self) -> dict[str, Any]:
+        """The public half."""
+        entry: dict[str, Any] = get_default_algorithms()[self.algorithm].to_jwk(self.private.public_key(), as_dict=True)
+        entry.pop("key_ops", None)
+        return {**entry, "use": "sig", **({} if self.kid is None else {"kid": self.kid})}
+
+
+@dataclass(kw_only=True)
+class _Grant:
+    """What a code may be exchanged for."""
+
+    client_id: str
+    challenge: str
+    resource: str
+    scope: str
+
+
+@dataclass(kw_only=True)
+class AuthorizationServer:
+    """One issuer."""
+
+    keys: list[Key]
+    """What it publishes; it signs with the last."""
+    issuer: str = ""
+    subject: str = "alice"
+    is_down: bool = False
+    """Whether it answers 503 to everything."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """What is to stand in its metadata instead."""
+    missing: set[str] = field(default_factory=set)
+    """Paths that it does not know."""
+    key_set: Any = None
+    """What it answers instead of its keys."""
+    asked: Counter[str] = field(default_factory=Counter)
+    """How often each path was asked for."""
+    granted: list[str] = field(default_factory=list)
+    """The scopes of each token that was asked for by a client."""
+    _grants: dict[str, _Grant] = field(default_factory=dict)
+    _clients: set[str] = field(default_factory=set)
+
+    def token(  # one argument for each thing that a test may want to be otherwise
+        self,
+        audience: str | list[str],
+        *,
+        scope: str = "",
+        key: Key | None = None,
+        headers: Mapping[str, Any] | None = None,
+        **claims: Any,
+    ) -> str:
+        """Sign an access token; a claim or a header of None is left out."""
+        key = key or self.keys[-1]
+        now = int(time.time())
+        body = {
+            "iss": self.issuer,
+            "sub": self.subject,
+            "aud": audience,
+            "iat": now,
+            "exp": now + LIFETIME_SECONDS,
+            "client_id": "test",
+            "scope": scope,
+            **claims,
+        }
+        head = {"typ": "at+jwt", "kid": key.kid, **(headers or {})}
+        return jwt.encode(
+            {name: value for name, value in body.items() if value is not None},
+            key.private,
+            algorithm=key.algorithm,
+            headers={name: value for name, value in head.items() if value is not None},
+        )
+
+    def turn_keys(self, algorithm: str = "ES256") -> None:
+        """Publish a new key, sign with it, and publish the old ones no longer."""
+        self.keys[:] = [Key.make(algorithm)]
+
+    def application(self) -> web.Application:
+        application = web.Application(middlewares=[self._watched])
+        application.router.add_get(METADATA, self._metadata)
+        application.router.add_get(OPENID, self._metadata)
+        application.router.add_get(JWKS, self._keys)
+        application.router.add_post("/register", self._register)
+        application.router.add_get("/authorize", self._authorize)
+        application.router.add_post("/token", self._token)
+        return application
+
+    @web.middleware
+    async def _watched(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        self.asked[request.path] += 1
+        if self.is_down:
+            raise web.HTTPServiceUnavailable
+        if request.path in self.missing:
+            raise web.HTTPNotFound
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    async def _metadata(self, _request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "issuer": self.issuer,
+                "authorization_endpoint": f"{self.issuer}/authorize",
+                "token_endpoint": f"{self.issuer}/token",
+                "registration_endpoint": f"{self.issuer}/register",
+                "jwks_uri": f"{self.issuer}{JWKS}",
+                "response_types_supported": ["code"],
+                "grant_types_supported": ["authorization_code"],
+                "code_challenge_methods_supported": ["S256"],
+                "token_endpoint_auth_methods_supported": ["none"],
+                "authorization_response_iss_parameter_supported": True,
+                **self.metadata,
+            }
+        )
+
+    async def _keys(self, _request: web.Request) -> web.Response:
+        return web.json_response({"keys": [key.jwk for key in self.keys]} if self.key_set is None else self.key_set)
+
+    async def _register(self, request: web.Request) -> web.Response:
+        wanted = await request.json()
+        client_id = secrets.token_urlsafe(8)
+        self._clients.add(client_id)
+        return web.json_response({**wanted, "client_id": client_id, "token_endpoint_auth_method": "none"}, status=201)
+
+    async def _authorize(self, request: web.Request) -> web.Response:
+        asked = request.query
+        assert asked["client_id"] in self._clients
+        assert asked["code_challenge_method"] == "S256"
+        code = secrets.token_urlsafe(16)
+        self._grants[code] = _Grant(
+            client_id=asked["client_id"],
+            challenge=asked["code_challenge"],
+            resource=asked["resource"],
+            scope=asked.get("scope", ""),
+        )
+        answer = urlencode({"code": code, "state": asked["state"], "iss": self.issuer})
+        raise web.HTTPFound(f"{asked['redirect_uri']}?{answer}")
+
+    async def _token(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        grant = self._grants.pop(str(form["code"]))
+        digest = hashlib.sha256(str(form["code_verifier"]).encode()).digest()
+        assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == grant.challenge
+        assert form["client_id"] == grant.client_id
+        assert form["resource"] == grant.resource
+        self.granted.append(grant.scope)
+        return web.json_response(
+            {
+                "access_token": self.token(grant.resource, scope=grant.scope),
+                "token_type": "Bearer",
+                "expires_in": LIFETIME_SECONDS,
+                "scope": grant.scope,
+            }
+        )
+
+
+@asynccontextmanager
+async def authorization_server(algorithm: str = "ES256", *, port: int = 0) -> AsyncIterator[AuthorizationServer]:
+    """A server that runs."""
+    server = AuthorizationServer(keys=[Key.make(algorithm)])
+    runner = web.AppRunner(server.application())
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", port)
+        await site.start()
+        server.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield server
+    finally:
+        await runner.cleanup()

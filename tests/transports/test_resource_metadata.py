@@ -1,0 +1,190 @@
+"""How clients find the authorization server, and how long a token that it gave lasts."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.config.address import Address
+from gateway.config.auth import ApiKey, Auth, OAuth
+from gateway.transports.guard import Guard
+from gateway.transports.trusted_proxies import TrustedProxies
+from tests.authorization_server import AuthorizationServer, authorization_server
+from tests.transports.house import House, house, initialize_request, legacy_request
+from tests.transports.test_authentication import bearer, modern, opened
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+PUBLIC = "https://tools.example.com/ops"
+KEY = "key-of-ci-0123456789"
+SECONDS = 10
+
+
+def auth_of(issuer: AuthorizationServer, **more: object) -> Auth:
+    oauth = OAuth.model_validate({"issuer": issuer.issuer, **more})
+    return Auth(api_keys={"ci": ApiKey(secret=[KEY], scopes=["tools.use"])}, oauth=oauth)
+
+
+@asynccontextmanager
+async def served(proxies: TrustedProxies, **more: object) -> AsyncIterator[tuple[House, AuthorizationServer]]:
+    async with authorization_server() as issuer:
+        guard = Guard(address=Address("127.0.0.1", 0), allowed_hosts=["127.0.0.1", "tools.example.com"])
+        async with house(auth=auth_of(issuer, **more), guard=guard, proxies=proxies) as it:
+            yield it, issuer
+
+
+@pytest.fixture
+async def direct() -> AsyncIterator[tuple[House, AuthorizationServer]]:
+    async with served(TrustedProxies(), required_scopes=["tools.use"], scopes_supported=["tools.use", "more"]) as it:
+        yield it
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"), [("", "/mcp"), ("/", "/mcp"), ("/mcp", "/mcp"), ("/mcp/", "/mcp"), ("/sse", "/sse")]
+)
+async def test_the_document_says_who_we_are_and_whom_to_ask(
+    direct: tuple[House, AuthorizationServer], path: str, resource: str
+) -> None:
+    house, issuer = direct
+    answer = await house.send(None, {"Origin": "https://anywhere.example.com"}, method="GET", path=WELL_KNOWN + path)
+    assert answer.status == 200
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert answer.json == {
+        "resource": f"http://{house.address}{resource}",
+        "authorization_servers": [issuer.issuer],
+        "scopes_supported": ["tools.use", "more"],
+        "bearer_methods_supported": ["header"],
+    }
+
+
+async def test_the_document_is_found_wherever_a_proxy_leaves_it() -> None:
+    async with served(TrustedProxies(public_url=PUBLIC)) as (house, issuer):
+        for path in (
+            WELL_KNOWN,
+            f"{WELL_KNOWN}/mcp",
+            f"{WELL_KNOWN}/ops/mcp",
+            f"/ops{WELL_KNOWN}",
+            f"/ops{WELL_KNOWN}/mcp",
+        ):
+            answer = await house.send(None, {"Host": "tools.example.com"}, method="GET", path=path)
+            assert answer.json["resource"] == f"{PUBLIC}/mcp"
+        challenge = (await house.send(initialize_request(), path="/ops/mcp")).headers["WWW-Authenticate"]
+        assert f'resource_metadata="{PUBLIC}{WELL_KNOWN}/mcp"' in challenge
+        sse = (await house.send(None, method="GET", path="/sse")).headers["WWW-Authenticate"]
+        assert f'resource_metadata="{PUBLIC}{WELL_KNOWN}/sse"' in sse
+        del issuer
+
+
+async def test_behind_a_trusted_proxy_without_a_public_url_the_document_names_what_the_client_used() -> None:
+    async with served(TrustedProxies(["127.0.0.1"])) as (house, _):
+        forwarded = {"X-Forwarded-Host": "tools.example.com", "X-Forwarded-Proto": "https", "X-Forwarded-Prefix": "/a"}
+        answer = await house.send(None, forwarded, method="GET", path=WELL_KNOWN)
+        assert answer.json["resource"] == "https://tools.example.com/a/mcp"
+
+
+async def test_the_document_is_for_reading_and_only_under_our_names(direct: tuple[House, AuthorizationServer]) -> None:
+    house, _ = direct
+    asked = {"Origin": "https://x.example.com", "Access-Control-Request-Method": "GET"}
+    preflight = await house.send(None, asked, method="OPTIONS", path=WELL_KNOWN)
+    assert preflight.status == 204
+    assert preflight.headers["Access-Control-Allow-Headers"] == "*"
+    assert (await house.send(b"", method="POST", path=WELL_KNOWN)).status == 405
+    assert (await house.send(None, {"Host": "evil.example.com"}, method="GET", path=WELL_KNOWN)).status == 421
+    assert (await house.send(None, method="GET", path=f"{WELL_KNOWN}/other")).status == 404
+
+
+async def test_who_has_no_token_is_told_where_to_get_one(direct: tuple[House, AuthorizationServer]) -> None:
+    house, issuer = direct
+    where = f'scope="tools.use", resource_metadata="http://{house.address}{WELL_KNOWN}/mcp"'
+    missing = await house.send(initialize_request())
+    assert missing.headers["WWW-Authenticate"] == f"Bearer {where}"
+    stale = issuer.token(f"http://{house.address}/mcp", scope="tools.use", exp=int(time.time()) - 600)
+    expired = await house.send(initialize_request(), bearer(stale))
+    assert expired.status == 401
+    assert expired.headers["WWW-Authenticate"] == (
+        f'Bearer error="invalid_token", error_description="The token has expired", {where}'
+    )
+    narrow = await house.send(initialize_request(), bearer(issuer.token(f"http://{house.address}/mcp", scope="other")))
+    assert narrow.status == 403
+    assert narrow.headers["WWW-Authenticate"].startswith('Bearer error="insufficient_scope"')
+    assert where in narrow.headers["WWW-Authenticate"]
+    for path in ("/mcp", "/sse"):
+        good = issuer.token(f"http://{house.address}{path}", scope="tools.use")
+        assert (await house.send(*modern("tools/list", headers=bearer(good)))).status == 200
+
+
+async def test_keys_and_tokens_are_taken_side_by_side(direct: tuple[House, AuthorizationServer]) -> None:
+    house, issuer = direct
+    assert (await house.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
+    token = issuer.token(f"http://{house.address}/mcp", scope="tools.use")
+    assert (await house.send(*modern("tools/list", headers={"X-API-Key": token}))).status == 401
+
+
+async def test_a_subject_called_like_a_key_finds_nothing_of_its_holder(
+    direct: tuple[House, AuthorizationServer],
+) -> None:
+    house, issuer = direct
+    namesake = bearer(issuer.token(f"http://{house.address}/mcp", scope="tools.use", sub="ci"))
+    session_id = await house.initialize(headers=bearer(KEY))
+    for headers, status in ((namesake, 404), (bearer(KEY), 200)):
+        answer = await house.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **headers})
+        assert answer.status == status
+
+
+async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
+    direct: tuple[House, AuthorizationServer],
+) -> None:
+    house, issuer = direct
+    us = f"http://{house.address}/mcp"
+    first, second = (bearer(issuer.token(us, scope="tools.use", jti=each)) for each in ("1", "2"))
+    session_id = await house.initialize(headers=first)
+    assert (await house.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **second})).status == 200
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+async def test_a_stream_ends_with_its_token(direct: tuple[House, AuthorizationServer], path: str) -> None:
+    house, issuer = direct
+    us = f"http://{house.address}/mcp"
+    # The leeway is what is left of a token that is over by the clock.
+    short = issuer.token(us, scope="tools.use", exp=int(time.time()) - 28)
+    stream = await opened(house, path, short)
+    lasting = await opened(house, path, issuer.token(us, scope="tools.use"))
+    await stream.ended()
+    assert not lasting.has_ended
+
+
+async def test_another_audience_issuer_or_required_scope_ends_what_the_old_one_let_in(
+    direct: tuple[House, AuthorizationServer],
+) -> None:
+    house, issuer = direct
+    token = issuer.token([f"http://{house.address}/mcp", "urn:elsewhere"], scope="tools.use")
+    changes = (
+        {"audience": "urn:elsewhere"},
+        {"audience": "urn:elsewhere", "required_scopes": ["tools.admin"]},
+    )
+    for change in changes:
+        stream = await opened(house, "/mcp", token)
+        kept = await opened(house, "/mcp", KEY)
+        house.adopt(auth_of(issuer, **change))
+        await stream.ended()
+        assert not kept.has_ended
+        house.adopt(auth_of(issuer, audience="urn:elsewhere"))
+    async with authorization_server() as another:
+        stream = await opened(house, "/mcp", token)
+        house.adopt(auth_of(another))
+        await stream.ended()
+        assert (await house.send(initialize_request(), bearer(token))).status == 401
+
+
+async def test_while_the_issuer_is_down_a_token_can_be_tried_again_later() -> None:
+    async with served(TrustedProxies()) as (house, issuer):
+        issuer.is_down = True
+        house.adopt(None)
+        house.adopt(auth_of(issuer))
+        async with asyncio.timeout(SECONDS):
+            answer = await house.send(initialize_request(), bearer(issuer.token(f"http://{house.address}/mcp")))
+        assert answer.status == 503
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert "WWW-Authenticate" not in answer.headers
+        assert (await house.send(*modern("tools/list", headers=bearer(KEY)))).status == 200

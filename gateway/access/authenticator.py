@@ -5,6 +5,7 @@ the business of whoever opens its listener.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -36,6 +37,8 @@ class Authenticator:
         self._signing_keys: SigningKeys | None = None
         self._signing_keys_of: tuple[str, str | None] | None = None
         self._own_names: frozenset[str] = frozenset()
+        self.denied: Final = Counter({401: 0})
+        """How often a request was not let in, by the status that it was answered with."""
         self._closing: Final[set[asyncio.Task[None]]] = set()
 
     @property
@@ -67,6 +70,12 @@ class Authenticator:
         """
         if self._auth is None:
             return ANYBODY
+        found = await self._identify(authorization, api_key)
+        if isinstance(found, Denial):
+            self.denied[found.status] += 1
+        return found
+
+    async def _identify(self, authorization: Sequence[str], api_key: Sequence[str]) -> Identity | Denial:
         credential = read_credential(authorization=authorization, api_key=api_key)
         if not isinstance(credential, Credential):
             return credential or missing()

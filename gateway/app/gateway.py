@@ -226,6 +226,7 @@ class Gateway:
                 services=self._services,
                 dispatcher=self._dispatcher,
                 reloader=self._reloader,
+                authenticator=self._authenticator,
                 listeners=lambda: self._listeners,
             ),
             counted=[self._call_metrics.registry],

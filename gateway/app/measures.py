@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from gateway import __version__
+from gateway.access.authenticator import Authenticator
 from gateway.app.listeners import Listeners
 from gateway.app.offer import Build, Offer
 from gateway.catalog.primitives import Catalog
@@ -24,6 +25,7 @@ def measures(  # noqa: PLR0913 - all that is measured
     services: Services,
     dispatcher: Dispatcher,
     reloader: Reloader[Build],
+    authenticator: Authenticator,
     listeners: Callable[[], Listeners | None],
 ) -> Sources:
     """One source for each measure of `gateway.telemetry.measure.READ`."""
@@ -31,6 +33,9 @@ def measures(  # noqa: PLR0913 - all that is measured
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
         "mcp_gateway_ready": lambda: health.is_ready,
         **_work(services, dispatcher),
+        "mcp_gateway_requests_denied_total": lambda: {
+            (str(status),): count for status, count in authenticator.denied.items()
+        },
         **_clients(dispatcher, listeners),
         **_config(offer, reloader),
     }
@@ -52,6 +57,10 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
     return {
         "mcp_gateway_calls_running": lambda: dispatcher.slots.running,
         "mcp_gateway_calls_waiting": lambda: dispatcher.slots.waiting,
+        "mcp_gateway_calls_refused_total": lambda: {
+            ("rate_limit",): dispatcher.rates.refused,
+            ("concurrency",): dispatcher.slots.refused,
+        },
         "mcp_gateway_children": lambda: {
             ("running",): services.processes.running,
             ("ending",): services.processes.ending,

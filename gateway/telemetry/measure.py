@@ -48,6 +48,18 @@ READ: Final = (
     Measure("mcp_gateway_calls_running", "gauge", "Calls that hold one of the places that `concurrency` allows."),
     Measure("mcp_gateway_calls_waiting", "gauge", "Calls that wait in a `queue` for such a place."),
     Measure(
+        "mcp_gateway_calls_refused_total",
+        "counter",
+        "Calls that did not begin, by `reason`: rate_limit, or concurrency, where the queue is full too.",
+        ("reason",),
+    ),
+    Measure(
+        "mcp_gateway_requests_denied_total",
+        "counter",
+        "Requests without a credential that is good here, by the HTTP status that they were answered with.",
+        ("status",),
+    ),
+    Measure(
         "mcp_gateway_sessions",
         "gauge",
         "Sessions of the legacy era by transport and protocol revision. The modern era has none.",

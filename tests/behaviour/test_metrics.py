@@ -29,6 +29,7 @@ tools:
   hangs: {python: "slow:hangs", timeout: 200ms}
   reports: {python: "slow:reports"}
   announces: {python: "slow:announces"}
+  rare: {description: Is not called often., content: rare, rate_limit: 1/hour}
   long:
     description: Says more than fits.
     shell: {command: [seq, "1000"]}
@@ -216,6 +217,7 @@ MOVES: Final[Mapping[str, Move]] = {
     "mcp_gateway_calls_in_flight": Move(cause=running("sleeps"), labels={"name": "sleeps"}, comes_back=True),
     "mcp_gateway_calls_running": Move(cause=running("sleeps"), comes_back=True),
     "mcp_gateway_calls_waiting": Move(cause=running("sleeps", times=3), by=2, comes_back=True),
+    "mcp_gateway_calls_refused_total": Move(cause=calling("rare", times=3), by=2, labels={"reason": "rate_limit"}),
     "mcp_gateway_sessions": Move(
         cause=a_session, labels={"revision": "2025-06-18", "transport": "streamable-http"}, comes_back=True
     ),
@@ -248,6 +250,7 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
     "mcp_gateway_config_info": lambda value: value == 1,
     "mcp_gateway_config_watch_failed": lambda value: value == 0,
     "mcp_gateway_config_last_reload_success_timestamp_seconds": lambda value: value > 1_700_000_000,
+    "mcp_gateway_requests_denied_total": lambda value: value == 0,
     "mcp_gateway_notifications_dropped_total": lambda value: value == 0,
     **{measure.name: lambda value: value > 0 for measure in STANDARD},
 }
@@ -320,3 +323,21 @@ async def test_metrics_are_for_operators_alone(house: House) -> None:
         assert response.status == 421
     async with house.http.post(url) as response:
         assert response.status == 405
+
+
+async def test_whoever_has_no_key_is_counted_and_sees_no_metrics(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("""
+listen: {http: "127.0.0.1:0"}
+auth: {api_keys: {ops: {secret: correct-horse-battery-staple, scopes: ["gateway:admin"]}}}
+tools: {hello: {description: Greets., content: hello}}
+""")
+    key = {"Authorization": "Bearer correct-horse-battery-staple"}
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as http,
+        serving(tmp_path / "config.yaml") as daemon,
+    ):
+        url = urljoin(await daemon.url(), "/metrics")
+        async with http.get(url) as response:
+            assert response.status == 401
+        async with http.get(url, headers=key) as response:
+            assert 'mcp_gateway_requests_denied_total{status="401"} 1.0' in await response.text()

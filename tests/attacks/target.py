@@ -14,6 +14,7 @@ from textwrap import dedent
 from typing import IO, Final
 
 import orjson
+from hypothesis.vendor.pretty import RepresentationPrinter as Printer
 
 from gateway.json_types import Json, JsonObject, empty
 from tests.attacks import seeds
@@ -53,7 +54,7 @@ class Plan:
     """Whether standard input and output are served, too."""
 
 
-@dataclass(kw_only=True, repr=False)
+@dataclass(kw_only=True)
 class Target:
     """The daemon and its surroundings. Belongs to no event loop, so that a whole file of tests may share it."""
 
@@ -76,6 +77,10 @@ class Target:
     """Lines of the log that were judged."""
     _has_ended: bool = False
     _ears: list[threading.Thread] = field(default_factory=list)
+
+    def _repr_pretty_(self, printer: Printer, _cycle: object) -> None:
+        """What hypothesis shows of it, which is not the point."""
+        printer.text("target")
 
     @property
     def client(self) -> Client:

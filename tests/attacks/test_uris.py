@@ -1,0 +1,302 @@
+"""URIs that a caller writes: each is one of ours, decoded once, or not found; none leads out of where it may read."""
+
+import os
+from typing import Final
+from urllib.parse import quote, unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.attacks.client import LEGACY_ACCEPT
+from tests.attacks.payloads import SHELL, TEXTS
+from tests.attacks.target import Plan, Target
+
+PLAN = Plan(
+    file="""
+    connections:
+      backend: {base_url: "@backend@/items", allow_private: true}
+    resources:
+      docs: {files: "docs/**/*.md"}
+      one:
+        uri: "one:///{name}"
+        text: "<{{ name }}>"
+      many:
+        uri: "many:///{+path}"
+        text: "<{{ path }}>"
+      asked:
+        uri: "asked://host/x{?a,b}"
+        text: "<{{ a }}|{{ b }}>"
+      sent:
+        uri: "sent:///{id}"
+        http: {connection: backend, url: "/{id}/end"}
+      sent_path:
+        uri: "path:///{+path}"
+        http: {connection: backend, url: "/{+path}"}
+      told:
+        uri: "told:///{id}"
+        shell: {command: [printf, '%s', "--", "{{ id }}"]}
+    tools:
+      sent:
+        description: Fetch an item.
+        input: {id: string, query: "string?"}
+        http: {connection: backend, url: "/{id}{?query}"}
+    """,
+    files={
+        "docs/a.md": "inside",
+        "docs/sub/b.md": "inside too",
+        "docs/my file.md": "with a blank",
+        "docs/ü.md": "beyond ASCII",
+        "docs/50%.md": "with a percent",
+        "docs/a%2fb.md": "looks encoded",
+        "docs/.hidden.md": "hidden canary",
+        "docs/.git/config.md": "hidden canary",
+        "docs/a.txt": "not what the glob says",
+        "secret.md": "beside the root",
+    },
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _traps(daemon: Target) -> None:
+    """Links, pipes and directories beneath the root, made while it is served."""
+    docs = daemon.folder / "docs"
+    (docs / "link.md").symlink_to(daemon.canary.file)
+    (docs / "up").symlink_to("..")
+    (docs / "out").symlink_to(daemon.canary.file.parent)
+    (docs / "loop.md").symlink_to("loop.md")
+    (docs / "folder.md").mkdir()
+    os.mkfifo(docs / "pipe.md")
+    daemon.client.request("POST", "/-/reload")
+
+
+SHORT: Final = tuple(text for text in TEXTS if len(text) < 500)
+"""A header field mirrors URIs, and holds 8 KiB of a text that is encoded twice."""
+
+
+def read(target: Target, uri: str) -> str | None:
+    """The text of a resource; None if it is not found."""
+    answer = target.client.modern("resources/read", {"uri": uri}, name=uri)
+    if answer.code is not None:
+        assert answer.code in {-32602, -32603}, answer
+        return None
+    return str(answer.json["result"]["contents"][0]["text"])
+
+
+OUTSIDE: Final = (
+    "docs:///../secret.md",
+    "docs:///sub/../../secret.md",
+    "docs:///./../secret.md",
+    "docs:///sub/../a.md",
+    "docs:///./a.md",
+    "docs:////a.md",
+    "docs:///sub//b.md",
+    "docs:///%2e%2e/secret.md",
+    "docs:///%2E%2e%2Fsecret.md",
+    "docs:///..%2fsecret.md",
+    "docs:///..%5csecret.md",
+    "docs:///..\\secret.md",
+    "docs:///%252e%252e%252fsecret.md",
+    "docs:///%c0%ae%c0%ae/secret.md",
+    "docs:///%u002e%u002e/secret.md",
+    "docs:///..;/secret.md",
+    "docs:///.../secret.md",
+    "docs:///a.md/../../secret.md",
+    "docs:///a.md%00.txt",
+    "docs:///a.md\0",
+    "docs:///a.md/",
+    "docs:///a.md?",
+    "docs:///a.md#",
+    "docs:///a.md%20",
+    "docs:///A.md",
+    "docs:///a.txt",
+    "docs:///a",
+    "docs:///sub",
+    "docs:///sub/",
+    "docs:///",
+    "docs://",
+    "docs:",
+    "docs:/a.md",
+    "docs://a.md",
+    "docs://localhost/a.md",
+    "docs://@/a.md",
+    "docs:a.md",
+    "DOCS:///a.md",
+    "file:///a.md",
+    "/a.md",
+    "a.md",
+    "",
+    " docs:///a.md",
+    "docs:///a.md ",
+    "docs:///a.md\n",
+    "docs:///.hidden.md",
+    "docs:///.git/config.md",
+    "docs:///%2ehidden.md",
+    "docs:///link.md",
+    "docs:///up/secret.md",
+    "docs:///out/canary.txt",
+    "docs:///out/canary.txt.md",
+    "docs:///loop.md",
+    "docs:///folder.md",
+    "docs:///pipe.md",
+    "docs:///%2fetc%2fpasswd",
+    "docs:////etc/passwd",
+    "docs:///~/a.md",
+    "docs:///*.md",
+    "docs:///**/b.md",
+    "docs:///{+path}",
+    "docs:///%",
+    "docs:///%zz",
+    "docs:///%ff.md",
+    "docs:///" + "a/" * 5000 + "a.md",
+    "docs:///" + "a" * 300 + ".md",
+    "docs:///" + "a" * 100_000 + ".md",
+    "docs:///" + "../" * 20_000 + "etc/passwd",
+    "docs:///" + "%2e%2e%2f" * 20_000 + "etc/passwd",
+)
+
+
+@pytest.mark.parametrize("uri", OUTSIDE, ids=lambda uri: str(uri)[:40])
+def test_no_uri_reads_what_the_glob_does_not_match(target: Target, uri: str) -> None:
+    if len(uri) < 4000:  # longer ones do not fit the header field that mirrors them
+        assert read(target, uri) is None
+    with target.client.session() as session:
+        assert "error" in session.ask("resources/read", {"uri": uri})
+        session.ask("resources/subscribe", {"uri": uri})  # whatever a template matches may be watched
+
+
+INSIDE: Final = {
+    "docs:///a.md": "inside",
+    "docs:///sub/b.md": "inside too",
+    "docs:///sub%2Fb.md": "inside too",
+    "docs:///%61.md": "inside",
+    "docs:///my%20file.md": "with a blank",
+    "docs:///%C3%BC.md": "beyond ASCII",
+    "docs:///50%25.md": "with a percent",
+    "docs:///a%252fb.md": "looks encoded",
+}
+
+
+@pytest.mark.parametrize(("uri", "text"), INSIDE.items())
+def test_what_the_glob_matches_is_read_however_it_is_encoded(target: Target, uri: str, text: str) -> None:
+    assert read(target, uri) == text
+
+
+def test_what_is_listed_is_what_may_be_read(target: Target) -> None:
+    listed = target.client.modern("resources/list").json["result"]["resources"]
+    uris = [entry["uri"] for entry in listed]
+    assert sorted(uris) == sorted({uri for uri in INSIDE if "%61" not in uri and "sub%2F" not in uri})
+    assert all(read(target, uri) for uri in uris)
+
+
+@given(
+    segments=st.lists(
+        st.sampled_from(["..", ".", "", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "sub", "up", "out", "docs", "a.md"])
+        | st.sampled_from(
+            ["secret.md", "link.md", "canary.txt", "b.md", "%00", "%2f", "%5c", "\\", "…", "．．", "%c0%af"]
+        ),
+        min_size=1,
+        max_size=7,
+    ),
+    separator=st.sampled_from(["/", "%2f", "%2F", "//", "\\", "%5c"]),
+)
+def test_no_path_of_any_parts_reads_outside(target: Target, segments: list[str], separator: str) -> None:
+    text = read(target, "docs:///" + separator.join(segments))
+    assert text in {None, *INSIDE.values()}
+
+
+@given(
+    value=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40) | st.sampled_from(SHELL + SHORT)
+)
+def test_a_variable_is_decoded_once_and_is_data(target: Target, value: str) -> None:
+    encoded = quote(value, safe="")
+    once = read(target, f"one:///{encoded}")
+    assert once in {None, f"<{value}>", f"<{visible(value)}>"}
+    assert read(target, f"one:///{quote(encoded, safe='')}") in {f"<{encoded}>", None}
+    if value.isalnum() and value.isascii():
+        assert once == f"<{value}>"
+
+
+def visible(value: str) -> str:
+    """As text reads without control characters."""
+    return "".join(
+        character for character in value if character in "\t\n" or character.isprintable() or character == " "
+    )
+
+
+@pytest.mark.parametrize(
+    "value", ["..", ".", "%2e%2e", "", "a/b", "a%2fb", "a?b", "a#b", "a%00b", "a\\b", "a%0d%0ab", "é", "a b"]
+)
+def test_a_value_stays_in_its_segment_of_a_url_that_is_sent(target: Target, value: str) -> None:
+    for uri, tail in ((f"sent:///{value}", "/end"), (f"sent:///{quote(value, safe='')}", "/end")):
+        sent = len(target.backend.requests)
+        read(target, uri)
+        for request in target.backend.requests[sent:]:
+            assert_one_segment(request, tail)
+    sent = len(target.backend.requests)
+    target.client.call("sent", {"id": value})
+    for request in target.backend.requests[sent:]:
+        assert_one_segment(request, "")
+    assert read(target, "sent:///plain") is not None
+    assert target.backend.requests[-1].startswith(b"GET /items/plain/end HTTP/1.1\r\n")
+
+
+def assert_one_segment(request: bytes, tail: str) -> None:
+    method, path, version = request.split(b"\r\n", 1)[0].decode().split(" ")
+    assert (method, version) == ("GET", "HTTP/1.1")
+    assert path.startswith("/items/")
+    assert path.endswith(tail)
+    segment = path.removeprefix("/items/").removesuffix(tail)
+    assert segment
+    assert not set("/?#\\") & set(segment)
+    assert unquote(segment) not in {".", ".."}
+
+
+@given(
+    value=st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(SHELL + TEXTS),
+    query=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+def test_any_value_stays_where_it_stands_in_a_url(target: Target, value: str, query: str) -> None:
+    sent = len(target.backend.requests)
+    result = target.client.call("sent", {"id": value, "query": query})
+    if result.get("isError"):
+        assert len(target.backend.requests) == sent
+        return
+    target_ = target.backend.requests[-1].split(b" ", 2)[1].decode()
+    path, _, rest = target_.partition("?")
+    assert unquote(path.removeprefix("/items/")) == value
+    assert_one_segment(b"GET %b HTTP/1.1\r\n" % path.encode(), "")
+    assert unquote(rest.removeprefix("query=")) == query
+    assert not set("&#") & set(rest)
+
+
+@pytest.mark.parametrize(
+    "path", ["../x", "a/../../x", "%2e%2e/x", "a/%2e%2e/x", "./x", "a//x", "a/%2E%2e%2fx", "..%2fx", "a\\..\\x"]
+)
+def test_a_path_goes_up_nowhere(target: Target, path: str) -> None:
+    sent = len(target.backend.requests)
+    read(target, f"path:///{path}")
+    for request in target.backend.requests[sent:]:
+        sent_path = request.split(b" ", 2)[1].decode()
+        assert sent_path.startswith("/items/")
+        assert not {".", "..", ""} & set(unquote(sent_path).removeprefix("/items/").split("/"))
+    assert read(target, "path:///a/b/c") is not None
+    assert target.backend.requests[-1].startswith(b"GET /items/a/b/c HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("text", SHELL)
+def test_a_variable_that_a_command_takes_is_one_argument(target: Target, text: str) -> None:
+    said = read(target, f"told:///{quote(text, safe='')}")
+    assert said in {None, f"--{text}", f"--{visible(text)}"}
+
+
+def test_more_uris_than_are_watched_at_once_are_refused(target: Target) -> None:
+    wanted = {"notifications": {"resourceSubscriptions": ["docs:///a.md"] * 1001}}
+    answer = target.client.modern("subscriptions/listen", wanted, fields=[("Accept", LEGACY_ACCEPT)])
+    assert answer.messages[-1]["error"]["code"] == -32602
+    with target.client.session() as session:
+        for number in range(1000):
+            assert session.ask("resources/subscribe", {"uri": f"one:///{number}"})["result"] == {}
+        assert session.ask("resources/subscribe", {"uri": "one:///more"})["error"]["code"] == -32602
+        assert session.ask("resources/unsubscribe", {"uri": "one:///0"})["result"] == {}
+        assert session.ask("resources/subscribe", {"uri": "docs:///a.md"})["result"] == {}

@@ -50,6 +50,8 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=empty)
     operator: tuple[tuple[str, str], ...] = ()
     """Header fields with which the status may be read, where there is `auth`."""
+    tolerated: frozenset[str] = frozenset()
+    """See `Target.tolerated`."""
     is_stdio: bool = False
     """Whether standard input and output are served, too."""
 
@@ -67,8 +69,8 @@ class Target:
     log: list[str] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     """Of standard output."""
-    tolerated: set[str] = field(default_factory=set)
-    """Events that are logged with a traceback, or as errors, because a test makes somebody else's code fail."""
+    tolerated: set[str]
+    """Events that are logged as errors because a test makes somebody else's code, or file, fail."""
     _said: threading.Condition = field(default_factory=threading.Condition)
     _port: int = 0
     _tap: Tap | None = None
@@ -248,6 +250,7 @@ def attacking(plan: Plan, folder: Path) -> Iterator[Target]:
         canary=canary,
         backend=backend,
         operator=plan.operator,
+        tolerated=set(plan.tolerated),
         process=_started(plan, served),
         sieve=Sieve([*seeds.written_forms(), ("canary", canary.content.encode())]),
     )

@@ -41,12 +41,12 @@ def shown_path(path: Path) -> str:
 def _drawn(problem: Problem, *, colour: bool) -> str:
     is_warning = problem.severity is Severity.WARNING
     parts = [
-        _styled(_shown_location(problem.location), _BOLD, colour=colour),
+        _styled(_printable(_shown_location(problem.location)), _BOLD, colour=colour),
         _styled("warning", _YELLOW, colour=colour) if is_warning else "",
-        problem.path,
-        problem.message,
+        _printable(problem.path),
+        _printable(problem.message),
     ]
-    first = ": ".join(_printable(part, keep="\x1b") if colour else _printable(part) for part in parts if part)
+    first = ": ".join(part for part in parts if part)
     if problem.location is None or not problem.source_line.strip():
         return first
     line, before = _cut(_printable(problem.source_line), problem.location.column - 1)
@@ -79,6 +79,6 @@ def _columns(text: str) -> int:
     )
 
 
-def _printable(text: str, *, keep: str = "") -> str:
+def _printable(text: str) -> str:
     """Without what would move a terminal's cursor; as long as it was."""
-    return "".join(each if each.isprintable() or each in keep else " " if each == "\t" else "�" for each in text)
+    return "".join(each if each.isprintable() else " " if each == "\t" else "�" for each in text)

@@ -8,6 +8,7 @@ counted.
 import json
 import logging
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -116,9 +117,10 @@ class Logs:
 
     def _renderer(self) -> Processor:
         if self._style == "console":
-            return structlog.dev.ConsoleRenderer(
+            console = structlog.dev.ConsoleRenderer(
                 colors=self._colours, exception_formatter=structlog.dev.plain_traceback, pad_event_to=32
             )
+            return lambda logger, method, event: console(logger, method, _visible(event))
         return structlog.processors.JSONRenderer(_json)
 
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -207,6 +209,29 @@ def _written(descriptor: int, data: bytes) -> bool:
 
 def _json(event: EventDict, **_options: Json) -> str:
     try:
-        return orjson.dumps(event).decode()
+        line = orjson.dumps(event).decode()
     except TypeError:  # a lone surrogate, or an integer of more than 64 bits
         return json.dumps(event)
+    return line if line.isprintable() else _DECEPTIVE.sub(_escaped, line)
+
+
+_DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Controls, line ends and overrides of direction: what a terminal would not show, but do. Others chose what we log."""
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def _visible(event: EventDict) -> EventDict:
+    """What a terminal shows as it is; only a traceback has lines."""
+    return {key: _visible_value(value, has_lines=key in _OF_LINES) for key, value in event.items()}
+
+
+_OF_LINES: Final = frozenset({"exception", "stack"})
+
+
+def _visible_value(value: Json, *, has_lines: bool) -> Json:
+    if not isinstance(value, str) or value.isprintable():
+        return value  # what is no text is shown as Python writes it, which escapes
+    return _DECEPTIVE.sub(lambda match: match[0] if has_lines and match[0] in "\n\t" else _escaped(match), value)

@@ -1,5 +1,6 @@
 """Problems are drawn so that a person finds the place, on any terminal."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ def test_what_a_file_holds_cannot_move_the_cursor() -> None:
     drawn = render([problem(line="a: \x1b[2J\tb", message="got \x1b]0;x\x07", column=4)], colour=False)
     assert all(character.isprintable() or character == "\n" for character in drawn)
     assert drawn.split("\n")[1] == "  9 | a: �[2J b"
+    coloured = render([problem(line="a: \x1b[2J\tb", message="got \x1b]0;x\x07", column=4)], colour=True)
+    assert re.sub("\x1b\\[[0-9]+m", "", coloured) == drawn
 
 
 def test_the_caret_stands_below_its_column_after_wide_characters() -> None:

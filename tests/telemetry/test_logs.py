@@ -101,6 +101,22 @@ def test_secrets_are_masked_wherever_they_stand(target: Target) -> None:
     assert text.count("***") >= 7
 
 
+HOSTILE = "a\x1b]0;owned\x07\n2026-01-01 [info] forged\x9b31m\u202egnp.exe\u2028"
+
+
+def test_what_others_chose_moves_no_terminal_and_forges_no_line(target: Target) -> None:
+    with logs(target, style="console"):
+        structlog.get_logger().info("reload refused", problem=HOSTILE, names={"x": [HOSTILE]})
+        structlog.get_logger().info("reload refused")
+    with logs(target):
+        structlog.get_logger().info("reload refused", problem=HOSTILE, names={HOSTILE: [HOSTILE]})
+    written = target.lines()
+    assert len(written) == 3
+    assert all(line.isprintable() for line in written)
+    event = json.loads(written[2])
+    assert (event["problem"], event["names"]) == (HOSTILE, {HOSTILE: [HOSTILE]})
+
+
 def test_an_exception_carries_its_traceback(target: Target) -> None:
     with logs(target):
         try:

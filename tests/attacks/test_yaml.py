@@ -1,6 +1,8 @@
 """A file that would fill, hang, run or betray the daemon is refused when it is read; the last good one serves on."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.attacks import seeds
 from tests.attacks.client import Answer
 from tests.attacks.target import Plan, Target
 
@@ -203,7 +206,13 @@ def test_any_bytes_are_a_file_or_a_problem(target: Target, data: bytes) -> None:
 def test_an_escape_in_a_file_reaches_no_operators_terminal(target: Target) -> None:
     """A problem names what it is about, which somebody else may have written."""
     names = r'"\e[31m": 1, "\u009b31m": 1, "a\nb": 1, "\u202e": 1, "\a": 1'
-    with attacked(target, f"tools: {{a: {{description: x, {names}, content: [{{text: x}}]}}}}") as answer:
+    text = f"tools: {{a: {{description: x, {names}, content: [{{text: x}}]}}}}"
+    with attacked(target, text) as answer:
         assert (answer.status, len(answer.json["problems"])) == (422, 5)
-        assert not any(mark in problem for problem in answer.json["problems"] for mark in "\x1b\x07\x9b\u202e\n")
-    assert not any(mark in line for line in target.log for mark in ("\\u001b", "\x9b", "\u202e", "\\u0007"))
+        known = seeds.environment(unreachable="http://x")
+        command = [sys.executable, "-m", "gateway", "validate", str(target.folder)]
+        shown = subprocess.run(command, check=False, capture_output=True, text=True, env=known)
+    assert shown.returncode == 2
+    assert len(shown.stderr + shown.stdout) > 200
+    assert all(line.isprintable() for line in (shown.stderr + shown.stdout).split("\n"))
+    assert all(line.rstrip("\n").isprintable() for line in target.log)

@@ -26,6 +26,7 @@ from gateway.app.measures import measures, names
 from gateway.app.offer import Build, Offer
 from gateway.app.pauses import favour_the_loop
 from gateway.app.picture import draw
+from gateway.app.service_manager import ServiceManager
 from gateway.app.shutdown import LastResort, StopSignals
 from gateway.config.address import Address
 from gateway.config.loader import load
@@ -63,6 +64,7 @@ class Gateway:
         self._stop_wanted: Final = asyncio.Event()
         self._standard_streams: StandardStreams | None = None
         self._inherited: Inherited = {}
+        self._service_manager: Final = ServiceManager(os.environ)
         self._listeners: Listeners | None = None
         self._last_resort: LastResort | None = None
         self._health: Final = Health(self._sources())
@@ -140,13 +142,15 @@ class Gateway:
         )
         self._listeners = await self._stack.enter_async_context(listeners)
         await self._stack.enter_async_context(self._following_the_files())
+        await self._stack.enter_async_context(self._service_manager.watched())
         self._health.become_ready()
+        self._service_manager.ready(self._summary())
 
     async def stop(self) -> None:
-        """Accept nothing new, end the streams, and give the calls in flight their time."""
+        """Be unready, accept nothing new, end the streams, and give the calls in flight their time."""
         log.info("stopping")
         self._health.begin_stopping()
-        self._dispatcher.announcements.close()
+        self._service_manager.stopping()
         if self._listeners is not None:
             await self._listeners.drain(self._settings.drain_timeout.total_seconds())
 
@@ -208,7 +212,7 @@ class Gateway:
             task.add_done_callback(tasks.discard)
 
         if threading.current_thread() is threading.main_thread():
-            loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reloader.reload(), "reload on SIGHUP"))
+            loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reload(), "reload on SIGHUP"))
         if not self._settings.no_watch:
             begin(self._reloader.run(), "watch files")
         try:
@@ -239,11 +243,21 @@ class Gateway:
             self._listeners.review(self._authenticator.renewed)
 
     async def _reload(self) -> JsonObject:
+        self._service_manager.reloading()
         status = await self._reloader.reload()
+        self._service_manager.ready(self._summary())
         return {
             "generation": self._offered.store.current.generation,
             "problems": [str(problem) for problem in status.problems],
         }
+
+    def _summary(self) -> str:
+        """How it is doing, in one line."""
+        problems = len(self._reloader.status.problems)
+        if problems:
+            return f"Serving the last good configuration: {problems} problems keep the newer one from being served"
+        catalog = self._offered.store.current
+        return f"Serving {len(catalog.tools)} tools, generation {catalog.generation}"
 
     @property
     def _offered(self) -> Offer:

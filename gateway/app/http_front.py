@@ -1,6 +1,6 @@
 """Where HTTP is served: the main listener, and one for the daemon's own paths if the file wants it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from socket import socket
@@ -59,6 +59,7 @@ class HttpFront:
         mcp: StreamableHttp,
         sse: HttpSse | None,
         own: OwnPaths,
+        is_leaving: Callable[[], bool],
         inherited: Inherited,
         tls: ServerTls | None,
     ) -> None:
@@ -70,6 +71,7 @@ class HttpFront:
         self._mcp: Final = mcp
         self._sse: Final = sse
         self._own: Final = own
+        self._is_leaving: Final = is_leaving
         self._inherited: Final = inherited
         self._tls: Final = tls
         listen = document.listen
@@ -155,6 +157,7 @@ class HttpFront:
             authenticator=self._authenticator,
             metadata=self._metadata,
             admissions=self._admissions,
+            is_leaving=self._is_leaving,
         )
 
     def _main_place(self) -> _Place:

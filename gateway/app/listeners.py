@@ -37,6 +37,9 @@ from gateway.transports.streams import Streams
 
 log: Final = structlog.get_logger()
 
+_MOMENT: Final = 0.25
+"""The share of the time to drain in which load balancers may notice."""
+
 
 class Listeners:
     """Open while entered."""
@@ -145,15 +148,28 @@ class Listeners:
         self._admissions.review(renewed)
 
     async def drain(self, seconds: float) -> None:
-        """Accept nothing new, and give the calls in flight this long to end by themselves."""
+        """Begin nothing that lasts, let load balancers move on, and give the calls in flight this long to end."""
+        self._mcp.begin_leaving()
+        if self._sse is not None:
+            self._sse.begin_leaving()
+        moment = self._moment(seconds)
+        await asyncio.sleep(moment)
         if self._http is not None:
             self._http.stop_accepting()
+        self._dispatcher.announcements.close()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._mcp.drain(seconds))
-            if self._sse is not None:
-                group.create_task(self._sse.drain(seconds))
-            if self._stdio is not None:
-                group.create_task(self._stdio.drain(seconds))
+            for binding in (self._mcp, self._sse, self._stdio):
+                if binding is not None:
+                    group.create_task(binding.drain(seconds - moment))
+
+    def _moment(self, seconds: float) -> float:
+        """How long to accept on, so that whoever asks if we are ready hears that we are not before anybody is refused.
+
+        Where nobody asks, it would be for nothing; where another process holds the socket, connections wait in it.
+        """
+        if self._http is None or self._http.outlives_us or not self._health.is_watched:
+            return 0
+        return seconds * _MOMENT
 
     async def _open_http(self, stack: AsyncExitStack) -> None:
         front = HttpFront(
@@ -167,6 +183,7 @@ class Listeners:
             own=OwnPaths(
                 health=self._health, metrics=self._metrics, logs=self._logs, reload=self._reload, config=self._config
             ),
+            is_leaving=lambda: self._health.is_stopping,
             inherited=self._inherited,
             tls=self._tls,
         )

@@ -7,6 +7,8 @@ from typing import Final
 from gateway import __version__
 from gateway.json_types import Json, JsonObject
 
+_LATELY_SECONDS: Final = 60.0
+
 
 class Health:
     """Ready between `become_ready` and `begin_stopping`; the rest is asked of its sources when somebody looks."""
@@ -15,6 +17,7 @@ class Health:
         self._sources: Final = sources
         self._started: Final = time.monotonic()
         self._state = "starting"
+        self._asked_at: float | None = None
 
     def become_ready(self) -> None:
         self._state = "ready"
@@ -26,7 +29,17 @@ class Health:
     def is_ready(self) -> bool:
         return self._state == "ready"
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._state == "stopping"
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody has asked lately if it is ready, as load balancers do."""
+        return self._asked_at is not None and time.monotonic() - self._asked_at < _LATELY_SECONDS
+
     def readiness(self) -> JsonObject:
+        self._asked_at = time.monotonic()
         return {"ready": self.is_ready, "state": self._state, "problems": self._sources["problems"]()}
 
     def status(self) -> JsonObject:

@@ -17,6 +17,7 @@ from gateway.protocol.envelope import is_modern
 from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.jsonrpc import Batch, Message, Notification, Request
+from gateway.protocol.last_words import LastWords
 from gateway.protocol.session import Session
 from gateway.protocol.versions import V2026_07_28
 
@@ -51,6 +52,7 @@ class Conversation:
         self._session: Session | None = None
         self._requests: Final[set[asyncio.Task[None]]] = set()
         self._outbox: asyncio.Task[None] | None = None
+        self._last_words: Final = LastWords()
         self.one_is_done: Final = asyncio.Event()
         """Set whenever a request has been answered."""
         self.answered = 0
@@ -99,17 +101,22 @@ class Conversation:
         self._run(self._reply(reply))
 
     async def finish(self, seconds: float) -> None:
-        """Give the calls in flight this long to end by themselves."""
-        if self._requests:
-            await asyncio.wait(self._requests, timeout=seconds)
+        """Give the calls in flight this long to end by themselves, those that begin meanwhile too."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self._requests and (left := end - loop.time()) > 0:
+            await asyncio.wait(self._requests, timeout=left)
+
+    async def cut_off(self) -> None:
+        """End what runs, and tell the client so."""
+        self._last_words.begin()
+        await self._cancel()
 
     async def close(self) -> None:
         """End what runs."""
-        for task in self._requests:
-            task.cancel()
         if self._outbox is not None:
             self._outbox.cancel()
-        await self.finish(FAREWELL_SECONDS)
+        await self._cancel()
 
     async def _begin(self, message: Message, exchange: _ChannelExchange) -> None:
         """Take a legacy message while there is no session."""
@@ -127,15 +134,22 @@ class Conversation:
             case _:
                 pass  # notifications and responses are never answered
 
+    async def _cancel(self) -> None:
+        for task in self._requests:
+            task.cancel()
+        await self.finish(FAREWELL_SECONDS)
+
     async def _answer_modern(self, request: Request, exchange: _ChannelExchange) -> None:
+        answering = self._modern.run(request.id, self._dispatcher.answer_modern(request, exchange))
         try:
-            reply = await self._modern.run(request.id, self._dispatcher.answer_modern(request, exchange))
+            reply = await self._last_words.or_apology(answering, request, revision=V2026_07_28)
         except RpcError as error:
             reply = self._dispatcher.reject(error, request_id=request.id, revision=V2026_07_28)
         await self._reply(reply)
 
     async def _answer_legacy(self, message: Request | Batch, session: Session, exchange: _ChannelExchange) -> None:
-        await self._reply(await self._dispatcher.answer_legacy(message, session, exchange))
+        answering = self._dispatcher.answer_legacy(message, session, exchange)
+        await self._reply(await self._last_words.or_apology(answering, message, revision=session.revision))
 
     async def _reply(self, reply: Reply) -> None:
         if reply.body is not None:

@@ -22,6 +22,7 @@ Endpoint = Callable[[Visit], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _SERVER: Final = {"Server": "mcp-gateway"}
+_LEAVING: Final = {**_SERVER, "Connection": "close"}
 _FOR_EVERY_PAGE: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, HEAD",
@@ -38,12 +39,14 @@ class FrontDoor:
     authenticator: Authenticator
     metadata: ResourceMetadata
     admissions: Admissions
+    is_leaving: Callable[[], bool] = lambda: False
+    """Whether connections should move on to another daemon after their next answer."""
 
     def open(self, endpoint: Endpoint) -> Handler:
         """Let everybody in: probes come with whatever Host their orchestrator likes."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            return await endpoint(Visit(request=request, approach=self._approach(request), headers=_SERVER))
+            return await endpoint(Visit(request=request, approach=self._approach(request), headers=self._fields()))
 
         return handle
 
@@ -54,8 +57,8 @@ class FrontDoor:
             approach, origin = self._approach(request), _origin(request)
             refusal = self.guard.check(host=approach.host, origin=origin)
             if refusal is not None:
-                return refuse(refusal, headers=_SERVER)
-            headers = {**_SERVER, **self.guard.cors(origin)}
+                return refuse(refusal, headers=self._fields())
+            headers = {**self._fields(), **self.guard.cors(origin)}
             if request.method == "OPTIONS":
                 return self._options(request, origin, headers)
             try:
@@ -98,13 +101,17 @@ class FrontDoor:
             approach = self._approach(request)
             refusal = self.guard.check(host=approach.host, origin=None)
             if refusal is not None:
-                return refuse(refusal, headers=_SERVER)
+                return refuse(refusal, headers=self._fields())
+            headers = {**self._fields(), **_FOR_EVERY_PAGE}
             if request.method not in {"GET", "HEAD"}:
                 status = 204 if request.method == "OPTIONS" else 405
-                return web.Response(status=status, headers={"Allow": "GET, HEAD", **_SERVER, **_FOR_EVERY_PAGE})
-            return await endpoint(Visit(request=request, approach=approach, headers={**_SERVER, **_FOR_EVERY_PAGE}))
+                return web.Response(status=status, headers={"Allow": "GET, HEAD", **headers})
+            return await endpoint(Visit(request=request, approach=approach, headers=headers))
 
         return handle
+
+    def _fields(self) -> Mapping[str, str]:
+        return _LEAVING if self.is_leaving() else _SERVER
 
     def _approach(self, request: web.Request) -> Approach:
         return self.proxies.approach(

@@ -37,7 +37,7 @@ _ID_BYTES: Final = 24
 """192 bits: whoever knows the address may speak for the session."""
 _UNKNOWN: Final = Refusal(status=404, message=f"There is no such session (any more); open {SSE_PATH} for a new one")
 _BUSY: Final = Refusal(status=503, message=f"{MOST_IN_FLIGHT} requests of this session are running", headers=RETRY)
-_DRAINING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
+_LEAVING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class HttpSse:
         self._admissions: Final = admissions
         self._bounds: Final = bounds
         self._clients: Final[dict[str, _Client]] = {}
-        self._is_draining = False
+        self._is_leaving = False
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -99,7 +99,7 @@ class HttpSse:
         1. it is a POST: 405
         2. the session is there, and the caller's: 404
         3. the body can be read, see `read_body`, and is JSON-RPC: 400
-        4. there is room for another request, and the daemon is not about to stop: 503
+        4. there is room for another request: 503
         """
         incoming, request = Incoming.read(visit, binding=Binding.HTTP_SSE), visit.request
         if request.method != "POST":
@@ -114,18 +114,24 @@ class HttpSse:
             message = jsonrpc.decode(body, max_depth=self._bounds.max_depth)
         except RpcError as error:
             return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
-        if isinstance(message, Request | Batch) and (refusal := self._refusal_of_request(client)) is not None:
-            return incoming.refuse(refusal, message)
+        if isinstance(message, Request | Batch) and client.conversation.in_flight >= MOST_IN_FLIGHT:
+            return incoming.refuse(_BUSY, message)
         await client.conversation.take(message, incoming.caller)
         return web.Response(status=202, text="Accepted", headers=incoming.headers)
 
+    def begin_leaving(self) -> None:
+        """Open no streams any more. Calls are answered as before."""
+        self._is_leaving = True
+
     async def drain(self, seconds: float) -> None:
-        """Begin nothing new, give the calls in flight this long to end by themselves, then end the streams."""
-        self._is_draining = True
-        clients = list(self._clients.values())
-        await asyncio.gather(*(client.conversation.finish(seconds) for client in clients))
-        for client in clients:
-            client.ended.set()
+        """Give the calls in flight this long to end by themselves, cut off what is left, and end the streams."""
+        self.begin_leaving()
+        await asyncio.gather(*(self._finish(client, seconds) for client in self._clients.values()))
+
+    async def _finish(self, client: _Client, seconds: float) -> None:
+        await client.conversation.finish(seconds)
+        await client.conversation.cut_off()
+        client.ended.set()
 
     def _client(self, incoming: Incoming) -> _Client:
         stream = EventStream(incoming.request, pace=self._bounds.pace, headers=incoming.headers)
@@ -145,14 +151,9 @@ class HttpSse:
             return _only("GET")
         if not incoming.accepted.event_stream:
             return NOT_ACCEPTABLE
-        if self._is_draining:
-            return _DRAINING
+        if self._is_leaving:
+            return _LEAVING
         return self._streams.refusal if self._streams.is_full else None
-
-    def _refusal_of_request(self, client: _Client) -> Refusal | None:
-        if self._is_draining:
-            return _DRAINING
-        return _BUSY if client.conversation.in_flight >= MOST_IN_FLIGHT else None
 
 
 def _only(method: str) -> Refusal:

@@ -159,13 +159,15 @@ class Sessions:
             task.add_done_callback(self._ending.discard)
         live.end()
 
-    async def drain(self, seconds: float) -> None:
-        """End the streams, and give the calls in flight this long to end by themselves."""
+    @property
+    def running(self) -> frozenset[asyncio.Task[Reply]]:
+        """What serves the requests of all sessions."""
+        return frozenset(task for live in self._live.values() for task in live.tasks)
+
+    def end_streams(self) -> None:
+        """End those that belong to no request."""
         for live in self._live.values():
             live.session.outbox.close()
-        running = [task for live in self._live.values() for task in live.tasks]
-        if running:
-            await asyncio.wait(running, timeout=seconds)
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()

@@ -66,10 +66,11 @@ class Stdio:
         await self.close()
 
     async def drain(self, seconds: float) -> None:
-        """Read no more lines, and give the calls in flight this long to end by themselves."""
+        """Read no more lines, give the calls in flight this long to end by themselves, then cut them off."""
         self._last_words = seconds
         self._reader.end()
         await self._conversation.finish(seconds)
+        await self._conversation.cut_off()
 
     async def close(self) -> None:
         """End what runs."""

@@ -5,6 +5,8 @@ lives as long as its connection: going away cancels it. A legacy one belongs to 
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from aiohttp import web
@@ -15,6 +17,8 @@ from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.envelope import is_modern
 from gateway.protocol.jsonrpc import Batch, Notification, Request, Response
+from gateway.protocol.last_words import LastWords
+from gateway.protocol.versions import V2026_07_28
 from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
 from gateway.transports.guard import ALLOWED_METHODS, Refusal
@@ -27,7 +31,11 @@ from gateway.transports.visit import Visit
 
 _LISTEN: Final = "subscriptions/listen"
 """The one request whose answer is a stream by nature."""
-_DRAINING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
+_OPENERS: Final = frozenset({_LISTEN, "initialize"})
+"""Requests that begin something which would have to be ended again."""
+_FAREWELL_SECONDS: Final = 2.0
+"""How long cancelled calls may take to end."""
+_LEAVING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
 _NOT_ALLOWED: Final = Refusal(status=405, message="Method not allowed", headers={"Allow": ALLOWED_METHODS})
 
 
@@ -45,34 +53,49 @@ class StreamableHttp:
         self._legacy: Final = SessionEndpoint(
             dispatcher=dispatcher, sessions=sessions, streams=streams, admissions=admissions, pace=bounds.pace
         )
-        self._running: Final[set[asyncio.Task[Json]]] = set()
-        """Handlers of modern requests."""
-        self._is_draining = False
+        self._inside: Final[set[asyncio.Task[Json]]] = set()
+        """Handlers of all requests."""
+        self._modern: Final[set[asyncio.Task[Json]]] = set()
+        """Those of modern requests that are not answered yet."""
+        self._last_words: Final = LastWords()
+        self._is_leaving = False
 
     async def handle(self, visit: Visit) -> web.StreamResponse:
         """Answer one request that passed the front door."""
         incoming = Incoming.read(visit)
-        match visit.request.method:
-            case "POST":
-                return await self._post(incoming)
-            case "GET" if self._is_draining:
-                return incoming.refuse(_DRAINING)
-            case "GET":
-                return await self._legacy.get(incoming)
-            case "DELETE":
-                return await self._legacy.delete(incoming)
-            case _:
-                return incoming.refuse(_NOT_ALLOWED)
+        with _member(self._inside):
+            match visit.request.method:
+                case "POST":
+                    return await self._post(incoming)
+                case "GET" if self._is_leaving:
+                    return incoming.refuse(_LEAVING)
+                case "GET":
+                    return await self._legacy.get(incoming)
+                case "DELETE":
+                    return await self._legacy.delete(incoming)
+                case _:
+                    return incoming.refuse(_NOT_ALLOWED)
+
+    def begin_leaving(self) -> None:
+        """Open no sessions and no streams any more. Calls are answered as before."""
+        self._is_leaving = True
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing new, give the calls in flight this long to end by themselves, then cancel the modern ones."""
-        self._is_draining = True
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._sessions.drain(seconds))
-            if self._running:
-                await asyncio.wait(self._running, timeout=seconds)
-        for task in self._running:
+        """End the streams, and let calls finish for so long, those that still come too; then cut the modern ones off.
+
+        Those of sessions end with their sessions.
+        """
+        self.begin_leaving()
+        self._sessions.end_streams()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (busy := self._inside | self._sessions.running) and (left := end - loop.time()) > 0:
+            await asyncio.wait(busy, timeout=left)
+        self._last_words.begin()
+        for task in self._modern:
             task.cancel()
+        if self._modern:
+            await asyncio.wait(self._inside, timeout=_FAREWELL_SECONDS)
 
     async def _post(self, incoming: Incoming) -> web.StreamResponse:
         """Answer a message.
@@ -80,7 +103,7 @@ class StreamableHttp:
         1. some media type of ours is accepted: 406
         2. the body can be read: see `read_body`
         3. it is JSON-RPC: 400
-        4. while the daemon stops nothing new begins: 503; answers to what runs are taken
+        4. while the daemon stops, no session and no subscription begins: 503
         5. it is modern: see `Dispatcher.answer_modern`
         6. it is legacy: see `SessionEndpoint.post`
         """
@@ -93,8 +116,8 @@ class StreamableHttp:
             message = jsonrpc.decode(body, max_depth=self._bounds.max_depth)
         except RpcError as error:
             return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
-        if self._is_draining and isinstance(message, Request | Batch):
-            return incoming.refuse(_DRAINING, message)
+        if self._is_leaving and isinstance(message, Request) and message.method in _OPENERS:
+            return incoming.refuse(_LEAVING, message)
         if not isinstance(message, Batch) and is_modern(message, version_header=incoming.version):
             return await self._post_modern(message, incoming)
         return await self._legacy.post(message, incoming)
@@ -113,11 +136,22 @@ class StreamableHttp:
         self, message: Request | Notification | Response, incoming: Incoming
     ) -> web.StreamResponse:
         response = incoming.late_response(self._bounds.pace)
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine runs in a task
-        self._running.add(task)
         try:
-            return await response.finish(await self._dispatcher.answer_modern(message, response))
+            with _member(self._modern):
+                answering = self._dispatcher.answer_modern(message, response)
+                reply = await self._last_words.or_apology(answering, message, revision=V2026_07_28)
+            return await response.finish(reply)
         finally:
-            self._running.discard(task)
             response.abandon()
+
+
+@contextmanager
+def _member(tasks: set[asyncio.Task[Json]]) -> Iterator[None]:
+    """Have the current task in a set."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+    tasks.add(task)
+    try:
+        yield
+    finally:
+        tasks.discard(task)

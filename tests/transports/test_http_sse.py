@@ -171,17 +171,32 @@ async def test_other_ways_in_are_closed(served: House, method: str, path: str, s
     assert (await served.send(legacy_request("ping"), method=method, path=path)).status == status
 
 
-async def test_a_stopping_daemon_lets_calls_finish_and_ends_the_streams(served: House) -> None:
+async def test_a_stopping_daemon_answers_calls_ends_the_streams_and_opens_none(served: House) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
         await asyncio.wait_for(served.course.started.wait(), PATIENCE)
         draining = asyncio.create_task(served.sse.drain(10))
         await asyncio.sleep(0)
-        assert (await client.post(call("echo"))).status == 503
+        assert (await client.post(call("echo", request_id=2, text="late"))).status == 202
+        assert (await client.message())["result"]["content"][0]["text"] == "late"
+        refused = await served.send(None, {"Accept": "text/event-stream"}, method="GET", path="/sse")
+        assert (refused.status, refused.headers["Connection"]) == (503, "close")
         served.course.release.set()
         assert (await client.message())["result"]["content"][0]["text"] == "released"
         await asyncio.wait_for(draining, PATIENCE)
+        with pytest.raises(EOFError):
+            await client.event()
+
+
+async def test_a_call_that_outlasts_the_drain_is_answered_with_an_error(served: House) -> None:
+    async with connected(served) as client:
+        await client.initialize()
+        await client.post(call("wait", request_id="long"))
+        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await asyncio.wait_for(served.sse.drain(0.01), PATIENCE)
+        answer = await client.message()
+        assert (answer["id"], answer["error"]["code"]) == ("long", -32603)
         with pytest.raises(EOFError):
             await client.event()
 

@@ -388,7 +388,7 @@ class TestStreams:
 
 
 class TestDraining:
-    async def test_calls_in_flight_finish_and_new_ones_are_refused(self, served: House) -> None:
+    async def test_calls_are_answered_streams_end_and_nothing_that_lasts_begins(self, served: House) -> None:
         headers = in_session(await served.initialize())
         legacy = asyncio.create_task(served.send(call("wait"), headers))
         body, modern_fields = modern_call("wait")
@@ -399,8 +399,15 @@ class TestDraining:
                 await asyncio.sleep(0)
         draining = asyncio.create_task(served.mcp.drain(10))
         assert (await stream.content.read()).endswith(b"-0\ndata: \n\n")
-        refused = await served.send(call("echo", request_id=2), headers)
-        assert (refused.status, refused.headers["Connection"]) == (503, "close")
+        late = await served.send(call("echo", request_id=2, text="late"), headers)
+        assert late.json["result"]["content"][0]["text"] == "late"
+        listen = modern_request("subscriptions/listen", {"notifications": {}})
+        for refused in (
+            await served.send(initialize_request()),
+            await served.send(None, headers, method="GET"),
+            await served.send(listen, modern_headers("subscriptions/listen", {})),
+        ):
+            assert (refused.status, refused.headers["Connection"]) == (503, "close")
         served.course.release.set()
         assert (await legacy).json["result"]["content"][0]["text"] == "released"
         assert (await modern).json["result"]["content"][0]["text"] == "released"
@@ -419,15 +426,27 @@ class TestDraining:
             await draining
         assert (await request).status == 202
 
-    async def test_calls_that_outlast_the_drain_are_cancelled(self, served: House) -> None:
+    async def test_a_call_that_outlasts_the_drain_is_cancelled_and_answered_with_an_error(self, served: House) -> None:
         body, headers = modern_call("wait")
         modern = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
         async with asyncio.timeout(5):
             await served.mcp.drain(0.01)
         await until(served.course.cancelled)
-        await asyncio.wait([modern])
-        assert isinstance(modern.exception(), aiohttp.ClientError)
+        answer = await modern
+        assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (503, body["id"], -32603)
+
+    async def test_a_stream_that_outlasts_the_drain_ends_with_an_error(self, served: House) -> None:
+        body, headers = modern_call("obey", progressToken="t")
+        modern = asyncio.create_task(served.send(body, headers))
+        await until(served.course.started)
+        served.course.orders.put_nowait("report")
+        async with asyncio.timeout(5):
+            while not served.course.orders.empty():
+                await asyncio.sleep(0)
+            await served.mcp.drain(0.1)
+        *_, last = (await modern).events
+        assert (last["id"], last["error"]["code"]) == (body["id"], -32603)
 
 
 async def test_many_calls_leave_nothing_behind(served: House) -> None:

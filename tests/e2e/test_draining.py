@@ -1,0 +1,75 @@
+"""How a daemon leaves: unready first, then nothing new, then what runs, and each caller is told."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.daemon import call, post_call, serving, text_of
+from tests.e2e.test_stopping import running
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+BOTH = {"Accept": "application/json, text/event-stream"}
+
+
+async def test_whoever_asks_if_it_is_ready_hears_that_it_is_not_before_anybody_is_refused(config: Path) -> None:
+    async with serving(config, "--drain-timeout", "8s") as daemon, aiohttp.ClientSession() as client:
+        url = await daemon.url()
+        ready = url.replace("/mcp", "/-/ready")
+        async with client.get(ready) as response:
+            assert response.status == 200
+        daemon.signal(signal.SIGTERM)
+        await daemon.event("stopping")
+        async with aiohttp.ClientSession() as another:  # a connection of its own: new ones are still accepted
+            async with another.get(ready) as response:
+                assert (response.status, (await response.json())["state"]) == (503, "stopping")
+                assert response.headers["Connection"] == "close"
+            assert text_of(await post_call(another, url, "echo", text="late")) == "late"
+            async with another.post(url, json=INITIALIZE, headers=BOTH) as response:
+                assert response.status == 503
+        assert await daemon.exit_code(within=15) == 0
+
+
+async def test_a_call_that_is_cut_off_is_answered_with_an_error(config: Path) -> None:
+    async with serving(config, "--drain-timeout", "300ms") as daemon, aiohttp.ClientSession() as client:
+        url = await daemon.url()
+        headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
+        modern = asyncio.create_task(client.post(url, json=call("slow", seconds=60.0), headers=headers | BOTH))
+        async with client.post(url, json=INITIALIZE, headers=BOTH) as response:
+            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **BOTH}
+        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
+        params = {"name": "slow", "arguments": {"seconds": 60.0}}
+        legacy = asyncio.create_task(client.post(url, json={**body, "params": params}, headers=session))
+        await running(client, url, calls=2)
+        daemon.signal(signal.SIGTERM)
+        async with asyncio.timeout(15):
+            for waiting, request_id in ((modern, 1), (legacy, 7)):
+                text = await (await waiting).text()
+                assert f'"id":{request_id}' in text.replace(" ", "")
+                assert '"error"' in text
+        assert await daemon.exit_code(within=10) == 0
+
+
+async def test_a_call_on_stdio_that_is_cut_off_is_answered_with_an_error(config: Path) -> None:
+    async with serving(config, "--stdio", "--drain-timeout", "300ms") as daemon:
+        daemon.send(call("slow", seconds=60.0))
+        assert text_of(await daemon.ask(call("echo", request_id=2, text="x"))) == "x"
+        daemon.signal(signal.SIGTERM)
+        answer = await daemon.receive()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32603)
+        assert await daemon.exit_code(within=10) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_where_nobody_asked_if_it_is_ready_it_leaves_at_once(config: Path, number: signal.Signals) -> None:
+    async with serving(config, "--drain-timeout", "1h") as daemon:
+        await daemon.url()
+        daemon.signal(number)
+        assert await daemon.exit_code(within=10) == 0

@@ -90,12 +90,26 @@ async def _drive(cell: Cell, config: Path, driver: str, plan: dict[str, Any]) ->
     async with AsyncExitStack() as stack:
         if path is not None:
             await stack.enter_async_context(_served(serve, environ, address))
-        outcome = await _run(python, f"{driver}_{cell.line}x.py", asked)
+        outcome: dict[str, Any] = await _run(python, f"{driver}_{cell.line}x.py", asked)
     assert outcome["revision"] == cell.revision
     return outcome
 
 
-async def _run(python: str, driver: str, plan: dict[str, Any]) -> dict[str, Any]:
+async def drive(cell: Cell, driver: str, plan: dict[str, Any]) -> Any:
+    """Let a driver of this client's line carry out a plan, and return what it reports."""
+    return await _run(interpreter(cell.line), f"{driver}_{cell.line}x.py", plan)
+
+
+@asynccontextmanager
+async def serving(config: Path) -> AsyncIterator[str]:
+    """Serve `config` over HTTP, and say where."""
+    address = f"127.0.0.1:{_free_port()}"
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
+    async with _served([sys.executable, "-m", "gateway", "serve", str(config)], environ, address):
+        yield address
+
+
+async def _run(python: str, driver: str, plan: dict[str, Any]) -> Any:
     client = await asyncio.create_subprocess_exec(
         python,
         str(DRIVERS / driver),
@@ -112,8 +126,7 @@ async def _run(python: str, driver: str, plan: dict[str, Any]) -> dict[str, Any]
             client.kill()
             await client.wait()
     assert client.returncode == 0, errors.decode()
-    outcome: dict[str, Any] = json.loads(out)
-    return outcome
+    return json.loads(out)
 
 
 @asynccontextmanager

@@ -60,7 +60,7 @@ async def walk(session: Session, plan: Any) -> dict[str, Any]:
     }
 
 
-def report(outcome: dict[str, Any]) -> None:
+def report(outcome: Any) -> None:
     json.dump(outcome, sys.stdout)
 
 

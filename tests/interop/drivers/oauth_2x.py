@@ -1,0 +1,54 @@
+"""Uses a server that wants tokens with the official client's second line."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult
+
+from tests.interop.drivers.oauth import METADATA, Browser, Ear, Memory, reasons, use
+from tests.interop.drivers.walk import read_plan, report
+
+
+async def main() -> None:
+    plan = read_plan()
+    report([await attempt(plan, token) for token in plan["tokens"]])
+
+
+async def attempt(plan: dict[str, Any], token: str | None) -> dict[str, Any]:
+    """Use the server with a token, or sign in without one if the plan says so."""
+    ear = Ear()
+    async with httpx2.AsyncClient() as plain:
+        browser = Browser(plain)
+        given: dict[str, Any] = {"headers": {"Authorization": f"Bearer {token}"} if token else {}}
+        if plan["signs_in"]:
+            given["auth"] = OAuthClientProvider(
+                plan["url"],
+                METADATA.model_copy(),
+                Memory(),
+                redirect_handler=browser.visit,
+                callback_handler=lambda: came_back(browser),
+            )
+        async with httpx2.AsyncClient(**given, event_hooks={"response": [ear.note]}, timeout=30) as http:
+            outcome = await talk(plan, http)
+    return {**outcome, "challenges": ear.challenges}
+
+
+async def came_back(browser: Browser) -> AuthorizationCodeResult:
+    return AuthorizationCodeResult(**browser.answer)
+
+
+async def talk(plan: dict[str, Any], http: Any) -> dict[str, Any]:
+    try:
+        server = streamable_http_client(plan["url"], http_client=http)
+        async with Client(server, mode=plan["mode"], read_timeout_seconds=30) as client:
+            used = await use(client.list_tools, lambda name: client.call_tool(name, {}), plan["tools"])
+            return {**used, "revision": client.protocol_version}
+    except Exception as error:  # noqa: BLE001 - how it fails is what the test asks
+        return {"failed": reasons(error)}
+
+
+asyncio.run(main())

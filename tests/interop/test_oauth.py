@@ -1,0 +1,106 @@
+"""The official client gets a token from a real authorization server, and is told what is wrong with any other."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.authorization_server import AuthorizationServer, Key, authorization_server
+from tests.interop.conftest import Cell, drive, serving
+
+CELLS: Final = [
+    Cell(line=1, binding="http", revision="2025-11-25"),
+    Cell(line=2, binding="http", revision="2026-07-28"),
+    Cell(line=2, binding="http", mode="legacy", revision="2025-11-25"),
+]
+FILE: Final = """
+auth:
+  oauth: {issuer: "%s", required_scopes: [tools.use], scopes_supported: [tools.use, tools.write]}
+tools:
+  hello: {content: [{text: Hello.}]}
+  write: {access: {scopes: [tools.write], visible: true}, content: [{text: Written.}]}
+  secret: {access: {scopes: [tools.secret]}, content: [{text: Secret.}]}
+"""
+PATH: Final = "/.well-known/oauth-protected-resource/mcp"
+
+pytestmark = pytest.mark.parametrize("cell", CELLS, ids=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """A server that takes an issuer's tokens."""
+
+    issuer: AuthorizationServer
+    url: str
+
+    async def use(
+        self, cell: Cell, *, tools: list[str], tokens: Sequence[str | None] = (None,), signs_in: bool = False
+    ) -> list[dict[str, Any]]:
+        """What a client sees with each of the tokens."""
+        plan = {"url": self.url, "mode": cell.mode, "tools": tools, "tokens": list(tokens), "signs_in": signs_in}
+        seen: list[dict[str, Any]] = await drive(cell, "oauth", plan)
+        return seen
+
+    @property
+    def challenge(self) -> str:
+        return f'scope="tools.use", resource_metadata="{self.url.removesuffix("/mcp")}{PATH}"'
+
+
+@asynccontextmanager
+async def guarded(folder: Path) -> AsyncIterator[Guarded]:
+    async with authorization_server("RS256") as issuer:
+        config = folder / "config.yaml"
+        config.write_text(FILE % issuer.issuer)
+        async with serving(config) as address:
+            yield Guarded(issuer=issuer, url=f"http://{address}/mcp")
+
+
+async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(cell: Cell, tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server:
+        [seen] = await server.use(cell, tools=["hello", "write", "hello"], signs_in=True)
+        assert seen.get("failed") is None, seen
+        assert seen["revision"] == cell.revision
+        assert seen["listed"] == ["hello", "write"]
+        assert seen["texts"] == {"hello": "Hello.", "write": "Written."}
+        first, last = server.issuer.granted[0], server.issuer.granted[-1]
+        assert first == "tools.use"
+        assert set(last.split()) == {"tools.use", "tools.write"}
+        statuses = [status for status, _ in seen["challenges"]]
+        assert (statuses[0], statuses[-1]) == (401, 403)
+        assert seen["challenges"][0][1] == f"Bearer {server.challenge}"
+        for word in ('error="insufficient_scope"', 'scope="tools.use tools.write"', "error_description=", PATH):
+            assert word in seen["challenges"][-1][1]
+
+
+async def test_a_good_token_is_enough(cell: Cell, tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server:
+        token = server.issuer.token(server.url, scope="tools.use tools.secret")
+        [seen] = await server.use(cell, tools=["hello", "secret"], tokens=[token])
+        assert seen.get("failed") is None, seen
+        assert seen["listed"] == ["hello", "write", "secret"]
+        assert seen["challenges"] == []
+
+
+async def test_any_other_token_is_refused_with_what_is_wrong_with_it(cell: Cell, tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server:
+        issuer, us = server.issuer, server.url
+        past = int(time.time()) - 600
+        refusals = {
+            None: (401, None),
+            issuer.token(us, scope="tools.use", exp=past): (401, "The token has expired"),
+            issuer.token("https://other.example.com/mcp", scope="tools.use"): (401, "The token is meant for another"),
+            issuer.token(us, scope="tools.use", iss="https://idp.example.com"): (401, "The token is of another"),
+            issuer.token(us, scope="tools.use", key=Key.make("RS256", kid=issuer.keys[0].kid)): (401, "The signature"),
+            issuer.token(us, scope="tools.write"): (403, "This needs the scope tools.use"),
+        }
+        tries = await server.use(cell, tools=["hello"], tokens=list(refusals))
+        for seen, (status, description) in zip(tries, refusals.values(), strict=True):
+            assert seen["failed"], seen
+            assert {each for each, _ in seen["challenges"]} == {status}
+            for _, challenge in seen["challenges"]:
+                assert server.challenge in challenge
+                assert (f'error_description="{description}' in challenge) if description else "error" not in challenge

@@ -20,6 +20,7 @@ import structlog
 from gateway import __version__
 from gateway.access.authenticator import Authenticator
 from gateway.app import clients, status
+from gateway.app.auditing import Auditing
 from gateway.app.documents import Documents
 from gateway.app.listeners import Listeners
 from gateway.app.measures import measures, names
@@ -76,6 +77,7 @@ class Gateway:
         self._logs: Logs
         self._dispatcher: Dispatcher
         self._reloader: Reloader[Build]
+        self._auditing: Auditing
 
     async def __aenter__(self) -> Self:
         """Load the file, and make everything ready to answer.
@@ -124,6 +126,8 @@ class Gateway:
             ConfigError: the address cannot be listened on, or must not be without authentication.
         """
         served = self._offered.served
+        self._auditing.open(served)
+        self._stack.callback(self._auditing.close)
         listeners = Listeners(
             settings=self._settings,
             document=served.document,
@@ -185,16 +189,18 @@ class Gateway:
         self._authenticator = Authenticator(Documents(self._services.http))
         stack.push_async_callback(self._authenticator.close)
         self._authenticator.adopt(loaded.document.auth)
+        self._auditing = auditing = Auditing(key=key, whole=lambda: offer.store.current)
         self._dispatcher = Dispatcher(
             store=offer.store,
             services=self._services,
             secret_key=key,
-            observers=[self._call_metrics, self._recent_clients, *([] if tracing is None else [tracing])],
+            observers=[self._call_metrics, self._recent_clients, auditing, *([] if tracing is None else [tracing])],
+            witness=auditing,
             trace=Untraced if tracing is None else tracing.trace,
         )
         offer.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
         self._reloader = Reloader(
-            build=offer.build, apply=self._serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
+            build=self._build, apply=self._serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
         )
         stack.push_async_callback(self._reloader.close)
         catalog = offer.store.current
@@ -212,7 +218,7 @@ class Gateway:
             task.add_done_callback(tasks.discard)
 
         if threading.current_thread() is threading.main_thread():
-            loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reload(), "reload on SIGHUP"))
+            loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._hang_up(), "reload on SIGHUP"))
         if not self._settings.no_watch:
             begin(self._reloader.run(), "watch files")
         try:
@@ -227,6 +233,7 @@ class Gateway:
             measures(
                 health=self._health,
                 offer=self._offered,
+                auditing=self._auditing,
                 services=self._services,
                 dispatcher=self._dispatcher,
                 reloader=self._reloader,
@@ -236,11 +243,26 @@ class Gateway:
             counted=[self._call_metrics.registry],
         )
 
+    async def _hang_up(self) -> None:
+        """What daemons do on SIGHUP: open the logs anew, and take up what is on disk."""
+        self._auditing.reopen()
+        await self._reload()
+
+    async def _build(self) -> Build:
+        try:
+            build = await self._offered.build()
+            await asyncio.to_thread(self._auditing.check, build)
+        except ConfigError as error:
+            self._auditing.refuse(error)
+            raise
+        return build
+
     async def _serve(self, build: Build) -> None:
         self._authenticator.adopt(build.document.auth)
         await self._offered.serve(build)
         if self._listeners is not None:
             self._listeners.review(self._authenticator.renewed)
+        self._auditing.serve(build)
 
     async def _reload(self) -> JsonObject:
         self._service_manager.reloading()
@@ -284,6 +306,7 @@ class Gateway:
             "resources": lambda: self._backends("resources"),
             "prompts": lambda: self._backends("prompts"),
             "lock": self._lock,
+            "audit": lambda: self._auditing.status,
             "left_out": lambda: status.left_out(self._offered.served.document, self._offered.store.current),
             "disabled": lambda: status.disabled(self._offered.served.catalog, self._offered.store.current),
             "clients": self._clients,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gateway import __version__
 from gateway.access.authenticator import Authenticator
+from gateway.app.auditing import Auditing
 from gateway.app.listeners import Listeners
 from gateway.app.offer import Build, Offer
 from gateway.catalog.primitives import Catalog
@@ -27,6 +28,7 @@ def measures(  # noqa: PLR0913 - all that is measured
     reloader: Reloader[Build],
     authenticator: Authenticator,
     listeners: Callable[[], Listeners | None],
+    auditing: Auditing,
 ) -> Sources:
     """One source for each measure of `gateway.telemetry.measure.READ`."""
     return {
@@ -38,6 +40,9 @@ def measures(  # noqa: PLR0913 - all that is measured
         },
         **_clients(dispatcher, listeners),
         **_config(offer, reloader),
+        "mcp_gateway_audit_records_total": lambda: auditing.written,
+        "mcp_gateway_audit_records_dropped_total": lambda: auditing.dropped,
+        "mcp_gateway_audit_failing": lambda: auditing.is_failing,
     }
 
 

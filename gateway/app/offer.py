@@ -51,6 +51,8 @@ class Build:
     """A whole new offer, ready to be served. Does not keep all that was loaded: where each word stood is large."""
 
     document: Document
+    root: Path
+    """The directory of the main file."""
     files: Mapping[Path, str]
     """Every file that was read → SHA-256."""
     catalog: Catalog
@@ -180,6 +182,7 @@ class Offer:
         offered = retained(catalog, served=served, locked=lock.pins or {}, document=loaded.document)
         return Build(
             document=loaded.document,
+            root=loaded.root,
             files=loaded.files,
             catalog=offered,
             identity=identity,

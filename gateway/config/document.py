@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from gateway.config.audit import Audit
 from gateway.config.auth import Auth
 from gateway.config.backends import Connection
 from gateway.config.base import Model, typed_interpolation
@@ -51,6 +52,8 @@ class Document(Fragment):
     """Where and to whom it listens."""
     auth: Auth | None = None
     """Who may call."""
+    audit: Audit | None = None
+    """A log of who called what."""
     limits: Limits = Limits()
     """What it serves at the most."""
     defaults: Defaults = Defaults()

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -40,7 +41,12 @@ def open_asker(
     Raises:
         RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
     """
-    ledger = Ledger(request.catalog, rates=runtime.rates, caller=request.exchange.caller.payer)
+    ledger = Ledger(
+        request.catalog,
+        rates=runtime.rates,
+        caller=request.exchange.caller.payer,
+        on_asked=partial(runtime.witness.asked, request),
+    )
     if request.session is not None:
         return LiveAsker(request, request.session, ledger=ledger, patience=primitive.ask_timeout)
     binding = Binding(

@@ -17,7 +17,7 @@ import structlog
 from gateway.catalog.primitives import Catalog, Primitive
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.log_facts import CALL, LOG_FACTS, TRACE_ID, new_id
+from gateway.protocol.log_facts import CALL, LOG_FACTS, TRACE_ID
 from gateway.protocol.request import RequestContext
 
 log: Final = structlog.get_logger(__name__)
@@ -57,6 +57,8 @@ class Ending:
     seconds: float
     error: RpcError | None = None
     """What a `PROTOCOL_ERROR` was answered with."""
+    is_over_limit: bool = False
+    """Whether it was refused because of a rate or a number, whatever it was answered with."""
 
 
 class Observer(Protocol):
@@ -75,20 +77,20 @@ class Observers:
     def watch(self, request: RequestContext, method: str) -> "Watch":
         """A context for the time that a call runs."""
         kind, name = _called(request, method) if self._observers else ("", None)
-        call_id = LOG_FACTS.get().get(CALL) or new_id()
-        return Watch(Call(id=call_id, method=method, kind=kind, name=name, request=request), self._observers)
+        return Watch(Call(id=request.call_id, method=method, kind=kind, name=name, request=request), self._observers)
 
 
 class Watch:
     """One call, while it runs. What is not said to have ended otherwise was cancelled."""
 
-    __slots__ = ("_began", "_error", "_observers", "_outcome", "_token", "call")
+    __slots__ = ("_began", "_error", "_is_over_limit", "_observers", "_outcome", "_token", "call")
 
     def __init__(self, call: Call, observers: Sequence[Observer]) -> None:
         self.call: Final = call
         self._observers: Final = observers
         self._outcome = EndedAs.CANCELLED
         self._error: RpcError | None = None
+        self._is_over_limit = False
         self._began = 0.0
         self._token: Token[Mapping[str, str]] | None = None
 
@@ -106,7 +108,9 @@ class Watch:
     ) -> None:
         if self._observers:
             seconds = time.monotonic() - self._began
-            ending = Ending(outcome=self._outcome, seconds=seconds, error=self._error)
+            ending = Ending(
+                outcome=self._outcome, seconds=seconds, error=self._error, is_over_limit=self._is_over_limit
+            )
             for observer in self._observers:
                 _tell(observer.ended, self.call, ending)
         if self._token is not None:
@@ -115,6 +119,10 @@ class Watch:
     def answered(self, result: JsonObject | bytes) -> None:
         """It was answered with this result."""
         self._outcome = EndedAs.OK if isinstance(result, bytes) else _outcome_of(result)
+
+    def over_limit(self) -> None:
+        """It is refused because of a rate or a number."""
+        self._is_over_limit = True
 
     def failed(self, error: RpcError) -> None:
         """It was answered with this error."""

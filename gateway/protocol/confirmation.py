@@ -1,6 +1,6 @@
 """`confirm:` in the file: a yes of the user before a tool runs, and no other way around it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -14,7 +14,9 @@ from gateway.protocol.questions import CONFIRMATION_KEY, elicitation
 _NOTHING_TO_FILL_IN: Final[JsonObject] = {"type": "object", "properties": {}}
 
 
-async def confirm(confirmation: Confirmation, arguments: JsonObject, asker: Asker) -> None:
+async def confirm(
+    confirmation: Confirmation, arguments: JsonObject, asker: Asker, *, tell: Callable[[str], None]
+) -> None:
     """Return once the user has said yes, or if the file lets the tool run for clients that cannot be asked.
 
     Raises:
@@ -27,9 +29,11 @@ async def confirm(confirmation: Confirmation, arguments: JsonObject, asker: Aske
         answers = await asker.ask({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
     except MissingCapabilityError:
         if confirmation.is_optional:
+            tell("unasked")
             return
         raise
     answer = read_answer(answers[CONFIRMATION_KEY])
+    tell(answer.action)
     if answer.action != "accept":
         raise ExecutionError(f"The user {_DID[answer.action]}; nothing was done.")
 

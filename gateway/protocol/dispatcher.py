@@ -32,7 +32,7 @@ from gateway.protocol.message_log import numbered, spoken
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.table import METHODS, Method
 from gateway.protocol.progress import SILENCE, Progress
-from gateway.protocol.request import RequestContext, Runtime
+from gateway.protocol.request import Nobody, RequestContext, Runtime, Witness
 from gateway.protocol.sealed_state import StateSeal
 from gateway.protocol.session import Session
 from gateway.protocol.versions import V2025_03_26, V2026_07_28, Era
@@ -55,6 +55,7 @@ class Dispatcher:
         silence: timedelta = SILENCE,
         observers: Sequence[Observer] = (),
         trace: Callable[[TraceContext | None], Trace] = Untraced,
+        witness: Witness | None = None,
     ) -> None:
         """Serve nothing yet; `silence` is how long a call may be silent whose caller wants progress."""
         self._observers: Final = Observers(observers)
@@ -77,6 +78,7 @@ class Dispatcher:
             read=resources.read,
             seal=StateSeal(secret_key),
             rates=self.rates,
+            witness=witness or Nobody(),
         )
 
     async def answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
@@ -196,6 +198,7 @@ class Dispatcher:
                 except AwaitingInput as waiting:
                     result = waiting.result
                 except OverLimitError as error:
+                    watch.over_limit()
                     result = called.refused(error, context)
                 reply = Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
             except RpcError as error:

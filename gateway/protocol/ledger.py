@@ -21,13 +21,16 @@ T = TypeVar("T")
 class Ledger:
     """Of one call. A modern call is tried several times and has one for each try, which repeats what came before."""
 
-    __slots__ = ("_asked", "_caller", "_limits", "_rates", "_redactor", "results")
+    __slots__ = ("_asked", "_caller", "_limits", "_on_asked", "_rates", "_redactor", "results")
 
-    def __init__(self, catalog: Catalog, *, rates: Rates, caller: str) -> None:
+    def __init__(
+        self, catalog: Catalog, *, rates: Rates, caller: str, on_asked: Callable[[Mapping[str, Question]], None]
+    ) -> None:
         self._redactor: Final = catalog.redactor
         self._limits: Final[SamplingLimits] = catalog.limits.sampling
         self._rates: Final = rates
         self._caller: Final = caller
+        self._on_asked: Final = on_asked
         self._asked: dict[str, Question] = {}
         self.results: Final[dict[str, Json]] = {}
         """By key, what `once` has brought."""
@@ -64,6 +67,7 @@ class Ledger:
                 cost=samples,
                 saying="The client's model was asked too often",
             )
+        self._on_asked(questions)
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """What `function` returned when it first ran, as JSON has it, so that it is the same in every try.

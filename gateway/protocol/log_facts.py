@@ -20,3 +20,8 @@ LOG_FACTS: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lines
 def new_id() -> str:
     """An id for a call."""
     return secrets.token_hex(_ID_BYTES)
+
+
+def this_call() -> str:
+    """The id that stands in the log lines of this task already, or a new one."""
+    return LOG_FACTS.get().get(CALL) or new_id()

@@ -1,7 +1,7 @@
 """The facts of one request, the same for both eras, and what methods need beside them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.access.rates import Rates
@@ -18,7 +18,9 @@ from gateway.protocol.cursors import Cursors
 from gateway.protocol.exchange import Binding, Exchange
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.list_pages import ListPages
+from gateway.protocol.log_facts import this_call
 from gateway.protocol.progress import Progress
+from gateway.protocol.questions import Question
 from gateway.protocol.sealed_state import StateSeal
 from gateway.protocol.session import Session
 from gateway.protocol.versions import MODERN, Era
@@ -37,6 +39,8 @@ class RequestContext:
     exchange: Exchange
     session: Session | None = None
     """None in the modern era."""
+    call_id: str = field(default_factory=this_call)
+    """Stands in all that is said about it: log lines, traces, the audit log."""
     envelope_log_level: str | None = None
     is_inner: bool = False
     """Whether this is a call within that of the request, which has its caller's place and was counted."""
@@ -98,9 +102,27 @@ class Runtime:
     rates: Rates
     read: "Read"
     """Reads a resource as the sender of a request may: for tools and prompts that embed one."""
+    witness: "Witness"
 
 
 class Read(Protocol):
     async def __call__(
         self, uri: str, request: RequestContext, runtime: Runtime, *, asker: Asker | None
     ) -> Sequence[JsonObject]: ...
+
+
+class Witness(Protocol):
+    """Learns of what calls ask their clients. Called on the event loop; must neither block nor raise."""
+
+    def asked(self, request: RequestContext, questions: Mapping[str, Question]) -> None:
+        """Questions have gone out."""
+
+    def confirmed(self, request: RequestContext, answer: str) -> None:
+        """`confirm:` was answered: accept, decline or cancel; or `unasked`, where the file allows that."""
+
+
+class Nobody:
+    """A witness who keeps it to himself."""
+
+    def asked(self, request: RequestContext, questions: Mapping[str, Question]) -> None: ...
+    def confirmed(self, request: RequestContext, answer: str) -> None: ...

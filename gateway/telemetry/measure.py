@@ -97,6 +97,9 @@ READ: Final = (
         "Reloads by `result`: success, or failure, which leaves the older files served.",
         ("result",),
     ),
+    Measure("mcp_gateway_audit_records_total", "counter", "Records that were written to the audit log."),
+    Measure("mcp_gateway_audit_records_dropped_total", "counter", "Records that there was no room for."),
+    Measure("mcp_gateway_audit_failing", "gauge", "1 while the audit log cannot be written."),
     Measure("mcp_gateway_config_watch_failed", "gauge", "1 while changes of files are found by polling alone."),
     Measure(
         "mcp_gateway_children",

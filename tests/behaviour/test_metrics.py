@@ -21,6 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SECONDS: Final = 15.0
 FILE: Final = """
+audit: {file: audit.log}
 listen: {http: "127.0.0.1:0"}
 plugins: [plugins]
 tools:
@@ -237,6 +238,7 @@ MOVES: Final[Mapping[str, Move]] = {
     "mcp_gateway_config_restart_required": Move(cause=saving("limits: {sessions: 7}\n", status=200), comes_back=True),
     "mcp_gateway_config_last_reload_successful": Move(cause=MISTAKE, by=-1, comes_back=True),
     "mcp_gateway_config_reloads_total": Move(cause=MISTAKE, labels={"result": "failure"}),
+    "mcp_gateway_audit_records_total": Move(cause=calling("hello")),
     "mcp_gateway_children": Move(cause=running("sleeps"), labels={"state": "running"}, comes_back=True),
     "mcp_gateway_threads_busy": Move(cause=calling("hangs")),
     "mcp_gateway_threads_stuck": Move(cause=calling("hangs")),
@@ -248,6 +250,8 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
     "mcp_gateway_build_info": lambda value: value == 1,
     "mcp_gateway_ready": lambda value: value == 1,
     "mcp_gateway_config_info": lambda value: value == 1,
+    "mcp_gateway_audit_records_dropped_total": lambda value: value == 0,
+    "mcp_gateway_audit_failing": lambda value: value == 0,
     "mcp_gateway_config_watch_failed": lambda value: value == 0,
     "mcp_gateway_config_last_reload_success_timestamp_seconds": lambda value: value > 1_700_000_000,
     "mcp_gateway_requests_denied_total": lambda value: value == 0,

@@ -1,6 +1,7 @@
 """tools/list and tools/call (server/tools)."""
 
 import math
+from functools import partial
 from typing import Final
 
 from gateway.catalog.primitives import Tool
@@ -46,13 +47,15 @@ async def _result(tool: Tool, arguments: JsonObject, request: RequestContext, ru
         with counted(tool, request, runtime):
             async with open_asker(tool, request, runtime, method="tools/call") as asker:
                 if tool.confirm is not None:
-                    await confirm(tool.confirm, prepared, asker)
+                    await confirm(tool.confirm, prepared, asker, tell=partial(runtime.witness.confirmed, request))
                 async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
                     return await _shaped(tool, await tool.executor.execute(call), call, runtime)
     except MissingCapabilityError as error:
         if request.era is Era.MODERN:
             raise
         return _failure(error.message)  # older revisions have no code for it
+    except OverLimitError:
+        raise  # see `refused`
     except ExecutionError as error:
         return _failure(request.catalog.redactor.text(str(error)))
 

@@ -1,0 +1,150 @@
+"""The audit log of a daemon: opened before it listens, changed by a reload, flushed at its end.
+
+Only a daemon keeps one. Who runs `mcp-gateway call` with a file could run what the file says as well, and may not be
+allowed to write to the daemon's log.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from gateway import __version__
+from gateway.access.audit_log import AuditLog, refusal_of
+from gateway.app.offer import Build
+from gateway.catalog.primitives import Catalog
+from gateway.config.audit import Audit
+from gateway.errors import ConfigError, Problem
+from gateway.json_types import Json
+from gateway.protocol.audit_trail import AuditTrail
+from gateway.protocol.calls import Call, Ending
+from gateway.protocol.questions import Question
+from gateway.protocol.request import RequestContext
+
+
+class Auditing:
+    """An observer of calls, and a witness of what they ask; records nothing while there is no `audit` in the file."""
+
+    def __init__(self, *, key: bytes, whole: Callable[[], Catalog]) -> None:
+        self._key: Final = key
+        self._whole: Final = whole
+        self._section: Audit | None = None
+        self._log: AuditLog | None = None
+        self._trail: AuditTrail | None = None
+        self._lost = self._written = 0
+        """Of logs that were closed."""
+
+    def open(self, build: Build) -> None:
+        """Begin to record.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        self.check(build)
+        self._follow(build)
+        self._note({"event": "started", "version": __version__, **self._offered(build)})
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._note({"event": "stopped"})
+        self._stop()
+
+    def check(self, build: Build) -> None:
+        """Refuse a build whose audit log could not be written. Blocking.
+
+        Raises:
+            ConfigError: its file cannot be written.
+        """
+        if build.document.audit is None:
+            return
+        path = _path(build.document.audit, build)
+        if (refusal := refusal_of(path)) is not None:
+            raise ConfigError([Problem(message=f"{path} cannot be written: {refusal}", path="audit.file")])
+
+    def serve(self, build: Build) -> None:
+        """Record that this is served from now on, in the file that it names."""
+        self._follow(build)
+        self._note({"event": "reloaded", **self._offered(build)})
+
+    def refuse(self, error: ConfigError) -> None:
+        """Record that what is on disk is not served."""
+        self._note({"event": "reload refused", "problems": len(error.problems), "first": str(error.problems[0])})
+
+    def reopen(self) -> None:
+        if self._log is not None:
+            self._log.reopen()
+
+    @property
+    def status(self) -> dict[str, Json] | None:
+        """What `/-/status` shows; None where nothing is recorded."""
+        if self._log is None:
+            return None
+        return {
+            "file": str(self._log.path),
+            "written": self.written,
+            "waiting": self._log.waiting,
+            "dropped": self.dropped,
+            "trouble": self._log.trouble,
+        }
+
+    @property
+    def written(self) -> int:
+        return self._written + (0 if self._log is None else self._log.written)
+
+    @property
+    def dropped(self) -> int:
+        return self._lost + (0 if self._log is None else self._log.dropped)
+
+    @property
+    def is_failing(self) -> bool:
+        return self._log is not None and self._log.trouble is not None
+
+    def began(self, call: Call) -> None:
+        """Nothing: see `AuditTrail`."""
+
+    def ended(self, call: Call, ending: Ending) -> None:
+        if self._trail is not None:
+            self._trail.ended(call, ending)
+
+    def asked(self, request: RequestContext, questions: Mapping[str, Question]) -> None:
+        if self._trail is not None:
+            self._trail.asked(request, questions)
+
+    def confirmed(self, request: RequestContext, answer: str) -> None:
+        if self._trail is not None:
+            self._trail.confirmed(request, answer)
+
+    def _follow(self, build: Build) -> None:
+        section = build.document.audit
+        if section == self._section:
+            return
+        self._section = section
+        self._stop()
+        if section is None:
+            return
+        self._log = log = AuditLog(_path(section, build))
+        log.start()
+        keeps_arguments = section.arguments == "full"
+        self._trail = AuditTrail(log.append, whole=self._whole, keeps_arguments=keeps_arguments, key=self._key)
+
+    def _stop(self) -> None:
+        if self._log is not None:
+            self._log.stop()
+            self._written, self._lost = self.written, self.dropped
+        self._log = self._trail = None
+
+    def _offered(self, build: Build) -> dict[str, Json]:
+        """What is served: its files as one hash, and what of it is not as it was locked."""
+        digest = hashlib.sha256("".join(build.files.values()).encode()).hexdigest()
+        differs = [str(difference) for difference in build.catalog.unlike]
+        served: dict[str, Json] = {"generation": self._whole().generation, "files_sha256": digest}
+        return {**served, "differs": differs} if differs else served
+
+    def _note(self, record: Mapping[str, Json]) -> None:
+        if self._log is not None:
+            self._log.append({**record, "pid": os.getpid()})
+
+
+def _path(section: Audit, build: Build) -> Path:
+    return build.root / Path(section.file).expanduser()

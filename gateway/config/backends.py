@@ -223,7 +223,7 @@ class Connection(Model):
     timeout: Duration | None = None
     """How long a request may take."""
     proxy: str | None = None
-    """URL of a proxy; proxies from the environment are ignored."""
+    """URL of a proxy, which must itself refuse what is private; proxies from the environment are ignored."""
     tls: ClientTls | None = None
     """Certificates."""
     allow_private: AllowPrivate = False

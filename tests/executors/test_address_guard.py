@@ -95,7 +95,7 @@ def test_a_network_that_is_none_is_a_mistake() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "a.localhost", "LOCALHOST.", "127.0.0.1", "[::1]", "0x7f.1", "2130706433"]
+    "host", ["localhost", "a.localhost", "LOCALHOST.", "127.0.0.1", "[::1]", "0x7f.1", "2130706433", "127.0.0.1."]
 )
 def test_a_host_that_a_proxy_resolves_is_judged_by_its_spelling(host: str) -> None:
     with pytest.raises(AddressRefusedError):

@@ -63,6 +63,8 @@ def test_another_origin_gets_no_bound_header(location: str) -> None:
         ("http://h/", "h redirects from https to http, which is not followed"),
         ("file:///etc/passwd", "h redirects to what is not a web address"),
         ("javascript:alert(1)", "h redirects to what is not a web address"),
+        ("https://%31%32%37.0.0.1/", "h redirects to what is not a web address"),
+        ("https://a%2eb/", "h redirects to what is not a web address"),
         ("https://h:99999/", "h redirects to what is not a URL"),
         ("https://[::1/", "h redirects to what is not a URL"),
     ],

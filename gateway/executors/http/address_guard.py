@@ -54,7 +54,8 @@ class AddressGuard:
         Raises:
             AddressRefusedError: it is spelled as an address that must not be connected to.
         """
-        if host.lower().rstrip(".").endswith("localhost"):
+        host = host.lower().rstrip(".")
+        if host.endswith("localhost"):
             self._check(_LOOPBACK)
         elif (address := _spelled_address(host)) is not None:
             self._check(address)

@@ -72,6 +72,14 @@ class HttpClients:
             raise RuntimeError("HTTP clients are used before they are started")
         return self._shared
 
+    async def addresses_of(self, host: str) -> list[str]:
+        """Where a name leads.
+
+        Raises:
+            OSError: it cannot be looked up.
+        """
+        return [found["host"] for found in await DaemonResolver(self._lookups).resolve(host)]
+
     @asynccontextmanager
     async def borrowed(self, profile: ClientProfile) -> AsyncIterator[aiohttp.ClientSession]:
         """Lend the session of a pool, which stays open at least as long."""

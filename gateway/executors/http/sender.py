@@ -85,8 +85,9 @@ class Sender:
         """Send to one origin; return its answer, or the request that its redirect asks for."""
         host = request.url.host or ""
         try:
+            profile = await self._profile(host, is_home=is_home)
             async with (
-                self.clients.borrowed(self._profile(host, is_home=is_home)) as session,
+                self.clients.borrowed(profile) as session,
                 session.request(
                     request.method,
                     request.url,
@@ -102,13 +103,30 @@ class Sender:
         except (aiohttp.ClientError, AddressRefusedError) as error:
             raise explained(error, host=host) from error
 
-    def _profile(self, host: str, *, is_home: bool) -> ClientProfile:
+    async def _profile(self, host: str, *, is_home: bool) -> ClientProfile:
         trust = self.identity.here if is_home else self.identity.elsewhere
         guard = self.policy.guard_for(host)
         if self.proxy is None:
             return ClientProfile(guard=guard, trust=trust)
         guard.check_spelled(host)
+        if not is_home and not guard.allows_all:
+            await self._check_resolved(host, guard)
         return ClientProfile(guard=_TO_THE_PROXY, proxy=self.proxy, trust=trust)
+
+    async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
+        """Look up the host of a redirect before a proxy does: the operator named the first one, and nobody this one.
+
+        The proxy looks it up again, and may be told otherwise: what it connects to, it alone can judge.
+        """
+        try:
+            addresses = await self.clients.addresses_of(host)
+        except OSError as error:
+            raise ExecutionError(
+                f"A redirect leads to `{host}`, which cannot be looked up here, so that nobody knows whether it is "
+                f"private. The operator can allow it: `allow_private: [{host}]`"
+            ) from error
+        for address in addresses:
+            guard.check_spelled(address)
 
     async def _read(self, answer: aiohttp.ClientResponse, host: str) -> Response:
         chunks: list[bytes] = []

@@ -389,6 +389,13 @@ async def test_a_broken_answer_is_an_error_in_words(services: Services, sent: by
     assert said in await refusal(talking(sent, services))
 
 
+async def test_a_server_that_never_comes_to_its_answer_is_left(services: Services) -> None:
+    interim = b"HTTP/1.1 102 Processing\r\n\r\n"
+    final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    assert isinstance(await talking(interim * 20 + final, services), RawOutput)
+    assert "is not HTTP as it should be" in await refusal(talking(interim * 10_000 + final, services))
+
+
 async def test_header_fields_that_are_not_utf8_are_replaced(services: Services) -> None:
     outcome = await talking(b"HTTP/1.1 200 OK\r\nX-A: \xff\r\nContent-Length: 0\r\n\r\n", services)
     assert isinstance(outcome, RawOutput)

@@ -15,6 +15,7 @@ import aiohttp
 
 from gateway import __version__
 from gateway.executors.http.address_guard import AddressGuard
+from gateway.executors.http.connector import BoundedConnector
 from gateway.executors.http.dns import DaemonResolver
 from gateway.executors.http.tls import ClientTrust
 from gateway.executors.threads import Threads
@@ -102,7 +103,7 @@ class HttpClients:
             await self._pools.pop(unused).session.close()
 
     def _open(self, profile: ClientProfile) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
+        connector = BoundedConnector(
             limit=0,
             resolver=DaemonResolver(self._lookups),
             socket_factory=profile.guard.open_socket,

@@ -1,0 +1,68 @@
+"""A server that an attacker wrote: it answers what the test says, byte for byte, and keeps what it was sent."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+HOST: Final = "127.0.0.2"
+"""Loopback, too, and not the address of what must not be reached."""
+
+Answer = Callable[[bytes], Iterator[bytes]]
+"""The head of a request in, pieces of an answer out."""
+
+
+@dataclass(kw_only=True)
+class Web:
+    port: int
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """By path; any other is answered with `ok`."""
+    seen: list[bytes] = field(default_factory=list)
+    """Each request, with the beginning of its body."""
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(20)
+            received = b""
+            while b"\r\n\r\n" not in received and (chunk := connection.recv(65536)):
+                received += chunk
+            self.seen.append(received)
+            target = received.split(b" ", 2)[1:2] or [b""]
+            path = target[0].decode("latin-1").partition("?")[0]
+            for piece in self.answers.get(path, ok)(received):
+                connection.sendall(piece)
+
+    def accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+
+def reply(body: bytes, *fields: str, status: str = "200 OK") -> bytes:
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *fields]
+    return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def ok(_request: bytes) -> Iterator[bytes]:
+    yield reply(b"ok", "Content-Type: text/plain")
+
+
+@contextmanager
+def serving() -> Iterator[Web]:
+    with socket.create_server((HOST, 0)) as listener:
+        web = Web(port=listener.getsockname()[1])
+        thread = threading.Thread(target=web.accept, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield web
+        finally:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            thread.join()

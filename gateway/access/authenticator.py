@@ -6,7 +6,7 @@ the business of whoever opens its listener.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
@@ -22,14 +22,18 @@ from gateway.config.auth import Auth, OAuth
 from gateway.config.loader import LoadedConfig
 from gateway.config.problems import Problems
 
+OnDenied = Callable[[Denial, str, str], None]
+"""Takes a denial, the client's address, and the path that was asked for."""
+
 _OFFLINE_ACCESS: Final = "offline_access"
 
 
 class Authenticator:
     """Knows keys and issuers. Its methods raise nothing but CancelledError."""
 
-    def __init__(self, fetch: Fetch) -> None:
+    def __init__(self, fetch: Fetch, *, on_denied: OnDenied | None = None) -> None:
         """Let everybody in, until `adopt` says otherwise; `fetch` gets what issuers publish."""
+        self._on_denied: Final = on_denied
         self._fetch: Final = fetch
         self._auth: Auth | None = None
         self._keys = ApiKeys({})
@@ -85,6 +89,11 @@ class Authenticator:
         if self._tokens is None or not credential.is_bearer:
             return invalid("The key is not known here")
         return await self._tokens.identify(credential.secret)
+
+    def tell(self, denial: Denial, *, address: str, path: str) -> None:
+        """Say who was not let in, to whoever keeps a record of that."""
+        if self._on_denied is not None:
+            self._on_denied(denial, address, path)
 
     def renewed(self, identity: Identity) -> Identity | None:
         """Whom the same credential would be let in as now; None if it would not."""

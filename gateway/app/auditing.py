@@ -12,6 +12,8 @@ from typing import Final
 
 from gateway import __version__
 from gateway.access.audit_log import AuditLog, refusal_of
+from gateway.access.denial import Denial
+from gateway.access.denials import Denials
 from gateway.app.offer import Build
 from gateway.catalog.primitives import Catalog
 from gateway.config.audit import Audit
@@ -22,6 +24,9 @@ from gateway.protocol.calls import Call, Ending
 from gateway.protocol.questions import Question
 from gateway.protocol.request import RequestContext
 
+_LONGEST: Final = 256
+"""Characters of what a caller chose."""
+
 
 class Auditing:
     """An observer of calls, and a witness of what they ask; records nothing while there is no `audit` in the file."""
@@ -29,6 +34,7 @@ class Auditing:
     def __init__(self, *, key: bytes, whole: Callable[[], Catalog]) -> None:
         self._key: Final = key
         self._whole: Final = whole
+        self._denials: Final = Denials()
         self._section: Audit | None = None
         self._log: AuditLog | None = None
         self._trail: AuditTrail | None = None
@@ -70,6 +76,12 @@ class Auditing:
     def refuse(self, error: ConfigError) -> None:
         """Record that what is on disk is not served."""
         self._note({"event": "reload refused", "problems": len(error.problems), "first": str(error.problems[0])})
+
+    def denied(self, denial: Denial, address: str, path: str) -> None:
+        """Record that somebody was not let in; nothing of the credential is known here."""
+        if self._log is not None and (others := self._denials.take()) is not None:
+            facts = {"address": address, "path": path[:_LONGEST], "status": denial.status, "error": denial.error}
+            self._log.append({"event": "denied", **facts, "others": others})
 
     def reopen(self) -> None:
         if self._log is not None:

@@ -186,10 +186,10 @@ class Gateway:
         )
         stack.push_async_callback(offer.close)
         await offer.open(loaded)
-        self._authenticator = Authenticator(Documents(self._services.http))
+        self._auditing = auditing = Auditing(key=key, whole=lambda: offer.store.current)
+        self._authenticator = Authenticator(Documents(self._services.http), on_denied=auditing.denied)
         stack.push_async_callback(self._authenticator.close)
         self._authenticator.adopt(loaded.document.auth)
-        self._auditing = auditing = Auditing(key=key, whole=lambda: offer.store.current)
         self._dispatcher = Dispatcher(
             store=offer.store,
             services=self._services,

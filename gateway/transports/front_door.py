@@ -86,9 +86,9 @@ class FrontDoor:
                 authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
             )
             if isinstance(identity, Denial):
-                return _deny(identity, entry, visit)
+                return self._deny(identity, entry, visit)
             if not identity.holds(scopes):
-                return _deny(insufficient(scopes), entry, visit)
+                return self._deny(insufficient(scopes), entry, visit)
             with self.admissions.one(identity):
                 return await endpoint(replace(visit, identity=identity, entry=entry))
 
@@ -113,6 +113,11 @@ class FrontDoor:
     def _fields(self) -> Mapping[str, str]:
         return _LEAVING if self.is_leaving() else _SERVER
 
+    def _deny(self, denial: Denial, entry: Entry, visit: Visit) -> web.Response:
+        self.authenticator.tell(denial, address=visit.approach.address, path=visit.request.path)
+        refusal = Refusal(status=denial.status, message=denial.message, headers=denial.fields(entry))
+        return refuse(refusal, headers=visit.headers)
+
     def _approach(self, request: web.Request) -> Approach:
         return self.proxies.approach(
             peer=request.remote or "",
@@ -128,11 +133,6 @@ class FrontDoor:
         return web.Response(
             status=204, headers={**headers, **self.guard.preflight(origin, requested_headers=requested)}
         )
-
-
-def _deny(denial: Denial, entry: Entry, visit: Visit) -> web.Response:
-    refusal = Refusal(status=denial.status, message=denial.message, headers=denial.fields(entry))
-    return refuse(refusal, headers=visit.headers)
 
 
 def _origin(request: web.Request) -> str | None:

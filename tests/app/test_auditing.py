@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 import pytest
 
 from gateway.access.identity import Identity
@@ -273,6 +274,25 @@ async def test_a_reload_to_a_file_that_cannot_be_written_keeps_what_is_served(fo
         assert tools[0]["description"] == "Greet."
         await call(peer, "fails")
     assert len(records(folder)) == 1
+
+
+async def test_who_was_not_let_in_is_recorded_without_what_was_tried(folder: Path) -> None:
+    async with started(folder) as served, aiohttp.ClientSession() as http:
+        url = f"http://{served.gateway.http_address}/mcp"
+        for number in range(40):
+            headers = {"Authorization": f"Bearer guess-{number}-guess"}
+            async with http.post(url, json={}, headers=headers) as answer:
+                assert answer.status == 401
+    found = records(folder, "denied")
+    assert 20 <= len(found) < 40
+    assert {key: found[0][key] for key in ("address", "path", "status", "error", "others")} == {
+        "address": "127.0.0.1",
+        "path": "/mcp",
+        "status": 401,
+        "error": "invalid_token",
+        "others": 0,
+    }
+    assert "guess" not in (folder / "audit.log").read_text()
 
 
 async def test_a_log_that_fails_later_fails_no_call_and_shows_in_the_status(folder: Path) -> None:

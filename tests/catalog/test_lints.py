@@ -138,6 +138,7 @@ def warnings_of(tmp_path: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     "line",
     [
+        "auth: {api_keys: {ci: {secret: 'correct-horse-battery', scopes: [operations.read]}}}",
         "connections: {c: {base_url: 'https://x.example', headers: {X-Api-Key: abcdefgh}}}",
         "tools: {t: {description: '-----BEGIN RSA PRIVATE KEY-----', content: x}}",
     ],
@@ -151,6 +152,7 @@ def test_a_secret_belongs_into_the_environment_or_a_file(tmp_path: Path, line: s
 @pytest.mark.parametrize(
     "line",
     [
+        f"auth: {{api_keys: {{ci: {{sha256: '{'0' * 64}', scopes: [operations.read]}}}}}}",
         "connections: {c: {base_url: 'https://x.example', headers: {Authorization: 'Bearer ${env:TOKEN}'}}}",
         "tools: {t: {input: {token: string}, http: {url: 'https://x.example', form: {token: '{{ token }}'}}}}",
     ],

@@ -74,8 +74,8 @@ class Client:
                 pass  # it hung up while there was more to be read
             return received
 
-    def request(self, method: str, path: str, *, fields: Fields = (), body: bytes = b"") -> Answer:
-        """One request on a connection of its own; `Host` and `Content-Length` are as they must be unless given."""
+    def encoded(self, method: str, path: str, *, fields: Fields = (), body: bytes = b"") -> bytes:
+        """One request; `Host` and `Content-Length` are as they must be unless given."""
         given = [(_bytes(name), _bytes(value)) for name, value in (*self.fields, *fields)]
         names = {name.lower() for name, _ in given}
         if b"host" not in names:
@@ -83,9 +83,12 @@ class Client:
         if b"content-length" not in names and b"transfer-encoding" not in names and (body or method == "POST"):
             given.append((b"Content-Length", b"%d" % len(body)))
         head = b"%b %b HTTP/1.1\r\n" % (method.encode(), path.encode("utf-8", "surrogateescape"))
-        head += b"".join(b"%b: %b\r\n" % field for field in [*given, (b"Connection", b"close")])
+        return head + b"".join(b"%b: %b\r\n" % field for field in given) + b"\r\n" + body
+
+    def request(self, method: str, path: str, *, fields: Fields = (), body: bytes = b"") -> Answer:
+        """One request on a connection of its own."""
         with self.connection() as connection:
-            connection.sendall(head + b"\r\n" + body)
+            connection.sendall(self.encoded(method, path, fields=[*fields, ("Connection", "close")], body=body))
             response = http.client.HTTPResponse(connection, method=method)
             response.begin()
             return Answer(

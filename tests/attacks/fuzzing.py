@@ -1,0 +1,67 @@
+"""How long and with which seed to fuzz, what it came to, and whether memory stayed flat."""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.attacks.target import Target
+from tests.attacks.transcripts import VARIANTS
+
+SECONDS: Final = float(os.environ.get("MCP_GATEWAY_FUZZ_SECONDS", "8"))
+SEED: Final = os.environ.get("MCP_GATEWAY_FUZZ_SEED", "1")
+GROWTH: Final = 64 * 2**20
+"""Bytes by which a daemon may have grown since it was warm: pools and caches have bounds, and fill up late."""
+_WARM_UP: Final = 0.25
+"""Of the time."""
+_BETWEEN_RELOADS: Final = 1.0
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What was seen."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    """MiB, once every second or so."""
+
+    def __str__(self) -> str:
+        memory = self.memory[:: max(1, len(self.memory) // 30)]
+        return f"seed {SEED}, {SECONDS:g} s: {dict(sorted(self.kinds.items()))}; memory in MiB: {memory}"
+
+
+async def fuzz(target: Target, tally: Tally, visitors: list[Callable[[], Awaitable[None]]]) -> None:
+    """Let the visitors come again and again for as long as was asked for, with reloads in between."""
+    end = time.monotonic() + SECONDS
+
+    async def again(visitor: Callable[[], Awaitable[None]]) -> None:
+        while time.monotonic() < end and not tally.failures:
+            await visitor()
+
+    async def reload() -> None:
+        number = 0
+        while time.monotonic() < end:
+            (target.folder / "extra.yaml").write_text(VARIANTS[number % len(VARIANTS)])
+            answer = await asyncio.to_thread(target.direct.request, "POST", "/-/reload")
+            tally.kinds[f"reload {answer.status}"] += 1
+            tally.memory.append(target.rss() // 2**20)
+            number += 1
+            await asyncio.sleep(_BETWEEN_RELOADS)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reload())
+        for visitor in visitors:
+            group.create_task(again(visitor))
+
+
+def assert_withstood(target: Target, tally: Tally) -> None:
+    """Nothing failed, nothing is left, and it did not grow."""
+    print(tally)  # noqa: T201 - for whoever asked for a long run, with -s
+    assert not tally.failures, tally.failures[:3]
+    target.assert_unharmed()
+    warm = max(tally.memory[: max(1, int(len(tally.memory) * _WARM_UP)) + 1])
+    assert target.rss() <= warm * 2**20 + GROWTH, tally

@@ -1,0 +1,185 @@
+"""Broken messages of both eras over HTTP, many at once, from clients that leave in the middle, with reloads meanwhile.
+
+MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED say how long, and what; `-s` shows what it came to.
+"""
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import orjson
+
+from gateway.json_types import Json, JsonObject
+from tests.attacks.client import LEGACY_ACCEPT, Client, Fields
+from tests.attacks.fuzzing import SEED, Tally, assert_withstood, fuzz
+from tests.attacks.mutations import Mutator
+from tests.attacks.target import Target
+from tests.attacks.transcripts import PLAN, REVISIONS, legacy_messages, modern_fields, modern_messages, opening
+
+__all__ = ["PLAN"]
+
+VISITORS: Final = 40
+_STATUS: Final = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
+_SESSION: Final = re.compile(rb"(?i)mcp-session-id: ([\w-]+)")
+_EVENT: Final = re.compile(rb"id: ([0-9a-f]+-[0-9]+)")
+_ENDPOINT: Final = re.compile(rb"data: (/messages\?session_id=[\w-]+)")
+_PATHS: Final = ("/mcp", "/mcp/", "/sse", "/messages", "/-/healthy", "/-/ready", "/-/status", "/metrics", "/", "/x")
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+async def test_the_http_front_withstands_broken_messages(target: Target) -> None:
+    tally = Tally()
+    visitors: list[Callable[[], Awaitable[None]]] = [
+        Visitor(target.client, tally, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)
+    ]
+    await fuzz(target, tally, visitors)
+    assert target.client.says("echo", {"text": "still"}) == "still"
+    assert_withstood(target, tally)
+
+
+class Visitor:
+    """One client that behaves badly, one way after another."""
+
+    def __init__(self, client: Client, tally: Tally, mutator: Mutator) -> None:
+        self._client: Final = client
+        self._tally: Final = tally
+        self._mutator: Final = mutator
+        self._dice: Final = mutator.dice
+        self._modern: Final = list(modern_messages())
+        self._legacy: Final = list(legacy_messages())
+
+    async def visit(self) -> None:
+        await self._dice.choice(
+            (self._speak_modern, self._speak_modern, self._hold_session, self._stream, self._knock)
+        )()
+
+    async def _speak_modern(self) -> None:
+        """Some requests of 2026-07-28 on one connection."""
+        await self._send(*(self._modern_request() for _ in range(self._dice.choice((1, 1, 1, 3)))))
+
+    async def _hold_session(self) -> None:
+        """A session of any legacy revision, its streams, and their resumption."""
+        message: Json = opening(self._dice.choice(REVISIONS))
+        if self._dice.random() < 0.2:
+            message = orjson.loads(self._valid(self._mutator.value(message)))
+        answer = await self._send(self._post(message, [("Accept", LEGACY_ACCEPT)]), whole=True)
+        session = _SESSION.search(answer)
+        fields: Fields = [("Accept", LEGACY_ACCEPT), ("Mcp-Session-Id", session[1] if session else b"guessed")]
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._dice.randrange(5)):
+                group.create_task(self._send(self._post(self._dice.choice(self._legacy), fields)))
+            if self._dice.random() < 0.5:
+                group.create_task(self._listen(fields))
+        if self._dice.random() < 0.7:
+            await self._send(self._client.encoded("DELETE", "/mcp", fields=fields))
+
+    async def _listen(self, fields: Fields) -> None:
+        heard = await self._send(self._client.encoded("GET", "/mcp", fields=fields))
+        event = _EVENT.search(heard)
+        last = event[1] if event and self._dice.random() < 0.8 else self._mutator.noise(b"1f-3").replace(b"\n", b"")
+        await self._send(self._client.encoded("GET", "/mcp", fields=[*fields, ("Last-Event-ID", last)]))
+
+    async def _stream(self) -> None:
+        """HTTP+SSE: messages go where its stream says, until it is cut."""
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(self._client.host, self._client.port)
+            try:
+                writer.write(self._client.encoded("GET", "/sse", fields=[("Accept", "text/event-stream")]))
+                async with asyncio.timeout(2):
+                    heard = await reader.readuntil(b"\n\n")
+                    while not (endpoint := _ENDPOINT.search(heard)) and b"503" not in heard:
+                        heard += await reader.readuntil(b"\n\n")
+                path = endpoint[1].decode() if endpoint else "/messages?session_id=guessed"
+                messages = [opening("2024-11-05"), *self._dice.choices(self._legacy, k=self._dice.randrange(6))]
+                for message in messages:
+                    await self._send(self._post(message, [], path=path))
+                self._note(heard)
+            except (TimeoutError, asyncio.IncompleteReadError):
+                self._tally.kinds["stream without endpoint"] += 1
+            finally:
+                await self._leave(writer)
+
+    async def _knock(self) -> None:
+        """Any path with any method, or bytes that are hardly HTTP."""
+        method = self._dice.choice(
+            ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE", "CONNECT", "G\0T")
+        )
+        request = self._client.encoded(method, self._dice.choice(_PATHS), body=self._dice.choice((b"", b"{}")))
+        await self._send(self._mutator.noise(request) if self._dice.random() < 0.7 else request)
+
+    def _modern_request(self) -> bytes:
+        message = self._dice.choice(self._modern)
+        broken = message if self._dice.random() < 0.3 else orjson.loads(self._valid(self._mutator.value(message)))
+        fields = list(modern_fields(broken if _can_be_mirrored(broken) and self._dice.random() < 0.8 else message))
+        if self._dice.random() < 0.1:
+            fields.pop(self._dice.randrange(len(fields)))
+        body = self._mutator.message(broken) if self._dice.random() < 0.2 else orjson.dumps(broken)
+        request = self._client.encoded("POST", "/mcp", fields=fields, body=body)
+        return self._mutator.noise(request) if self._dice.random() < 0.15 else request
+
+    def _post(self, message: Json, fields: Fields, *, path: str = "/mcp") -> bytes:
+        body = self._mutator.message(message) if self._dice.random() < 0.6 else orjson.dumps(message)
+        return self._client.encoded("POST", path, fields=[("Content-Type", "application/json"), *fields], body=body)
+
+    def _valid(self, value: Json) -> bytes:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+
+    async def _send(self, *requests: bytes, whole: bool = False) -> bytes:
+        """What comes back to requests on one connection, until its client has had enough."""
+        heard = b""
+        try:
+            reader, writer = await asyncio.open_connection(self._client.host, self._client.port)
+        except OSError:
+            return heard
+        try:
+            for piece in self._pieces(b"".join(requests)):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(self._dice.choice((0, 0, 0.001, 0.01)))
+            if not whole and self._dice.random() < 0.15 and writer.can_write_eof():
+                writer.write_eof()
+            async with asyncio.timeout(1 if whole else self._dice.choice((0, 0.002, 0.01, 0.05, 0.2, 1))):
+                while chunk := await reader.read(65536):
+                    heard += chunk
+                    if whole and b"\r\n\r\n" in heard:
+                        break
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            await self._leave(writer)
+        self._note(heard, requests)
+        return heard
+
+    def _pieces(self, data: bytes) -> Sequence[bytes]:
+        cuts = sorted(self._dice.randrange(len(data) + 1) for _ in range(self._dice.choice((0, 0, 1, 3))))
+        return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+    async def _leave(self, writer: asyncio.StreamWriter) -> None:
+        if self._dice.random() < 0.3:
+            connection: socket.socket = writer.get_extra_info("socket")
+            with suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    def _note(self, heard: bytes, requests: Sequence[bytes] = ()) -> None:
+        statuses = [status.decode() for status in _STATUS.findall(heard)] or ["nothing"]
+        self._tally.kinds.update(statuses)
+        if "500" in statuses:
+            self._tally.failures.append(f"{requests!r} → {heard[:2000]!r}")
+
+
+def _can_be_mirrored(message: Json) -> bool:
+    """Whether header fields could say what the message says."""
+    if not isinstance(message, dict) or not isinstance(message.get("params"), dict):
+        return False
+    method = message.get("method")
+    params: JsonObject = message["params"]
+    name = params.get("name", params.get("uri"))
+    is_short = not isinstance(name, str) or len(name) < 2000
+    return is_short and isinstance(method, str) and method.isascii() and method.isprintable()

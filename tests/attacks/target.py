@@ -71,6 +71,8 @@ class Target:
     """Of standard output."""
     tolerated: set[str]
     """Events that are logged as errors because a test makes somebody else's code, or file, fail."""
+    is_hearing: threading.Event = field(default_factory=threading.Event)
+    """Cleared, standard output is not read: its pipe fills up."""
     _said: threading.Condition = field(default_factory=threading.Condition)
     _port: int = 0
     _tap: Tap | None = None
@@ -162,7 +164,7 @@ class Target:
             time.sleep(0.02)
         before = self._baseline
         if more:
-            self._baseline = self.status()  # the next test shall not pay for this one
+            self.take_stock()  # the next test shall not pay for this one
         assert not more, (more, before)
 
     def _more_than_before(self) -> Mapping[str, Json]:
@@ -188,17 +190,21 @@ class Target:
             with self._said:
                 heard(line)
                 self._said.notify_all()
+            if stream is self.process.stdout:
+                self.is_hearing.wait()
         with self._said:
             self._has_ended = True
             self._said.notify_all()
 
     def start_hearing(self) -> None:
         """Read both outputs, in threads that end with them."""
+        self.is_hearing.set()
         ears = {
             self.process.stderr: lambda line: self.log.append(line.decode(errors="replace")),
             self.process.stdout: self.lines.append,
         }
         for stream, heard in ears.items():
+            assert stream is not None
             thread = threading.Thread(target=self._hear, args=(stream, heard), daemon=True)
             thread.start()
             self._ears.append(thread)
@@ -207,6 +213,10 @@ class Target:
         """Wait until it listens, let it open what it opens late, and take stock."""
         self._port = int(self.event("listening")["url"].split(":")[2].split("/")[0])
         self._tap = Tap(self._port, sieve=self.sieve)
+        self.take_stock()
+
+    def take_stock(self) -> None:
+        """What there is now may stay."""
         self._baseline = self.status()
 
     def end(self) -> None:
@@ -215,6 +225,7 @@ class Target:
         with suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait(PATIENCE_SECONDS)
+        self.is_hearing.set()
         for ear in self._ears:
             ear.join(PATIENCE_SECONDS)  # whatever held the outputs open was left behind
             assert not ear.is_alive(), "a process still has the daemon's output"

@@ -1,0 +1,125 @@
+"""Broken lines of both eras over standard input, from a client that stops reading, hangs up, or breaks the pipe.
+
+MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED say how long, and what; `-s` shows what it came to.
+"""
+
+import asyncio
+import dataclasses
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+
+from gateway.json_types import Json
+from tests.attacks.client import PATIENCE_SECONDS, initialize
+from tests.attacks.fuzzing import SECONDS, SEED, Tally, assert_withstood, fuzz
+from tests.attacks.mutations import Mutator
+from tests.attacks.target import Target, attacking
+from tests.attacks.transcripts import PLAN as HTTP_PLAN
+from tests.attacks.transcripts import legacy_messages, modern_messages, opening
+from tests.e2e.daemon import call
+
+PLAN: Final = dataclasses.replace(HTTP_PLAN, is_stdio=True)
+INTERNAL_ERROR: Final = -32603
+ENDINGS: Final = 3 if SECONDS < 60 else int(SECONDS / 10)
+"""How many daemons are left in the middle."""
+
+
+def lines(mutator: Mutator) -> Iterator[bytes]:
+    """Messages one after the other, most of them broken; the first opens a session of the legacy era."""
+    dice = mutator.dice
+    messages: list[Json] = [*modern_messages(), *legacy_messages(), initialize()]
+    yield orjson.dumps(opening(dice.choice(("2025-03-26", "2025-11-25"))))
+    while True:
+        message: Json = dice.choice(messages)
+        if dice.random() < 0.05:
+            message = dice.choices(messages, k=dice.randrange(120))
+        data = mutator.message(message) if dice.random() < 0.7 else orjson.dumps(message)
+        yield mutator.noise(data) if dice.random() < 0.1 else data
+
+
+async def test_stdio_withstands_broken_lines(target: Target) -> None:
+    tally = Tally()
+    mutator = Mutator(SEED)
+    source = lines(mutator)
+    subscriptions: set[str | int] = set()
+    assert target.process.stdin is not None
+    descriptor = target.process.stdin.fileno()
+    _write_all(descriptor, next(source) + b"\n")
+    await asyncio.to_thread(target.line_with, 0)
+    target.take_stock()  # a session has come
+
+    async def write() -> None:
+        data = b"".join(next(source) + b"\n" for _ in range(mutator.dice.choice((1, 1, 3, 20))))
+        cut = mutator.dice.randrange(len(data))
+        for piece in (data[:cut], data[cut:]):
+            await asyncio.to_thread(_write_all, descriptor, piece)
+            await asyncio.sleep(mutator.dice.choice((0, 0.002, 0.02)))
+        tally.kinds["lines sent"] += data.count(b"\n")
+        subscriptions.update(_judge(target, tally))
+        if mutator.dice.random() < 0.02:
+            await _stop_reading_for_a_while(target)
+
+    await fuzz(target, tally, [write])
+    await asyncio.to_thread(_write_all, descriptor, b"\n" + orjson.dumps(call("echo", text="still", request_id="last")))
+    await asyncio.to_thread(_write_all, descriptor, b"\n")
+    answer = await asyncio.to_thread(target.line_with, "last")
+    assert answer["result"]["content"][0]["text"] == "still"
+    subscriptions.update(_judge(target, tally))
+    for subscription in subscriptions:
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": subscription}}
+        await asyncio.to_thread(_write_all, descriptor, orjson.dumps(message) + b"\n")
+    assert_withstood(target, tally)
+
+
+@pytest.mark.parametrize("number", range(ENDINGS))
+def test_a_client_that_goes_in_the_middle_leaves_nothing(tmp_path: Path, number: int) -> None:
+    """Standard input ends in the middle of a line, or nobody reads any more, or a signal comes, under load."""
+    mutator = Mutator(f"{SEED}-{number}")
+    source = lines(mutator)
+    with attacking(PLAN, tmp_path) as target:
+        process = target.process
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        if number % 3 == 1:
+            target.is_hearing.clear()
+        with suppress(BlockingIOError):  # the daemon reads no more than it can answer
+            for _ in range(mutator.dice.randrange(300)):
+                _write_all(process.stdin.fileno(), next(source) + b"\n")
+            _write_all(process.stdin.fileno(), next(source)[:50])
+        if number % 3 == 2:
+            process.send_signal(signal.SIGTERM)
+        else:
+            process.stdin.close()
+        assert process.wait(PATIENCE_SECONDS) == 0, target.log
+        target.assert_quiet()
+
+
+def _judge(target: Target, tally: Tally) -> Iterator[str | int]:
+    """What was answered so far is JSON-RPC, and no failure of the daemon's; yields the ids of open subscriptions."""
+    judged = target.lines[:]
+    for line in judged:
+        message = orjson.loads(line)
+        for entry in message if isinstance(message, list) else [message]:
+            tally.kinds["result" if "result" in entry else "error" if "error" in entry else "notification"] += 1
+            if entry["jsonrpc"] != "2.0" or entry.get("error", {}).get("code") == INTERNAL_ERROR:
+                tally.failures.append(line.decode(errors="replace")[:2000])
+            if entry.get("method") == "notifications/subscriptions/acknowledged":
+                yield entry["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]
+    del target.lines[: len(judged)]
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+async def _stop_reading_for_a_while(target: Target) -> None:
+    target.is_hearing.clear()
+    await asyncio.sleep(0.2)
+    target.is_hearing.set()

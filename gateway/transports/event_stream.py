@@ -27,7 +27,7 @@ MESSAGE: Final = "message"
 _COMMENT: Final = b":\n\n"
 _HEADERS: Final = {
     "Content-Type": EVENT_STREAM,
-    "Cache-Control": "no-cache",
+    "Cache-Control": "no-cache, no-transform",  # nor may a proxy compress it, and hold it back for that
     "X-Accel-Buffering": "no",  # nginx would hold events back until its buffer is full
 }
 

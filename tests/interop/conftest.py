@@ -5,8 +5,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -67,12 +67,18 @@ async def walk(cell: Cell, config: Path, plan: Plan) -> dict[str, Any]:
     return await _drive(cell, config, "client", asked)
 
 
-async def talk(cell: Cell, config: Path, *, edit: dict[str, str]) -> dict[str, Any]:
+Front = Callable[[str], AbstractAsyncContextManager[str]]
+"""Puts something before a daemon at an address, and says which URL leads there through it."""
+
+
+async def talk(cell: Cell, config: Path, *, edit: dict[str, str], front: Front | None = None) -> dict[str, Any]:
     """Serve `config`, let the client answer what it is asked and edit the file, and return what it saw."""
-    return await _drive(cell, config, "talk", {"edit": edit})
+    return await _drive(cell, config, "talk", {"edit": edit}, front)
 
 
-async def _drive(cell: Cell, config: Path, driver: str, plan: dict[str, Any]) -> dict[str, Any]:
+async def _drive(
+    cell: Cell, config: Path, driver: str, plan: dict[str, Any], front: Front | None = None
+) -> dict[str, Any]:
     """With stdio HTTP is served beside it, since the demo has a tool that asks for the daemon's status there."""
     python = interpreter(cell.line)
     address = f"127.0.0.1:{_free_port()}"
@@ -90,6 +96,8 @@ async def _drive(cell: Cell, config: Path, driver: str, plan: dict[str, Any]) ->
     async with AsyncExitStack() as stack:
         if path is not None:
             await stack.enter_async_context(_served(serve, environ, address))
+        if front is not None:
+            asked["url"] = await stack.enter_async_context(front(address)) + str(path)
         outcome: dict[str, Any] = await _run(python, f"{driver}_{cell.line}x.py", asked)
     assert outcome["revision"] == cell.revision
     return outcome

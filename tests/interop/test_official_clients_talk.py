@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -25,9 +25,21 @@ OVER_SSE: Final = [
 
 @pytest.mark.parametrize("cell", [*CELLS, *OVER_SSE], ids=str)
 async def test_the_server_asks_tells_and_is_told_to_stop(cell: Cell, tmp_path: Path) -> None:
-    config = shutil.copytree(TESTDATA, tmp_path / "testdata") / "asking" / "config.yaml"
-    edit = {"path": str(config), "old": "  named:", "new": "  renamed:"}
-    seen = await talk(cell, config, edit=edit)
+    check(await talk(cell, asking(tmp_path), edit=edit_of(tmp_path)))
+
+
+def asking(folder: Path) -> Path:
+    """A file whose tools ask, tell and can be told to stop."""
+    return shutil.copytree(TESTDATA, folder / "testdata") / "asking" / "config.yaml"
+
+
+def edit_of(folder: Path) -> dict[str, str]:
+    """What the client does to it."""
+    return {"path": str(folder / "testdata" / "asking" / "config.yaml"), "old": "  named:", "new": "  renamed:"}
+
+
+def check(seen: dict[str, Any]) -> None:
+    """What the client must have seen."""
     assert seen["asked"] == [[False, ASKED]] * 2
     assert seen["confirmed"] == [False, "deleted yes.txt\n"]
     assert seen["declined"] == [True, "The user declined; nothing was done."]

@@ -153,7 +153,7 @@ async def test_a_stream_says_at_once_that_it_is_open_and_is_not_buffered_by_prox
         client.get(url) as response,
     ):
         assert response.headers["X-Accel-Buffering"] == "no"
-        assert response.headers["Cache-Control"] == "no-cache"
+        assert response.headers["Cache-Control"] == "no-cache, no-transform"
         assert await response.text() == ":\n\n"
 
 

@@ -1,0 +1,126 @@
+"""A real nginx in front of a real daemon: deploy/nginx/mcp-gateway.conf, on a free port, in a directory of its own."""
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from tests.certificates import Authority
+from tests.programs import need
+
+SHIPPED: Final = Path(__file__).parents[2] / "deploy" / "nginx" / "mcp-gateway.conf"
+PREFIX: Final = "/ops"
+SECONDS: Final = 20
+MAIN: Final = """\
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/conf.d/*.conf;
+}}
+"""
+
+
+@dataclass(kw_only=True)
+class Nginx:
+    """One that runs, or has been stopped."""
+
+    folder: Path
+    port: int
+    url: str
+    """The daemon's, as clients see it; without a slash at its end."""
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        program = need("nginx")
+        with (self.folder / "errors").open("a") as errors:
+            self.process = await asyncio.create_subprocess_exec(
+                *(program, "-p", str(self.folder), "-c", str(self.folder / "nginx.conf"), "-e", "stderr"),
+                stderr=errors,
+            )
+        async with asyncio.timeout(SECONDS):
+            while not await self._answers():
+                assert self.process.returncode is None, (self.folder / "errors").read_text()
+
+    async def stop(self) -> None:
+        """As hard as a machine that loses its power."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def _answers(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.02)
+            return False
+        writer.close()
+        return True
+
+
+@asynccontextmanager
+async def nginx(
+    folder: Path,
+    *,
+    daemon: str,
+    authority: Authority | None = None,
+    prefix: bool = False,
+    changes: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[Nginx]:
+    """The shipped file before the daemon at that address; `changes` are lines to write otherwise."""
+    port = _free_port()
+    text = SHIPPED.read_text()
+    if authority is not None:
+        text = _marked(text, "tls")
+        authority.issue(folder / "server.pem", folder / "server.key")
+    if prefix:
+        text = _marked(text, "prefix")
+    substitutes = {
+        "gateway:8000": daemon,
+        "listen 8080;": f"listen 127.0.0.1:{port};",
+        "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+        "/etc/nginx/tls": str(folder),
+        **changes,
+    }
+    for old, new in substitutes.items():
+        text = text.replace(old, new)
+    (folder / "conf.d").mkdir()
+    (folder / "conf.d" / SHIPPED.name).write_text(text)
+    user = "user root;\n" if os.geteuid() == 0 else ""
+    (folder / "nginx.conf").write_text(user + MAIN.format(folder=folder))
+    scheme = "http" if authority is None else "https"
+    it = Nginx(folder=folder, port=port, url=f"{scheme}://127.0.0.1:{port}{PREFIX if prefix else ''}")
+    await it.start()
+    try:
+        yield it
+    finally:
+        await it.stop()
+
+
+def _marked(text: str, mark: str) -> str:
+    """What the file's own instructions say: take the marks off, and delete the line before them."""
+    marked = rf"[ \t]*#{mark}# ([^\n]*)\n"
+    text, count = re.subn(rf"\n[^\n#]*\n{marked}", r"\n        \1\n", text)
+    assert count
+    return re.sub(marked, r"        \1\n", text)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

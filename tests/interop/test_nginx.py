@@ -1,0 +1,194 @@
+"""Through a real nginx: every transport and both eras, under a prefix and TLS, with buffering on and short patience."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+
+from tests.certificates import Authority
+from tests.e2e.daemon import MODERN, call, request, serving
+from tests.e2e.test_draining import BOTH, INITIALIZE
+from tests.interop.conftest import Cell, talk
+from tests.interop.nginx import Nginx, nginx
+from tests.interop.test_official_clients_talk import asking, check, edit_of
+
+CELLS: Final = [
+    Cell(line=1, binding="sse", revision="2025-11-25"),
+    Cell(line=1, binding="http", revision="2025-11-25"),
+    Cell(line=2, binding="http", revision="2026-07-28"),
+    Cell(line=2, binding="http", mode="legacy", revision="2025-11-25"),
+]
+IMPATIENT: Final = {"proxy_read_timeout 10m;": "proxy_read_timeout 2s;"}
+"""Shorter than the streams, which is why they are never silent for long."""
+
+INITIALIZED: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What stands before the daemon, and what the daemon is told of it."""
+
+    name: str
+    is_tls: bool = False
+    has_prefix: bool = False
+    listen: str = "keepalive: 500ms"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+SITES: Final = [
+    Site(name="as it is"),
+    Site(
+        name="tls and prefix, told by the proxy",
+        is_tls=True,
+        has_prefix=True,
+        listen="keepalive: 500ms, trusted_proxies: [127.0.0.1]",
+    ),
+    Site(
+        name="tls and prefix, told by the file",
+        is_tls=True,
+        has_prefix=True,
+        listen='keepalive: 500ms, public_url: "https://127.0.0.1:1/ops"',
+    ),
+]
+
+
+@pytest.mark.parametrize("site", SITES, ids=str)
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+async def test_the_official_client_is_served_and_hears_of_changes(
+    cell: Cell, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = asking(tmp_path)
+    config.write_text(config.read_text().replace("listen: {", f"listen: {{{site.listen}, "))
+    authority = Authority() if site.is_tls else None
+    if authority is not None:
+        (tmp_path / "authority.pem").write_text(authority.pem)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+
+    @asynccontextmanager
+    async def front(address: str) -> AsyncIterator[str]:
+        proxied = nginx(tmp_path, daemon=address, authority=authority, prefix=site.has_prefix, changes=IMPATIENT)
+        async with proxied as it:
+            yield it.url
+
+    check(await talk(cell, config, edit=edit_of(tmp_path), front=front))
+
+
+ECHO: Final = """\
+listen: {http: "127.0.0.1:0", keepalive: 300ms, trusted_proxies: [127.0.0.1]}
+tools:
+  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  slow: {description: Takes its time., shell: {command: [sleep, "6"], progress: stdout}}
+"""
+
+
+@asynccontextmanager
+async def behind(folder: Path, *, prefix: bool = False) -> AsyncIterator[tuple[Nginx, Path, aiohttp.ClientSession]]:
+    """A daemon behind nginx, its file, and somebody who calls."""
+    config = folder / "config.yaml"
+    config.write_text(ECHO)
+    async with serving(config, watch=True) as daemon:
+        address = (await daemon.url()).removeprefix("http://").removesuffix("/mcp")
+        async with (
+            nginx(folder, daemon=address, prefix=prefix, changes=IMPATIENT) as proxy,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as client,
+        ):
+            yield proxy, config, client
+
+
+async def session_of(client: aiohttp.ClientSession, url: str) -> dict[str, str]:
+    """The header fields of a new legacy session."""
+    async with client.post(url, json=INITIALIZE, headers=BOTH) as response:
+        assert response.status == 200, await response.text()
+        session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **BOTH}
+    async with client.post(url, json=INITIALIZED, headers=session) as response:
+        assert response.status == 202
+    return session
+
+
+async def opened(kind: str, url: str, client: aiohttp.ClientSession) -> aiohttp.ClientResponse:
+    """A stream of that kind."""
+    match kind:
+        case "GET":
+            return await client.get(f"{url}/mcp", headers=await session_of(client, f"{url}/mcp"))
+        case "POST":
+            params = {"name": "slow", "arguments": {}}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            return await client.post(f"{url}/mcp", json=body, headers=await session_of(client, f"{url}/mcp"))
+        case "modern POST":
+            fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "slow", **BOTH}
+            return await client.post(f"{url}/mcp", json=call("slow"), headers=fields)
+        case "listen":
+            fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen", **BOTH}
+            body = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            return await client.post(f"{url}/mcp", json=body, headers=fields)
+        case _:
+            return await client.get(f"{url}/sse", headers=BOTH)
+
+
+@pytest.mark.parametrize("kind", ["GET", "POST", "modern POST", "listen", "HTTP+SSE"])
+async def test_a_stream_begins_at_once_and_outlives_the_proxys_patience(kind: str, tmp_path: Path) -> None:
+    async with behind(tmp_path) as (proxy, _, client), await opened(kind, proxy.url, client) as stream:
+        assert stream.status == 200
+        assert stream.content_type == "text/event-stream"
+        assert stream.headers["Cache-Control"] == "no-cache, no-transform"
+        assert "Content-Encoding" not in stream.headers
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(20):
+            while asyncio.get_running_loop().time() - began < 2.5:  # longer than `IMPATIENT`
+                assert await stream.content.readany()
+
+
+async def test_the_prefix_of_the_proxy_is_in_the_address_that_http_sse_names(tmp_path: Path) -> None:
+    async with (
+        behind(tmp_path, prefix=True) as (proxy, _, client),
+        await opened("HTTP+SSE", proxy.url, client) as stream,
+        asyncio.timeout(20),
+    ):
+        assert await stream.content.readline() == b"event: endpoint\n"
+        assert (await stream.content.readline()).startswith(b"data: /ops/messages?session_id=")
+
+
+async def test_what_a_client_claims_of_itself_does_not_pass_the_proxy(tmp_path: Path) -> None:
+    claims = {
+        "X-Forwarded-Prefix": "/evil",
+        "X-Forwarded-Host": "evil.example.com",
+        "X-Forwarded-Proto": "gopher",
+        "Forwarded": "for=198.51.100.1;host=evil.example.com",
+    }
+    async with behind(tmp_path) as (proxy, _, client):
+        async with client.get(f"{proxy.url}/sse", headers=BOTH | claims) as stream, asyncio.timeout(20):
+            assert await stream.content.readline() == b"event: endpoint\n"
+            assert (await stream.content.readline()).startswith(b"data: /messages?session_id=")
+        async with client.get(f"{proxy.url}/-/status") as response:
+            assert response.status == 404  # nginx's address is loopback, and its clients' are not
+
+
+@pytest.mark.parametrize("kind", ["GET", "listen"])
+async def test_after_a_restart_of_the_proxy_clients_come_back_and_hear_what_changed(kind: str, tmp_path: Path) -> None:
+    async with behind(tmp_path) as (proxy, config, client):
+        url = f"{proxy.url}/mcp"
+        session = await session_of(client, url)
+        async with await opened(kind, proxy.url, client) as stream:
+            assert await stream.content.readany()
+            await proxy.stop()
+            with suppress(aiohttp.ClientError):
+                while await stream.content.readany():
+                    pass
+        config.write_text(ECHO.replace("slow:", "slower:"))
+        await proxy.start()
+        stream = await (client.get(url, headers=session) if kind == "GET" else opened(kind, proxy.url, client))
+        async with stream, asyncio.timeout(20):
+            if kind == "listen":
+                config.write_text(ECHO.replace("slow:", "slowest:"))
+            while b"tools/list_changed" not in await stream.content.readline():
+                pass
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        async with client.post(url, json=body, headers=session) as response:
+            assert "slow" in await response.text()  # the session is what it was

@@ -6,6 +6,7 @@ should.
 
 import base64
 import hashlib
+import json
 import secrets
 import time
 from collections import Counter
@@ -110,8 +111,14 @@ class AuthorizationServer:
             **claims,
         }
         head = {"typ": "at+jwt", "kid": key.kid, **(headers or {})}
-        return jwt.encode(
-            {name: value for name, value in body.items() if value is not None},
+        return self.sign({name: value for name, value in body.items() if value is not None}, key=key, headers=head)
+
+    def sign(self, claims: Any, *, key: Key | None = None, headers: Mapping[str, Any] | None = None) -> str:
+        """Sign whatever it is; bytes as they are."""
+        key = key or self.keys[-1]
+        head = {"typ": "JWT", "kid": key.kid} if headers is None else headers
+        return jwt.api_jws.encode(
+            claims if isinstance(claims, bytes) else json.dumps(claims).encode(),
             key.private,
             algorithm=key.algorithm,
             headers={name: value for name, value in head.items() if value is not None},

@@ -33,6 +33,8 @@ _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _LONGEST_KID: Final = 512
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
 """`typ`, in lower case: RFC 9068 §2.1, and what issuers wrote before it."""
+_END_OF_TIME: Final = 253_402_300_800
+"""The year 10000: what claims to be later is no NumericDate (RFC 7519 §2) that anybody could use."""
 _CLAIMS: Final = ("iss", "sub", "exp", "aud")
 
 
@@ -113,6 +115,8 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
         raise TokenError("The token cannot be read") from None
     if not claims["sub"]:
         raise TokenError("The token has no sub")
+    if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
+        raise TokenError("The exp of the token is no time")
     return claims
 
 

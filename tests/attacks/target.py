@@ -52,6 +52,8 @@ class Plan:
     """Header fields with which the status may be read, where there is `auth`."""
     tolerated: frozenset[str] = frozenset()
     """See `Target.tolerated`."""
+    secrets: Sequence[str] = ()
+    """More that must never be sent or logged."""
     is_stdio: bool = False
     """Whether standard input and output are served, too."""
 
@@ -263,7 +265,13 @@ def attacking(plan: Plan, folder: Path) -> Iterator[Target]:
         operator=plan.operator,
         tolerated=set(plan.tolerated),
         process=_started(plan, served),
-        sieve=Sieve([*seeds.written_forms(), ("canary", canary.content.encode())]),
+        sieve=Sieve(
+            [
+                *seeds.written_forms(),
+                ("canary", canary.content.encode()),
+                *(("a secret", each.encode()) for each in plan.secrets),
+            ]
+        ),
     )
     try:
         target.start_hearing()

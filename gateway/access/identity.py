@@ -1,6 +1,7 @@
 """Who a caller has shown to be, and what that allows. Made from credentials, never from what a message says."""
 
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
 
@@ -32,3 +33,14 @@ ANYBODY: Final = Identity()
 """Who calls where nobody has to authenticate."""
 NOBODY: Final = Identity(scopes=frozenset())
 """Who calls where it was not asked."""
+
+
+def network_of(address: str) -> str:
+    """Whom an address stands for where callers are counted: of IPv6 the /64 network, the least that a customer gets."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(parsed.ipv4_mapped or IPv6Network((int(parsed) >> 64 << 64, 64)))

@@ -23,7 +23,7 @@ from gateway.app import clients, status
 from gateway.app.auditing import Auditing
 from gateway.app.documents import Documents
 from gateway.app.listeners import Listeners
-from gateway.app.measures import measures, names
+from gateway.app.measures import measures, names, refusals
 from gateway.app.offer import Build, Offer
 from gateway.app.pauses import favour_the_loop
 from gateway.app.picture import draw
@@ -315,6 +315,7 @@ class Gateway:
             "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
             "calls_running": lambda: self._dispatcher.slots.running,
             "calls_waiting": lambda: self._dispatcher.slots.waiting,
+            "refused": lambda: dict(refusals(self._dispatcher, self._listeners)),
             "children": lambda: self._services.processes.running,
             "children_ending": lambda: self._services.processes.ending,
             "tasks": lambda: len(asyncio.all_tasks()),
@@ -331,10 +332,9 @@ class Gateway:
 
     def _limits(self) -> Json:
         return status.limits(
-            self._offered.first,
-            sessions=0 if self._listeners is None else len(self._listeners.sessions),
-            streams=0 if self._listeners is None else len(self._listeners.streams),
+            {} if self._listeners is None else self._listeners.rations,
             threads=self._services.threads.busy,
+            most_threads=self._offered.first.limits.threads,
         )
 
     def _lock(self) -> Json:

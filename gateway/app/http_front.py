@@ -15,16 +15,19 @@ from gateway.app.exposure import exposed
 from gateway.app.own_urls import own_urls
 from gateway.config.address import Address
 from gateway.config.document import Document
+from gateway.config.server import Shares
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.transports.admissions import Admissions
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
+from gateway.transports.http_connection import Threshold, connection_ration
 from gateway.transports.http_listener import HttpListener, ListenError
 from gateway.transports.http_sse import SSE_PATH, HttpSse
 from gateway.transports.inherited_sockets import ADMIN, Inherited, address_of
 from gateway.transports.own_paths import OwnPaths
+from gateway.transports.ration import Ration
 from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.server_tls import ServerTls
 from gateway.transports.streamable_http import StreamableHttp
@@ -82,6 +85,9 @@ class HttpFront:
         self.is_reachable = listen.public_url is not None
         """Whether anybody beyond this machine can reach it."""
         self._main: HttpListener | None = None
+        has_proxies = bool(listen.trusted_proxies)
+        self.connections: Final = connection_ration(document.limits.connections, has_proxies=has_proxies)
+        """Those of the main listener."""
         self._stack: Final = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -103,9 +109,9 @@ class HttpFront:
             if admin is not None:
                 tls = None if admin.address.is_loopback else self._tls
                 application = self._own.application(self._door(admin), is_private=not admin.address.is_loopback)
-                listener = await self._open(admin, application, tls, stack)
+                listener = await self._open(admin, application, tls, connection_ration(Shares()), stack)
                 log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
-            self._main = await self._open(place, app.application(), self._tls, stack)
+            self._main = await self._open(place, app.application(), self._tls, self.connections, stack)
             self._authenticator.answer_to(own_urls(self._document.listen, self._main.address))
             log.info("listening", url=f"{_scheme(self._tls)}://{self._main.address}{self._document.listen.path}")
             self._stack.push_async_callback(stack.pop_all().aclose)
@@ -131,10 +137,26 @@ class HttpFront:
             self._main.stop_accepting()
 
     async def _open(
-        self, place: _Place, application: web.Application, tls: ServerTls | None, stack: AsyncExitStack
+        self,
+        place: _Place,
+        application: web.Application,
+        tls: ServerTls | None,
+        connections: Ration,
+        stack: AsyncExitStack,
     ) -> HttpListener:
         self._refuse_strangers(place)
-        listener = HttpListener(application, address=place.address, inherited=place.sockets, tls=tls)
+        listen = self._document.listen
+        listener = HttpListener(
+            application,
+            address=place.address,
+            inherited=place.sockets,
+            tls=tls,
+            threshold=Threshold(
+                ration=connections,
+                head_seconds=listen.receive_timeout.total_seconds(),
+                idle_seconds=listen.idle_timeout.total_seconds(),
+            ),
+        )
         try:
             await listener.start()
         except ListenError as error:

@@ -28,17 +28,19 @@ from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
 from gateway.transports.inherited_sockets import Inherited
 from gateway.transports.own_paths import OwnPaths
+from gateway.transports.ration import Ration
 from gateway.transports.server_tls import ServerTls
 from gateway.transports.sessions import Sessions
 from gateway.transports.standard_streams import StandardStreams
 from gateway.transports.stdio import Stdio
 from gateway.transports.streamable_http import StreamableHttp
-from gateway.transports.streams import Streams
 
 log: Final = structlog.get_logger()
 
 _MOMENT: Final = 0.25
 """The share of the time to drain in which load balancers may notice."""
+_MOST: Final = 10_000
+"""Sessions, and streams, where the file names no number of them."""
 
 
 class Listeners:
@@ -77,13 +79,16 @@ class Listeners:
         self._tls: Final = tls
         self._on_input_end: Final = on_input_end
         limits, listen = document.limits, document.listen
-        self.sessions: Final = Sessions(limit=limits.sessions, ttl=listen.session_ttl)
-        self.streams: Final = Streams(limit=limits.streams)
+        self.sessions: Final = Sessions(
+            ration=Ration(limits.sessions, noun="sessions", default=_MOST), ttl=listen.session_ttl
+        )
+        self.streams: Final = Ration(limits.streams, noun="streams", default=_MOST)
         self._admissions: Final = Admissions()
         bounds = Bounds(
             max_body=listen.max_body,
             max_depth=limits.request_depth,
             pace=Pace(keepalive=listen.keepalive.total_seconds()),
+            receive_seconds=listen.receive_timeout.total_seconds(),
         )
         self._mcp: Final = StreamableHttp(
             dispatcher=dispatcher,
@@ -123,6 +128,12 @@ class Listeners:
     @property
     def http_address(self) -> Address | None:
         return None if self._http is None else self._http.address
+
+    @property
+    def rations(self) -> Mapping[str, Ration]:
+        """Of what there is a limited number, by its name under `limits`."""
+        rations = {"sessions": self.sessions.ration, "streams": self.streams}
+        return rations if self._http is None else {**rations, "connections": self._http.connections}
 
     def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
         """The sessions of the legacy era, with the transport that each has."""

@@ -58,6 +58,16 @@ def names(catalog: Catalog) -> dict[str, frozenset[str]]:
     }
 
 
+def refusals(dispatcher: Dispatcher, listeners: Listeners | None) -> Mapping[str, int]:
+    """How often a limit has refused somebody, by the limit's name."""
+    rations = {} if listeners is None else listeners.rations
+    return {
+        "rate": dispatcher.rates.refused,
+        "concurrency": dispatcher.slots.refused,
+        **{name: ration.refused for name, ration in rations.items()},
+    }
+
+
 def _work(services: Services, dispatcher: Dispatcher) -> Sources:
     return {
         "mcp_gateway_calls_running": lambda: dispatcher.slots.running,

@@ -7,6 +7,7 @@ from gateway.catalog.primitives import Catalog
 from gateway.config.document import Document
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.json_types import Json
+from gateway.transports.ration import Ration
 
 
 def backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]:
@@ -48,13 +49,14 @@ def disabled(whole: Catalog, current: Catalog) -> list[str]:
     ]
 
 
-def limits(document: Document, *, sessions: int, streams: int, threads: int) -> dict[str, Json]:
+def limits(rations: Mapping[str, Ration], *, threads: int, most_threads: int) -> dict[str, Json]:
     """How much is in use of what `limits` allows."""
-    allowed = document.limits
     return {
-        "sessions": {"used": sessions, "limit": allowed.sessions},
-        "streams": {"used": streams, "limit": allowed.streams},
-        "threads": {"used": threads, "limit": allowed.threads},
+        **{
+            name: {"used": len(ration), "limit": ration.in_all, "per_caller": ration.per_caller}
+            for name, ration in rations.items()
+        },
+        "threads": {"used": threads, "limit": most_threads},
     }
 
 

@@ -115,6 +115,10 @@ class Listen(Model):
     """How often an open stream gets a comment, so that proxies keep it."""
     session_ttl: PositiveDuration = timedelta(hours=1)
     """How long a session may be idle."""
+    receive_timeout: PositiveDuration = timedelta(seconds=30)
+    """How long the first head on a connection may take to arrive, and any request's body."""
+    idle_timeout: PositiveDuration = timedelta(minutes=11)
+    """How long a connection is kept from one answer to the next request's head; longer than proxies keep theirs."""
     tls: Tls | None = None
     """Serve HTTPS. A renewed certificate is shown without a restart."""
     admin: Annotated[str, AfterValidator(_address)] | None = None
@@ -140,7 +144,7 @@ class SamplingLimits(Model):
 
 
 class Shares(Model):
-    """How many at once. A number alone is `per_caller`."""
+    """How many at once."""
 
     per_caller: PositiveCount | None = None
     """Of one caller."""
@@ -153,7 +157,17 @@ def _per_caller(value: Json) -> Json:
     return {"per_caller": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-WrittenShares = Annotated[Shares, ShortForm(_per_caller, {"type": "integer", "minimum": 1})]
+def _in_all(value: Json) -> Json:
+    value = typed_interpolation(value)
+    return {"in_all": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_COUNT: Final = {"type": "integer", "minimum": 1}
+
+WrittenShares = Annotated[Shares, ShortForm(_per_caller, _COUNT)]
+"""A number is what one caller may have."""
+WrittenTotals = Annotated[Shares, ShortForm(_in_all, _COUNT)]
+"""A number is what all callers may have together."""
 
 
 class Limits(Model):
@@ -170,10 +184,13 @@ class Limits(Model):
     1024 in all."""
     sampling: SamplingLimits | None = None
     """How much tools may ask of the client's model."""
-    sessions: PositiveCount = 10_000
-    """Sessions at once."""
-    streams: PositiveCount = 10_000
-    """Open streams at once."""
+    sessions: WrittenTotals = Shares(in_all=10_000)
+    """Sessions at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
+    streams: WrittenTotals = Shares(in_all=10_000)
+    """Open streams at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
+    connections: WrittenTotals = Shares()
+    """Connections at once of each HTTP listener; one address may have half of them unless `per_caller` says otherwise.
+    Default: three quarters of the descriptors that the process may have (`ulimit -n`)."""
     threads: PositiveCount = 32
     """Calls of synchronous Python functions that may run at once."""
     request_depth: PositiveCount = 64

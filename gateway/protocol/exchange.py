@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol
 
-from gateway.access.identity import ANYBODY, Identity
+from gateway.access.identity import ANYBODY, Identity, network_of
 from gateway.json_types import JsonObject, empty
 
 
@@ -37,17 +36,7 @@ class Caller:
     @property
     def payer(self) -> str:
         """Whose calls rates and places count: of IPv6 the /64 network, which is the least that one customer gets."""
-        if self.identity.owner is not None or ":" not in self.address:
-            return self.key
-        return f"anonymous@{_network_of(self.address)}"
-
-
-def _network_of(address: str) -> str:
-    try:
-        parsed = IPv6Address(address)
-    except ValueError:
-        return address
-    return str(parsed.ipv4_mapped or IPv6Network((parsed.packed[:8].ljust(16, b"\0"), 64)))
+        return self.identity.owner or f"anonymous@{network_of(self.address)}"
 
 
 class Exchange(Protocol):

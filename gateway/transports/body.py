@@ -1,18 +1,14 @@
 """Read the body of a POST: the right type, not compressed, not over the limit, not for ever."""
 
 import asyncio
-from typing import Final
 
 from aiohttp import StreamReader, web
 
 from gateway.transports.accept import JSON
 from gateway.transports.guard import Refusal
 
-PATIENCE_SECONDS: Final = 30.0
-"""How long a body may take to arrive."""
 
-
-async def read_body(request: web.Request, *, limit: int) -> bytes | Refusal:
+async def read_body(request: web.Request, *, limit: int, seconds: float) -> bytes | Refusal:
     """The whole body, or why it is not read:
 
     1. `Content-Type` is JSON: 415
@@ -28,9 +24,11 @@ async def read_body(request: web.Request, *, limit: int) -> bytes | Refusal:
     if (request.content_length or 0) > limit:
         return _too_large(limit)
     try:
-        body = await _read(request.content, limit)
+        body = await _read(request.content, limit, seconds)
     except TimeoutError:
-        return Refusal(status=408, message=f"The body did not arrive within {PATIENCE_SECONDS:g} seconds")
+        return Refusal(
+            status=408, message=f"The body did not arrive within {seconds:g} seconds (listen.receive_timeout)"
+        )
     return _too_large(limit) if body is None else body
 
 
@@ -38,13 +36,13 @@ def _too_large(limit: int) -> Refusal:
     return Refusal(status=413, message=f"The body is larger than {limit} bytes (listen.max_body)")
 
 
-async def _read(content: StreamReader, limit: int) -> bytes | None:
+async def _read(content: StreamReader, limit: int, seconds: float) -> bytes | None:
     """The body; None if it is over the limit."""
     if content.is_eof():  # nearly always: it came with the head, and there is no need for a clock or a copy
         whole = content.read_nowait()
         return whole if len(whole) <= limit else None
     body = bytearray()
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(seconds):
         while chunk := await content.readany():
             body += chunk
             if len(body) > limit:

@@ -11,7 +11,7 @@ from gateway.access.authenticator import Authenticator
 from gateway.access.denial import Denial, Entry, insufficient
 from gateway.transports.admissions import Admissions
 from gateway.transports.guard import ALLOWED_METHODS, Guard, Refusal
-from gateway.transports.incoming import refuse
+from gateway.transports.incoming import SERVER, refuse
 from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.trusted_proxies import Approach, TrustedProxies
 from gateway.transports.visit import Visit
@@ -21,8 +21,7 @@ log: Final = structlog.get_logger()
 Endpoint = Callable[[Visit], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_SERVER: Final = {"Server": "mcp-gateway"}
-_LEAVING: Final = {**_SERVER, "Connection": "close"}
+_LEAVING: Final = {**SERVER, "Connection": "close"}
 _FOR_EVERY_PAGE: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, HEAD",
@@ -111,7 +110,7 @@ class FrontDoor:
         return handle
 
     def _fields(self) -> Mapping[str, str]:
-        return _LEAVING if self.is_leaving() else _SERVER
+        return _LEAVING if self.is_leaving() else SERVER
 
     def _deny(self, denial: Denial, entry: Entry, visit: Visit) -> web.Response:
         self.authenticator.tell(denial, address=visit.approach.address, path=visit.request.path)

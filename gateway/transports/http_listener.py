@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 
 from gateway.config.address import Address
+from gateway.transports.http_connection import QUIET, HttpConnection, Threshold
 from gateway.transports.server_tls import ServerTls
 
 log: Final = structlog.get_logger()
@@ -22,8 +23,6 @@ _FAREWELL_SECONDS: Final = 2.0
 """How long connections may take to end once what they served was cancelled."""
 _BACKLOG: Final = 1024
 """Connections that the kernel may hold for us, such as those that arrive while another process takes over."""
-_QUIET: Final = logging.getLogger("gateway.http")
-"""aiohttp logs each malformed request with a traceback; our own mistakes are logged before they get there."""
 
 
 class ListenError(Exception):
@@ -40,17 +39,16 @@ class HttpListener:
         address: Address,
         inherited: Sequence[socket.socket] = (),
         tls: ServerTls | None = None,
+        threshold: Threshold | None = None,
     ) -> None:
         """Do nothing yet; `inherited` sockets are known by `address`, and closed at the end."""
-        _QUIET.setLevel(logging.CRITICAL)
+        QUIET.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(
             application,
-            access_log=None,
-            logger=_QUIET,
             handler_cancellation=True,  # 2026-07-28: closing the connection cancels
-            auto_decompress=False,
             shutdown_timeout=_FAREWELL_SECONDS,
         )
+        self._threshold: Final = threshold or Threshold()
         self.address = address
         """Where it listens; once it does, with the port that it got."""
         self._inherited: Final = tuple(inherited)
@@ -89,8 +87,12 @@ class HttpListener:
             log.warning("connections did not close")
 
     async def _serve(self, inherited: socket.socket | None) -> asyncio.Server:
-        loop, protocol = asyncio.get_running_loop(), self._runner.server
-        assert protocol is not None  # noqa: S101 - there is one after `setup`
+        loop, server = asyncio.get_running_loop(), self._runner.server
+        assert server is not None  # noqa: S101 - there is one after `setup`
+
+        def protocol() -> HttpConnection:
+            return HttpConnection(server, self._threshold)
+
         tls = None if self._tls is None else self._tls.context
         handshake = None if tls is None else HANDSHAKE_SECONDS
         if inherited is None:

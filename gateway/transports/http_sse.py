@@ -22,21 +22,18 @@ from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
 from gateway.transports.conversation import Conversation
 from gateway.transports.event_stream import EventStream
-from gateway.transports.guard import RETRY, Refusal
-from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
+from gateway.transports.guard import Refusal
+from gateway.transports.incoming import BUSY, MOST_IN_FLIGHT, NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
-from gateway.transports.streams import Streams
+from gateway.transports.ration import Ration
 from gateway.transports.visit import Visit
 
 SSE_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
-MOST_IN_FLIGHT: Final = 256
-"""Requests of one client. It may POST more once some are answered."""
 
 _ID_BYTES: Final = 24
 """192 bits: whoever knows the address may speak for the session."""
 _UNKNOWN: Final = Refusal(status=404, message=f"There is no such session (any more); open {SSE_PATH} for a new one")
-_BUSY: Final = Refusal(status=503, message=f"{MOST_IN_FLIGHT} requests of this session are running", headers=RETRY)
 _LEAVING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
 
 
@@ -53,7 +50,7 @@ class _Client:
 class HttpSse:
     """The two paths."""
 
-    def __init__(self, *, dispatcher: Dispatcher, streams: Streams, admissions: Admissions, bounds: Bounds) -> None:
+    def __init__(self, *, dispatcher: Dispatcher, streams: Ration, admissions: Admissions, bounds: Bounds) -> None:
         self._dispatcher: Final = dispatcher
         self._streams: Final = streams
         self._admissions: Final = admissions
@@ -83,7 +80,7 @@ class HttpSse:
         client = self._client(incoming)
         self._clients[session_id] = client
         try:
-            with self._streams.one(), self._admissions.stream(incoming.caller.identity):
+            with self._streams.one(incoming.caller.payer), self._admissions.stream(incoming.caller.identity):
                 endpoint = f"{visit.approach.prefix}{MESSAGES_PATH}?session_id={session_id}"
                 await client.stream.send(endpoint.encode(), event="endpoint")
                 await client.ended.wait()
@@ -107,7 +104,7 @@ class HttpSse:
         client = self._clients.get(request.query.get("session_id", ""))
         if client is None or client.owner != incoming.caller.identity.owner:
             return incoming.refuse(_UNKNOWN)
-        body = await read_body(request, limit=self._bounds.max_body)
+        body = await read_body(request, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
         if isinstance(body, Refusal):
             return incoming.refuse(body)
         try:
@@ -115,7 +112,7 @@ class HttpSse:
         except RpcError as error:
             return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
         if isinstance(message, Request | Batch) and client.conversation.in_flight >= MOST_IN_FLIGHT:
-            return incoming.refuse(_BUSY, message)
+            return incoming.refuse(BUSY, message)
         await client.conversation.take(message, incoming.caller)
         return web.Response(status=202, text="Accepted", headers=incoming.headers)
 
@@ -153,7 +150,7 @@ class HttpSse:
             return NOT_ACCEPTABLE
         if self._is_leaving:
             return _LEAVING
-        return self._streams.refusal if self._streams.is_full else None
+        return self._streams.refusal_of(incoming.caller.payer)
 
 
 def _only(method: str) -> Refusal:

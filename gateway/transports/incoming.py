@@ -13,12 +13,17 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.jsonrpc import Message, Request
 from gateway.transports.accept import Accepted, parse_accept
 from gateway.transports.event_stream import Pace
-from gateway.transports.guard import Refusal
+from gateway.transports.guard import RETRY, Refusal
 from gateway.transports.late_response import LateResponse, whole_response
 from gateway.transports.visit import Visit
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
+SERVER: Final = {"Server": "mcp-gateway"}
 NOT_ACCEPTABLE: Final = Refusal(status=406, message="Accept must allow application/json or text/event-stream")
+
+MOST_IN_FLIGHT: Final = 256
+"""Requests of one session. Its client may send more once some are answered."""
+BUSY: Final = Refusal(status=503, message=f"{MOST_IN_FLIGHT} requests of this session are running", headers=RETRY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,8 @@ class Bounds:
     max_depth: int
     """How deep its JSON may nest."""
     pace: Pace
+    receive_seconds: float = 30.0
+    """How long its body may take to arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,13 +20,13 @@ from gateway.protocol.versions import LEGACY, V2025_03_26, is_modern_date
 from gateway.transports.admissions import Admissions
 from gateway.transports.event_stream import EventStream, Pace
 from gateway.transports.guard import Refusal
-from gateway.transports.incoming import NOT_ACCEPTABLE, SESSION_HEADER, Incoming
+from gateway.transports.incoming import BUSY, MOST_IN_FLIGHT, NOT_ACCEPTABLE, SESSION_HEADER, Incoming
 from gateway.transports.kept_streams import Cursor
 from gateway.transports.late_response import whole_response
+from gateway.transports.ration import Ration
 from gateway.transports.request_stream import RequestStream, Unheard
 from gateway.transports.session_stream import SessionStream
 from gateway.transports.sessions import LiveSession, Sessions
-from gateway.transports.streams import Streams
 
 log: Final = structlog.get_logger()
 
@@ -35,7 +35,7 @@ class SessionEndpoint:
     """What legacy clients do: POST, GET and DELETE."""
 
     def __init__(
-        self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Streams, admissions: Admissions, pace: Pace
+        self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Ration, admissions: Admissions, pace: Pace
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
@@ -48,7 +48,7 @@ class SessionEndpoint:
 
         1. `initialize` without a session id opens a session
         2. anything else needs one: see `_admit`; nothing that is refused makes a session
-        3. a request runs in the session, anything else is taken at once
+        3. a request runs in the session, if not too many do: 503; anything else is taken at once
         """
         if isinstance(message, Request) and message.method == "initialize" and incoming.session_id is None:
             return await self._open(message, incoming)
@@ -56,6 +56,8 @@ class SessionEndpoint:
         if isinstance(live, Refusal):
             return incoming.refuse(live, message)
         if isinstance(message, Request | Batch):
+            if live.load + (len(message.entries) if isinstance(message, Batch) else 1) > MOST_IN_FLIGHT:
+                return incoming.refuse(BUSY, message)
             return await self._relay(message, live, incoming)
         reply = await self._dispatcher.answer_legacy(message, live.session, Unheard(incoming.caller))
         return whole_response(reply, headers=incoming.headers)
@@ -73,8 +75,8 @@ class SessionEndpoint:
             return incoming.refuse(live)
         if not incoming.accepted.event_stream:
             return incoming.refuse(NOT_ACCEPTABLE)
-        if self._streams.is_full:
-            return incoming.refuse(self._streams.refusal)
+        if (refusal := self._streams.refusal_of(incoming.caller.payer)) is not None:
+            return incoming.refuse(refusal)
         with self._admissions.stream(incoming.caller.identity):
             return await self._open_stream(live, incoming)
 
@@ -95,12 +97,12 @@ class SessionEndpoint:
         return web.Response(status=204, headers=incoming.headers)
 
     async def _open(self, request: Request, incoming: Incoming) -> web.StreamResponse:
-        if self._sessions.is_full:
-            return incoming.refuse(self._sessions.refusal, request)
+        if (refusal := self._sessions.ration.refusal_of(incoming.caller.payer)) is not None:
+            return incoming.refuse(refusal, request)
         session, reply = await self._dispatcher.open_session(request, Unheard(incoming.caller))
         if session is None:
             return whole_response(reply, headers=incoming.headers)
-        self._sessions.open(session)
+        self._sessions.open(session, caller=incoming.caller.payer)
         response = incoming.answering({SESSION_HEADER: session.id}).late_response(self._pace)
         try:
             return await response.finish(reply)
@@ -124,7 +126,7 @@ class SessionEndpoint:
     async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
         """Write what came after the cursor, then what comes, until there is no more or the reader goes."""
         try:
-            with self._streams.one(), live.reading():
+            with self._streams.one(live.caller), live.reading():
                 await out.open()
                 ending = await cursor.stream.resume(out, after=cursor.after)
                 if not cursor.stream.answers_request:

@@ -20,8 +20,8 @@ from gateway.protocol.exchange import Reply
 from gateway.protocol.session import Session
 from gateway.protocol.versions import V2025_11_25
 from gateway.transports.admissions import Renewed
-from gateway.transports.guard import RETRY, Refusal
 from gateway.transports.kept_streams import KeptStreams, ReplayBounds, ReplayRoom
+from gateway.transports.ration import Ration
 
 log: Final = structlog.get_logger()
 
@@ -35,10 +35,12 @@ _REPLAY: Final = ReplayBounds()
 class LiveSession:
     """A session, with the tasks that serve its requests and what is said in it."""
 
-    __slots__ = ("_readers", "_tasks", "session", "streams", "used_at")
+    __slots__ = ("_readers", "_tasks", "caller", "session", "streams", "used_at")
 
-    def __init__(self, session: Session, *, room: ReplayRoom) -> None:
+    def __init__(self, session: Session, *, caller: str, room: ReplayRoom) -> None:
         self.session: Final = session
+        self.caller: Final = caller
+        """Whose share of the sessions it is."""
         self.streams: Final = KeptStreams(room, primes=session.revision >= V2025_11_25)
         self.used_at = asyncio.get_running_loop().time()
         self._tasks: set[asyncio.Task[Reply]] = set()
@@ -48,6 +50,11 @@ class LiveSession:
     @property
     def is_idle(self) -> bool:
         return not self._tasks and not self._readers
+
+    @property
+    def load(self) -> int:
+        """Requests that are being served, those of batches too."""
+        return max(len(self._tasks), len(self.session.in_flight))
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[Reply]]:
@@ -87,8 +94,8 @@ class LiveSession:
 class Sessions:
     """All of them, by id."""
 
-    def __init__(self, *, limit: int, ttl: timedelta, replay: ReplayBounds = _REPLAY) -> None:
-        self.limit: Final = limit
+    def __init__(self, *, ration: Ration, ttl: timedelta, replay: ReplayBounds = _REPLAY) -> None:
+        self.ration: Final = ration
         self.room: Final = ReplayRoom(replay)
         self.ttl: Final = ttl
         self._live: dict[str, LiveSession] = {}
@@ -116,19 +123,13 @@ class Sessions:
         return len(self._live)
 
     @property
-    def is_full(self) -> bool:
-        return len(self._live) >= self.limit
-
-    @property
-    def refusal(self) -> Refusal:
-        return Refusal(status=503, message=f"All {self.limit} sessions are taken (limits.sessions)", headers=RETRY)
-
-    @property
     def open_sessions(self) -> Iterator[Session]:
         return (live.session for live in self._live.values())
 
-    def open(self, session: Session) -> LiveSession:
-        live = self._live[session.id] = LiveSession(session, room=self.room)
+    def open(self, session: Session, *, caller: str) -> LiveSession:
+        """Keep a session, which counts as that caller's; the ration was asked before."""
+        self.ration.take(caller)
+        live = self._live[session.id] = LiveSession(session, caller=caller, room=self.room)
         return live
 
     def find(self, session_id: str, *, identity: Identity) -> LiveSession | None:
@@ -154,6 +155,7 @@ class Sessions:
         live = self._live.pop(session_id, None)
         if live is None:
             return
+        self.ration.give_back(live.caller)
         self._ending |= live.tasks
         for task in live.tasks:
             task.add_done_callback(self._ending.discard)

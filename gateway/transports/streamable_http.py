@@ -24,9 +24,9 @@ from gateway.transports.body import read_body
 from gateway.transports.guard import ALLOWED_METHODS, Refusal
 from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
+from gateway.transports.ration import Ration
 from gateway.transports.session_endpoint import SessionEndpoint
 from gateway.transports.sessions import Sessions
-from gateway.transports.streams import Streams
 from gateway.transports.visit import Visit
 
 _LISTEN: Final = "subscriptions/listen"
@@ -43,7 +43,7 @@ class StreamableHttp:
     """The MCP endpoint."""
 
     def __init__(
-        self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Streams, admissions: Admissions, bounds: Bounds
+        self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Ration, admissions: Admissions, bounds: Bounds
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
@@ -109,7 +109,7 @@ class StreamableHttp:
         """
         if not (incoming.accepted.json or incoming.accepted.event_stream):
             return incoming.refuse(NOT_ACCEPTABLE)
-        body = await read_body(incoming.request, limit=self._bounds.max_body)
+        body = await read_body(incoming.request, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
         if isinstance(body, Refusal):
             return incoming.refuse(body)
         try:
@@ -127,9 +127,9 @@ class StreamableHttp:
             return await self._answer_modern(message, incoming)
         if not incoming.accepted.event_stream:
             return incoming.refuse(NOT_ACCEPTABLE, message)
-        if self._streams.is_full:
-            return incoming.refuse(self._streams.refusal, message)
-        with self._streams.one(), self._admissions.stream(incoming.caller.identity):
+        if (refusal := self._streams.refusal_of(incoming.caller.payer)) is not None:
+            return incoming.refuse(refusal, message)
+        with self._streams.one(incoming.caller.payer), self._admissions.stream(incoming.caller.identity):
             return await self._answer_modern(message, incoming)
 
     async def _answer_modern(

@@ -76,7 +76,7 @@ tools:
     assert document.server.cache_ttl.total_seconds() == 0.5
     assert document.listen.sse is True
     assert document.listen.max_body == 8080
-    assert document.limits.sessions == 12
+    assert document.limits.sessions.in_all == 12
     shell = document.tools["t"].shell
     assert shell is not None
     assert shell.success_codes == [3]

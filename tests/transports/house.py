@@ -18,6 +18,7 @@ from gateway.catalog.store import CatalogStore
 from gateway.config.address import Address
 from gateway.config.auth import Auth
 from gateway.config.secrets import Redactor
+from gateway.config.server import Shares
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
 from gateway.executors.services import running_services
@@ -29,15 +30,16 @@ from gateway.transports.event_stream import Pace
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
+from gateway.transports.http_connection import Threshold
 from gateway.transports.http_listener import HttpListener
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
 from gateway.transports.kept_streams import ReplayBounds
 from gateway.transports.own_paths import OwnPaths
+from gateway.transports.ration import Ration
 from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.sessions import Sessions
 from gateway.transports.streamable_http import StreamableHttp
-from gateway.transports.streams import Streams
 from gateway.transports.trusted_proxies import TrustedProxies
 
 BOTH: Final = "application/json, text/event-stream"
@@ -216,7 +218,7 @@ class House:
     course: Course
     dispatcher: Dispatcher
     sessions: Sessions
-    streams: Streams
+    streams: Ration
     admissions: Admissions
     authenticator: Authenticator
     mcp: StreamableHttp
@@ -305,13 +307,20 @@ async def house(
     proxies: TrustedProxies = TrustedProxies(public_url="http://127.0.0.1/ops"),  # noqa: B008 - does not change
     replay: ReplayBounds = ReplayBounds(),  # noqa: B008 - frozen
     auth: Auth | None = None,
+    receive_seconds: float = 30,
+    threshold: Threshold | None = None,
 ) -> AsyncIterator[House]:
     course = Course()
     async with AsyncExitStack() as stack:
         dispatcher = await stack.enter_async_context(dispatching(course))
-        sessions = Sessions(limit=session_limit, ttl=timedelta(seconds=session_ttl), replay=replay)
-        streams = Streams(limit=stream_limit)
-        bounds = Bounds(max_body=max_body, max_depth=64, pace=Pace(keepalive=keepalive, patience=patience))
+        sessions = Sessions(
+            ration=Ration(Shares(in_all=session_limit), noun="sessions", default=10_000),
+            ttl=timedelta(seconds=session_ttl),
+            replay=replay,
+        )
+        streams = Ration(Shares(in_all=stream_limit), noun="streams", default=10_000)
+        pace = Pace(keepalive=keepalive, patience=patience)
+        bounds = Bounds(max_body=max_body, max_depth=64, pace=pace, receive_seconds=receive_seconds)
         admissions = Admissions()
         authenticator = Authenticator(Documents(await stack.enter_async_context(HttpClients())))
         stack.push_async_callback(authenticator.close)
@@ -329,7 +338,7 @@ async def house(
         )
         own = OwnPaths(health=health, metrics=NoMetrics(), logs=NoLogs(), reload=course.reload, config=dict)
         app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
-        listener = HttpListener(app.application(), address=address)
+        listener = HttpListener(app.application(), address=address, threshold=threshold)
         await listener.start()
         authenticator.answer_to([f"http://{listener.address}/mcp", f"http://{listener.address}/sse"])
         stack.push_async_callback(listener.close)

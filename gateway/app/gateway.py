@@ -34,7 +34,7 @@ from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.executors.services import Services, running_services
-from gateway.executors.trace import Untraced
+from gateway.executors.trace import untraced
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reloader.reloader import Reloader
@@ -196,7 +196,7 @@ class Gateway:
             secret_key=key,
             observers=[self._call_metrics, self._recent_clients, auditing, *([] if tracing is None else [tracing])],
             witness=auditing,
-            trace=Untraced if tracing is None else tracing.trace,
+            trace=untraced if tracing is None else tracing.trace,
         )
         offer.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
         self._reloader = Reloader(
@@ -238,6 +238,7 @@ class Gateway:
                 dispatcher=self._dispatcher,
                 reloader=self._reloader,
                 authenticator=self._authenticator,
+                calls=self._call_metrics,
                 listeners=lambda: self._listeners,
             ),
             counted=[self._call_metrics.registry],

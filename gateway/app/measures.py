@@ -13,6 +13,7 @@ from gateway.catalog.primitives import Catalog
 from gateway.executors.services import Services
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reloader.reloader import Reloader
+from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.metrics import Reading
 
@@ -27,6 +28,7 @@ def measures(  # noqa: PLR0913 - all that is measured
     dispatcher: Dispatcher,
     reloader: Reloader[Build],
     authenticator: Authenticator,
+    calls: CallMetrics,
     listeners: Callable[[], Listeners | None],
     auditing: Auditing,
 ) -> Sources:
@@ -34,6 +36,7 @@ def measures(  # noqa: PLR0913 - all that is measured
     return {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
         "mcp_gateway_ready": lambda: health.is_ready,
+        "mcp_gateway_calls_in_flight": calls.in_flight,
         **_work(services, dispatcher),
         "mcp_gateway_requests_denied_total": lambda: {
             (str(status),): count for status, count in authenticator.denied.items()

@@ -46,6 +46,8 @@ class TraceContext:
 def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
     """Return what header fields, or a request's `_meta`, say of the trace that a request belongs to."""
     parent = carrier.get(TRACEPARENT)
+    if parent is None:
+        return None
     match = _PARENT.fullmatch(parent) if isinstance(parent, str) else None
     if match is None or (match["more"] is not None and match[0].startswith("00")):
         return None
@@ -101,3 +103,8 @@ class Untraced:
 
 
 UNTRACED: Final = Untraced()
+
+
+def untraced(context: TraceContext | None) -> Untraced:
+    """Return the place of a call whose request came with that, where nothing is recorded."""
+    return UNTRACED if context is None else Untraced(context)

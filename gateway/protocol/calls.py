@@ -7,10 +7,9 @@ read, a prompt, a completion. Observers learn of it and change nothing.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
-from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import structlog
 
@@ -34,8 +33,7 @@ class EndedAs(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """One call that is about to run."""
 
     id: str
@@ -49,8 +47,7 @@ class Call:
     """Who asked, in which revision, of which catalog, and with which parameters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(NamedTuple):
     """How a call ended."""
 
     outcome: EndedAs
@@ -100,7 +97,10 @@ class Watch:
         self._token = LOG_FACTS.set(facts if trace is None else {**facts, TRACE_ID: trace.trace_id})
         self._began = time.monotonic()
         for observer in self._observers:
-            _tell(observer.began, self.call)
+            try:
+                observer.began(self.call)
+            except Exception:  # Boundary: whoever watches a call must not be able to fail it.
+                log.exception("observer failed")
         return self
 
     def __exit__(
@@ -112,7 +112,10 @@ class Watch:
                 outcome=self._outcome, seconds=seconds, error=self._error, is_over_limit=self._is_over_limit
             )
             for observer in self._observers:
-                _tell(observer.ended, self.call, ending)
+                try:
+                    observer.ended(self.call, ending)
+                except Exception:  # Boundary: as above.
+                    log.exception("observer failed")
         if self._token is not None:
             LOG_FACTS.reset(self._token)
 
@@ -127,13 +130,6 @@ class Watch:
     def failed(self, error: RpcError) -> None:
         """It was answered with this error."""
         self._outcome, self._error = EndedAs.PROTOCOL_ERROR, error
-
-
-def _tell(listener: Callable[..., None], *facts: Call | Ending) -> None:
-    try:
-        listener(*facts)
-    except Exception:  # Boundary: whoever watches a call must not be able to fail it.
-        log.exception("observer failed")
 
 
 def _outcome_of(result: JsonObject) -> EndedAs:

@@ -18,7 +18,7 @@ from gateway.catalog.views import Views
 from gateway.errors import ErrorCode, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
-from gateway.executors.trace import Trace, TraceContext, Untraced
+from gateway.executors.trace import Trace, TraceContext, untraced
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import handshake, headers, jsonrpc, results
 from gateway.protocol.announcements import Announcements
@@ -54,7 +54,7 @@ class Dispatcher:
         secret_key: bytes,
         silence: timedelta = SILENCE,
         observers: Sequence[Observer] = (),
-        trace: Callable[[TraceContext | None], Trace] = Untraced,
+        trace: Callable[[TraceContext | None], Trace] = untraced,
         witness: Witness | None = None,
     ) -> None:
         """Serve nothing yet; `silence` is how long a call may be silent whose caller wants progress."""

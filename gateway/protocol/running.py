@@ -104,7 +104,7 @@ async def invocation(  # noqa: PLR0913 - all that a call is
     context = CallContext(request, runtime, asker=asker, pause=pause, read_resource=read)
     trace = runtime.trace(request.trace)
     try:
-        with trace.step(f"run {primitive.name}", kind="internal", facts={_PRIMITIVE: primitive.name}):
+        with trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name}):
             yield Invocation(
                 arguments=arguments,
                 context=context,

@@ -4,13 +4,14 @@ A series is looked up once for each thing that is called, not for each call. Lab
 does not know counts under one label, and with a definition that a reload removes go its series, lest they add up.
 """
 
+from collections import Counter as Counts
 from collections.abc import Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gateway.protocol.calls import Call, EndedAs, Ending
-from gateway.telemetry.measure import CALL_SECONDS, CALLS, CALLS_IN_FLIGHT
+from gateway.telemetry.measure import CALL_SECONDS, CALLS
 
 UNKNOWN: Final = "<unknown>"
 """The name of all that the catalog has no name for."""
@@ -32,19 +33,22 @@ class CallMetrics:
         self._seconds: Final = Histogram(
             CALL_SECONDS.name, CALL_SECONDS.meaning, CALL_SECONDS.labels, registry=self.registry, buckets=_BUCKETS
         )
-        self._in_flight: Final = Gauge(
-            CALLS_IN_FLIGHT.name, CALLS_IN_FLIGHT.meaning, CALLS_IN_FLIGHT.labels, registry=self.registry
-        )
         self._series: Final[dict[Key, _Series]] = {}
+        self._found: Final[dict[tuple[str, str, str | None, str], _Series]] = {}
+        """The same by what a call says of itself, its revision included: saves making a key of labels each time."""
         self._running: Final[dict[str, _Series]] = {}
         """By call id: what began under a name ends under it, whatever a reload has done meanwhile."""
 
     def began(self, call: Call) -> None:
-        series = self._running[call.id] = self._series_of(call)
-        series.in_flight.inc()
+        self._running[call.id] = self._series_of(call)
 
     def ended(self, call: Call, ending: Ending) -> None:
         self._running.pop(call.id).ended(ending)
+
+    def in_flight(self) -> Mapping[tuple[str, ...], float]:
+        """How many calls run now, of all that was ever called and is there still."""
+        running = Counts(series.key for series in self._running.values())
+        return {key: running[key] for key in self._series}
 
     def keep(self, names: Mapping[str, frozenset[str]]) -> None:
         """Forget the series of all that is not among `names`, which are by kind."""
@@ -52,43 +56,48 @@ class CallMetrics:
             kind, name, _ = key
             if name != UNKNOWN and name not in names.get(kind, ()):
                 self._series.pop(key).remove()
+        self._found.clear()
 
     def _series_of(self, call: Call) -> "_Series":
+        said = (call.method, call.kind, call.name, call.request.revision)
+        series = self._found.get(said)
+        if series is None:
+            series = self._found[said] = self._named(call)
+        return series
+
+    def _named(self, call: Call) -> "_Series":
         kind = COMPLETION if call.method == _COMPLETES else call.kind
         key = (kind, call.name or UNKNOWN, call.request.era.value)
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = _Series(key, self._ended, self._seconds, self._in_flight)
+            series = self._series[key] = _Series(key, self._ended, self._seconds)
         return series
 
 
 class _Series:
     """Handles of one key's series."""
 
-    __slots__ = ("_ended", "_family", "_is_removed", "_key", "_others", "_seconds", "in_flight")
+    __slots__ = ("_all_ended", "_all_seconds", "_ended", "_is_removed", "_seconds", "key")
 
-    def __init__(self, key: Key, ended: Counter, seconds: Histogram, in_flight: Gauge) -> None:
-        self._key: Final = key
-        self._family: Final = ended
-        self._others: Final = (seconds, in_flight)
+    def __init__(self, key: Key, ended: Counter, seconds: Histogram) -> None:
+        self.key: Final = key
+        self._all_ended: Final = ended
+        self._all_seconds: Final = seconds
         self._ended: Final[dict[EndedAs, Counter]] = {}
         self._is_removed = False
         self._seconds: Final = seconds.labels(*key)
-        self.in_flight: Final = in_flight.labels(*key)
 
     def ended(self, ending: Ending) -> None:
         if self._is_removed:
             return
-        self.in_flight.dec()
         self._seconds.observe(ending.seconds)
         counter = self._ended.get(ending.outcome)
         if counter is None:
-            counter = self._ended[ending.outcome] = self._family.labels(*self._key, ending.outcome.value)
+            counter = self._ended[ending.outcome] = self._all_ended.labels(*self.key, ending.outcome.value)
         counter.inc()
 
     def remove(self) -> None:
         self._is_removed = True
         for outcome in self._ended:
-            self._family.remove(*self._key, outcome.value)
-        for family in self._others:
-            family.remove(*self._key)
+            self._all_ended.remove(*self.key, outcome.value)
+        self._all_seconds.remove(*self.key)

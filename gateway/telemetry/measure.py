@@ -33,18 +33,18 @@ CALL_SECONDS: Final = Measure(
     "How long calls took, the wait for their turn and open questions included.",
     CALL_LABELS,
 )
-CALLS_IN_FLIGHT: Final = Measure(
-    "mcp_gateway_calls_in_flight",
-    "gauge",
-    "Calls that have begun and not ended, those that wait for their turn included.",
-    CALL_LABELS,
-)
-COUNTED: Final = (CALLS, CALL_SECONDS, CALLS_IN_FLIGHT)
+COUNTED: Final = (CALLS, CALL_SECONDS)
 """Those that are counted as calls begin and end."""
 
 READ: Final = (
     Measure("mcp_gateway_build_info", "gauge", "1, with the version of the gateway.", ("version",)),
     Measure("mcp_gateway_ready", "gauge", "1 when calls are welcome, 0 while starting and stopping."),
+    Measure(
+        "mcp_gateway_calls_in_flight",
+        "gauge",
+        "Calls that have begun and not ended, those that wait for their turn included.",
+        CALL_LABELS,
+    ),
     Measure("mcp_gateway_calls_running", "gauge", "Calls that hold one of the places that `concurrency` allows."),
     Measure("mcp_gateway_calls_waiting", "gauge", "Calls that wait in a `queue` for such a place."),
     Measure(

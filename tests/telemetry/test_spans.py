@@ -192,7 +192,7 @@ async def test_a_call_is_three_spans_in_the_trace_of_its_caller(
         traceparent=given,
         tracestate="a=1",
     )
-    served, run, shell = await spans_of(collector, given, "tools/call child", "run child", "shell")
+    served, run, shell = await spans_of(collector, given, "tools/call child", "run", "shell")
     assert (served.kind, served.parent_id, served.state) == ("server", PARENT, "a=1")
     assert (run.kind, run.parent_id) == ("internal", served.span_id)
     assert (shell.kind, shell.parent_id) == ("internal", run.span_id)
@@ -410,4 +410,4 @@ async def test_the_last_spans_are_sent_before_the_exit(config: Path, http: aioht
             assert collector.spans == []
             daemon.signal(signal.SIGTERM)
             assert await daemon.exit_code() == 0
-        assert {span.name for span in collector.spans} == {"tools/call child", "run child", "shell"}
+        assert {span.name for span in collector.spans} == {"tools/call child", "run", "shell"}

@@ -1,0 +1,227 @@
+"""What one caller made, another one finds as unknown as if it had never been made.
+
+Three callers: two keys, and a token whose subject is called like one of the keys.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from gateway.json_types import Json
+from tests.attacks.client import PATIENCE_SECONDS, Answer, Fields, SessionClient
+from tests.attacks.issuer import issuing
+from tests.attacks.target import Plan, Target, attacking
+from tests.authorization_server import AuthorizationServer
+from tests.e2e.daemon import ENVELOPE
+
+US: Final = "https://tools.example.com/mcp"
+OPERATOR: Final = "operator-key-Yf6Kq2Vb9Xw4"
+ALICE, MALLORY = "key-of-alice-Rt7Lm3Zc8Hd1", "key-of-mallory-Qs4Nv6Bx2Kj9"
+FILE: Final = f"""
+plugins: [plugins]
+auth:
+  api_keys:
+    operator: {{secret: "{OPERATOR}", scopes: ["gateway:admin"]}}
+    alice: {{secret: "{ALICE}"}}
+    mallory: {{secret: "{MALLORY}"}}
+  oauth: {{issuer: "%s", audience: "{US}"}}
+tools:
+  hello: {{description: Says hello., content: [{{text: Hello.}}]}}
+  careful: {{description: Asks first., confirm: "Really?", content: [{{text: Done.}}]}}
+  large: {{description: Says much., python: "much:large", output: {{overflow: resource, max_size: 1KiB}}}}
+  once: {{description: Draws a number and asks., python: "much:draw"}}
+"""
+PLUGIN: Final = '''
+import secrets
+from gateway.plugin import Context
+
+def large() -> str:
+    """Say much."""
+    return "of alice " * 1000
+
+async def draw(context: Context) -> str:
+    """Draw a number, ask, and say it."""
+    async def number() -> str:
+        return secrets.token_hex(4)
+    drawn = await context.once("number", number)
+    answer = await context.elicit("name", "Your name?", {"type": "object", "properties": {"name": {"type": "string"}}})
+    return f"{drawn} {answer.action}"
+'''
+ASKABLE: Final = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """Who calls, by the fields that their requests carry."""
+
+    target: Target
+    issuer: AuthorizationServer
+    alice: Fields
+    mallory: Fields
+    namesake: Fields
+    """A token whose subject is `alice`."""
+
+    @property
+    def others(self) -> list[Fields]:
+        return [self.mallory, self.namesake]
+
+    def call(self, who: Fields, tool: str, **more: Json) -> Json:
+        """What a modern call is answered with."""
+        params = {"name": tool, "arguments": {}, "_meta": ASKABLE, **more}
+        answer = self.target.client.modern("tools/call", params, fields=list(who))
+        return answer.messages[-1]
+
+    def read(self, who: Fields, uri: str) -> Json:
+        return self.target.client.modern("resources/read", {"uri": uri}, fields=list(who)).messages[-1]
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[AuthorizationServer]:
+    with issuing("ES256") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def daemon(issuer: AuthorizationServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    plan = Plan(
+        file=FILE % issuer.issuer,
+        files={"plugins/much.py": PLUGIN},
+        operator=(("Authorization", f"Bearer {OPERATOR}"),),
+        secrets=[OPERATOR, ALICE, MALLORY],
+    )
+    with attacking(plan, tmp_path_factory.mktemp("attacked")) as target:
+        yield target
+
+
+@pytest.fixture
+def people(target: Target, issuer: AuthorizationServer) -> People:
+    return People(
+        target=target,
+        issuer=issuer,
+        alice=[("Authorization", f"Bearer {ALICE}")],
+        mallory=[("X-API-Key", MALLORY)],
+        namesake=[("Authorization", f"Bearer {issuer.token(US, sub='alice')}")],
+    )
+
+
+def test_a_stolen_session_id_is_one_that_never_was(people: People) -> None:
+    client = people.target.client
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    with client.session(fields=people.alice) as session:
+        for thief in people.others:
+            stolen, invented = SessionClient(client, session.id, tuple(thief)), SessionClient(client, "x", tuple(thief))
+            for message in (ping, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+                assert _same(stolen.post(message), invented.post(message)) == 404
+            for method in ("GET", "DELETE"):
+                theirs = client.request(method, "/mcp", fields=stolen.fields)
+                assert _same(theirs, client.request(method, "/mcp", fields=invented.fields)) == 404
+        assert client.post(ping, fields=[("Mcp-Session-Id", session.id)]).status == 401
+        assert session.ask("ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_a_guessed_event_id_brings_nothing_of_another_session(people: People) -> None:
+    client = people.target.client
+    with client.session(fields=people.alice) as mine, client.session(fields=people.mallory) as theirs:
+        fields = [("Accept", "text/event-stream"), ("Mcp-Session-Id", mine.id), *people.alice]
+        streamed = client.post(_call("hello"), fields=fields)
+        assert streamed.messages[-1]["result"]["content"][0]["text"] == "Hello."
+        events = [line[4:] for line in streamed.body.decode().splitlines() if line.startswith("id: ")]
+        assert events
+        for event in (*events, "0.0", "0-0", "1", "ffffffff-1", "../0", events[0][:-1] + "9"):
+            resume: list[tuple[str | bytes, str | bytes]] = [("Accept", "text/event-stream"), ("Last-Event-ID", event)]
+            for thief in people.others:
+                stolen = [*resume, ("Mcp-Session-Id", mine.id), *thief]
+                assert client.request("GET", "/mcp", fields=stolen).status == 404
+        own = [("Accept", "text/event-stream"), ("Last-Event-ID", "ffff-1"), ("Mcp-Session-Id", theirs.id)]
+        assert client.request("GET", "/mcp", fields=[*own, *people.mallory]).status == 400
+        resumed = client.request("GET", "/mcp", fields=[*fields, ("Last-Event-ID", events[0])])
+        assert resumed.messages == streamed.messages
+
+
+def test_a_message_endpoint_takes_messages_of_who_opened_it(people: People) -> None:
+    ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+    with _sse(people.target, people.alice) as (endpoint, heard):
+        client = people.target.client
+        for thief in people.others:
+            stolen = client.post(ping, fields=thief, path=endpoint)
+            invented = client.post(ping, fields=thief, path=endpoint[:-4] + "AAAA")
+            assert _same(stolen, invented) == 404
+        assert client.post(ping, path=endpoint).status == 401
+        assert client.post(ping, fields=people.alice, path=endpoint).status == 202
+        assert '"id":7' in heard('"id":7')
+
+
+@pytest.mark.parametrize(("tool", "answer"), [("careful", {"action": "accept", "content": {}}), ("once", None)])
+def test_a_request_state_is_no_use_to_others(people: People, tool: str, answer: Json) -> None:
+    asked = people.call(people.alice, tool)["result"]
+    assert asked["resultType"] == "input_required"
+    [key] = asked["inputRequests"]
+    responses = {key: answer or {"action": "accept", "content": {"name": "x"}}}
+    retry = {"inputResponses": responses, "requestState": asked["requestState"]}
+    for thief in people.others:
+        refused = people.call(thief, tool, **retry)
+        assert refused["error"]["code"] == -32602
+        assert "requestState" in refused["error"]["message"]
+    done = people.call(people.alice, tool, **retry)
+    assert done["result"]["resultType"] == "complete"
+
+
+def test_a_parked_output_is_for_who_made_it(people: People) -> None:
+    blocks = people.call(people.alice, "large")["result"]["content"]
+    [uri] = [block["uri"] for block in blocks if block["type"] == "resource_link"]
+    for thief in people.others:
+        stolen, invented = people.read(thief, uri), people.read(thief, f"{uri[:-4]}AAAA")
+        assert "result" not in stolen
+        assert stolen["error"]["code"] == invented["error"]["code"]
+        assert stolen["error"]["message"] == invented["error"]["message"]
+        assert uri not in str(people.target.client.modern("resources/list", fields=list(thief)).json)
+    assert "of alice of alice" in people.read(people.alice, uri)["result"]["contents"][0]["text"]
+
+
+def test_another_cannot_cancel_answer_or_listen_in(people: People) -> None:
+    client = people.target.client
+    with client.session(fields=people.alice) as session:
+        for message in (
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+            {"jsonrpc": "2.0", "id": "gateway-0", "result": {"action": "accept"}},
+            {"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "debug"}},
+            [{"jsonrpc": "2.0", "id": 1, "method": "ping"}],
+        ):
+            for thief in people.others:
+                status = SessionClient(client, session.id, tuple(thief)).post(message).status
+                assert status == (400 if isinstance(message, list) else 404)
+        assert session.ask("ping")["result"] == {}
+
+
+def _call(tool: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": tool, "arguments": {}}}
+
+
+def _same(one: Answer, other: Answer) -> int:
+    """The status of two answers that cannot be told apart."""
+    assert (one.status, one.body) == (other.status, other.body)
+    return one.status
+
+
+@contextmanager
+def _sse(target: Target, who: Fields) -> Iterator[tuple[str, Any]]:
+    """The address of an HTTP+SSE stream's messages, and a function that reads up to some text."""
+    fields = b"".join(b"%b: %b\r\n" % (str(name).encode(), str(value).encode()) for name, value in who)
+    with target.client.connection() as connection:
+        connection.settimeout(PATIENCE_SECONDS)
+        connection.sendall(b"GET /sse HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n" + fields + b"\r\n")
+        received = ""
+
+        def heard(text: str) -> str:
+            nonlocal received
+            while text not in received:
+                received += connection.recv(65536).decode()
+            return received
+
+        heard("session_id=")
+        heard("\n\n")
+        endpoint = next(line[6:] for line in heard("session_id=").splitlines() if line.startswith("data: /"))
+        yield endpoint, heard

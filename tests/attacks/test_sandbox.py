@@ -340,6 +340,10 @@ def test_no_other_process_is_seen_or_signalled(target: Target) -> None:
     assert target.process.poll() is None
 
 
+def test_the_first_process_of_the_sandbox_cannot_be_killed(target: Target) -> None:
+    assert got(target, "inside", "[os.kill(1, 9), os.kill(os.getppid(), 15)]")
+
+
 def test_the_parent_of_the_first_process_is_out_of_sight(target: Target) -> None:
     assert got(target, "inside", "open('/proc/1/stat').read().rpartition(')')[2].split()[1] == '0'")
 
@@ -408,6 +412,7 @@ def test_what_it_leaves_running_is_gone_with_it(target: Target) -> None:
         "import subprocess, time\n"
         "for _ in range(5):\n"
         "    subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP; sleep 600'], start_new_session=True)\n"
+        "    subprocess.Popen(['sleep', '600'], start_new_session=True, env={})\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"

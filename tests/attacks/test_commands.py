@@ -1,0 +1,196 @@
+"""Commands that use too much, say too much or do not end: the call ends in time, and nothing of it is left.
+
+What went wrong is told to the model; what was not touched is told by `assert_unharmed` after each test.
+"""
+
+import os
+import select
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.attacks.target import Plan, Target
+from tests.e2e.daemon import MODERN, request
+from tests.programs import need, need_sandboxes
+
+MIB = 2**20
+PLAN = Plan(
+    file=f"""
+    tools:
+      run:
+        description: Run code, not for long.
+        input: {{code: string}}
+        shell: {{script: 'eval "$INPUT_CODE"', interpreter: [sh], timeout: 1500ms}}
+      limited:
+        description: Run code that may use little.
+        input: {{code: string}}
+        shell: &limited
+          script: 'import os; exec(os.environ["INPUT_CODE"])'
+          interpreter: ["{os.path.realpath(sys.executable)}", -I]
+          timeout: 60s
+          limits: {{memory: 256MiB, cpu: 1s, file_size: 1MiB}}
+      boxed:
+        description: Run code that may use little, in a sandbox.
+        input: {{code: string}}
+        shell: {{<<: *limited, sandbox: {{readable: ["{sys.base_prefix}"]}}}}
+      fed:
+        description: Run code that is fed.
+        input: {{code: string, text: string}}
+        shell: {{script: 'eval "$INPUT_CODE"', interpreter: [sh], stdin: "{{{{ text }}}}", timeout: 1500ms}}
+        output: {{max_size: 4MiB}}
+      watched:
+        description: Run code whose lines are progress.
+        input: {{code: string}}
+        shell: {{script: 'eval "$INPUT_CODE"', interpreter: [sh], timeout: 1500ms, progress: stdout}}
+    """
+)
+
+
+@pytest.fixture(autouse=True)
+def _programs() -> None:
+    need("prlimit")
+    need_sandboxes()
+
+
+# Too much
+
+GREEDY = {
+    "memory": "x = bytearray(2**30)",
+    "memory, little by little": "x = []\nwhile True: x.append(bytes(2**20))",
+    "memory, mapped": "import mmap; x = mmap.mmap(-1, 2**30)",
+    "cpu": "while True: pass",
+    "cpu, deaf to the signal": "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+    "file_size": "f = open(os.environ['INPUTS_FILE'] + '.full', 'wb', 0)\nwhile True: f.write(bytes(2**16))",
+    "file_size, by truncation": "os.truncate(os.open('/tmp/mcp-gateway-attack', os.O_CREAT | os.O_RDWR), 2**40)",
+}
+GREEDY_INSIDE = {**GREEDY, "file_size": "f = open('/tmp/full', 'wb', 0)\nwhile True: f.write(bytes(2**16))"}
+
+
+@pytest.mark.parametrize("what", GREEDY)
+def test_a_greedy_command_meets_its_limit(target: Target, what: str) -> None:
+    key = what.partition(",")[0]
+    for tool, code in (("limited", GREEDY[what]), ("boxed", GREEDY_INSIDE[what])):
+        text = target.client.refusal(tool, {"code": code})
+        assert f"its limit `shell.limits.{key}`" in text, text
+    Path("/tmp/mcp-gateway-attack").unlink(missing_ok=True)
+
+
+MODEST = "x = bytes(50 * 2**20); sum(range(10**6)); open('/dev/null', 'wb').write(x); print(len(x))"
+
+
+@pytest.mark.parametrize("tool", ["limited", "boxed"])
+def test_a_modest_command_does_not(target: Target, tool: str) -> None:
+    assert target.client.says(tool, {"code": MODEST}) == f"{50 * MIB}\n"
+
+
+RAISE = "import resource\nresource.setrlimit(resource.RLIMIT_{name}, (resource.RLIM_INFINITY,) * 2)\nprint('raised')"
+
+
+@pytest.mark.parametrize("name", ["AS", "CPU", "FSIZE", "CORE"])
+def test_no_limit_can_be_raised(target: Target, name: str) -> None:
+    code = RAISE.format(name=name)
+    assert "raised" not in target.client.refusal("boxed", {"code": code})
+    if os.geteuid():  # root may do so where there is no sandbox
+        assert "raised" not in target.client.refusal("limited", {"code": code})
+    lower = code.replace("(resource.RLIM_INFINITY,) * 2", "(0, 0)")
+    assert name in {"AS", "CPU"} or target.client.says("limited", {"code": lower}) == "raised\n"
+
+
+def test_no_core_is_left(target: Target) -> None:
+    """A core has what was in memory in it, secrets too."""
+    for tool in ("limited", "boxed"):
+        assert (
+            target.client.says(tool, {"code": "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"})
+            == "(0, 0)\n"
+        )
+
+
+# Without end
+
+ENDLESS = (
+    "sleep 600",
+    "trap '' TERM HUP INT; while :; do sleep 1; done",
+    "kill -STOP $$",
+    "exec >&- 2>&-; sleep 600",
+    "sleep 600 & wait",
+    "setsid sleep 600 & wait",
+    "(setsid sh -c 'trap \"\" TERM; sleep 600' &); sleep 600",
+    "(sleep 600 &) ; (sleep 600 &) ; cat /dev/zero > /dev/null",
+    "yes",
+    "yes >&2",
+    "cat /dev/zero",
+    "tr '\\0' x < /dev/zero",
+    "while :; do echo x; done",
+    "while :; do (sleep 600 &); sleep 0.05; done",
+    'sh -c \'trap "" TERM; while :; do sh -c "sleep 600" & sleep 0.1; done\'',
+)
+
+
+def test_commands_without_end_are_ended(target: Target) -> None:
+    before = target.rss()
+    with ThreadPoolExecutor(len(ENDLESS)) as callers:
+        texts = callers.map(lambda code: target.client.refusal("run", {"code": code}), ENDLESS)
+        for code, text in zip(ENDLESS, texts, strict=True):
+            assert "took longer than 1.5 s" in text, (code, text)
+    assert target.rss() - before < 128 * MIB
+    assert target.client.says("run", {"code": "echo still here"}) == "still here\n"
+
+
+LEFT = (
+    "sleep 600 &",
+    "setsid sleep 600 &",
+    "(trap '' TERM; sleep 600) &",
+    "yes &",
+    "(sleep 600 > /dev/null 2>&1 &)",
+    "nohup setsid sh -c 'while :; do sleep 1; done' > /dev/null 2>&1 &",
+    "for n in 1 2 3 4 5 6 7 8 9; do (setsid sleep 600 &); done",
+)
+
+
+def test_what_commands_leave_running_is_ended(target: Target) -> None:
+    for code in LEFT:
+        assert "done" in target.client.says("run", {"code": f"{code}\necho done"}), code
+
+
+def test_a_caller_that_goes_away_takes_its_command_along(target: Target) -> None:
+    """`assert_unharmed` waits until no child is left, and none is counted."""
+    for code in ENDLESS:
+        body = orjson.dumps(request("tools/call", {"name": "run", "arguments": {"code": code}}))
+        fields = ["Content-Type: application/json", f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/call"]
+        fields += ["Mcp-Name: run", f"Host: 127.0.0.1:{target.client.port}", f"Content-Length: {len(body)}"]
+        for pause in (0.0, 0.2):
+            with target.client.connection() as connection:
+                connection.sendall("\r\n".join(["POST /mcp HTTP/1.1", *fields, "", ""]).encode() + body)
+                select.select([connection], [], [], pause)
+
+
+# Too much to say, or to be told
+
+
+def test_a_flood_of_lines_is_no_flood_of_progress(target: Target) -> None:
+    before = target.rss()
+    target.client.refusal("watched", {"code": "yes progress"})
+    target.client.refusal("watched", {"code": "tr '\\0' x < /dev/zero"})
+    assert target.rss() - before < 64 * MIB
+
+
+def test_input_that_nobody_reads_holds_nothing_up(target: Target) -> None:
+    text = "x" * 900_000
+    assert target.client.says("fed", {"code": "true", "text": text}) == ""
+    assert "took longer" in target.client.refusal("fed", {"code": "yes", "text": text})
+    assert "x" * 1000 in target.client.says("fed", {"code": "cat", "text": text})
+
+
+@given(text=st.text(st.characters(max_codepoint=0x9F), max_size=40))
+@settings(max_examples=30)
+def test_no_output_speaks_to_a_terminal(target: Target, text: str) -> None:
+    octal = "".join(f"\\{byte:03o}" for byte in text.encode())
+    said = target.client.says("run", {"code": f"printf '{octal}\\033]0;title\\007\\033[31mred'"})
+    assert not [character for character in said if ord(character) < 32 and character not in "\t\n"]
+    assert not [character for character in said if 0x7F <= ord(character) <= 0x9F]
+    assert said.endswith("red")

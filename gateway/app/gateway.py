@@ -194,7 +194,8 @@ class Gateway:
             store=offer.store,
             services=self._services,
             secret_key=key,
-            observers=[self._call_metrics, self._recent_clients, auditing, *([] if tracing is None else [tracing])],
+            observers=[self._call_metrics, self._recent_clients, auditing],
+            observers_of_all=[] if tracing is None else [tracing],
             witness=auditing,
             trace=untraced if tracing is None else tracing.trace,
         )

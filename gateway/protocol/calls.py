@@ -40,7 +40,7 @@ class Call(NamedTuple):
     """Stands in every log line of the call, and in the error that an internal failure is answered with."""
     method: str
     kind: str
-    """`tool`, `resource` or `prompt`: what was called, or what is completed for."""
+    """`tool`, `resource` or `prompt`: what was called, or what is completed for. Empty where the request is no call."""
     name: str | None
     """The primitive's key in the file; None if what was asked for is unknown, at least to this caller."""
     request: RequestContext
@@ -148,6 +148,12 @@ def _called(request: RequestContext, method: str) -> tuple[str, str | None]:
             return "prompt", _name(catalog.prompt, params.get("name"))
         case "resources/read":
             return "resource", _resource(catalog, params.get("uri"))
+        case "completion/complete":
+            return _completed_for(params, catalog)
+    return "", None
+
+
+def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, str | None]:
     reference = params.get("ref")
     reference = reference if isinstance(reference, Mapping) else {}
     if reference.get("type") == "ref/prompt":

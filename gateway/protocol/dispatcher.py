@@ -40,7 +40,6 @@ from gateway.protocol.versions import V2025_03_26, V2026_07_28, Era
 log: Final = structlog.get_logger(__name__)
 
 _NOTHING: Final = Reply(body=None, status=202)
-_NOBODY: Final = Observers(())
 
 
 class Dispatcher:
@@ -54,11 +53,24 @@ class Dispatcher:
         secret_key: bytes,
         silence: timedelta = SILENCE,
         observers: Sequence[Observer] = (),
+        observers_of_all: Sequence[Observer] = (),
         trace: Callable[[TraceContext | None], Trace] = untraced,
         witness: Witness | None = None,
     ) -> None:
-        """Serve nothing yet; `silence` is how long a call may be silent whose caller wants progress."""
-        self._observers: Final = Observers(observers)
+        """Serve nothing yet.
+
+        Args:
+            store: holds the catalog.
+            services: what executors borrow.
+            secret_key: signs cursors and states.
+            silence: how long a call may be silent whose caller wants progress.
+            observers: are told of calls.
+            observers_of_all: are told of every request of a method, calls among them.
+            trace: makes the place of a call in the trace that its request came with.
+            witness: is told of what calls do beside.
+        """
+        self._observers: Final = Observers([*observers_of_all, *observers])
+        self._observers_of_all: Final = Observers(observers_of_all)
         cursors = Cursors(secret_key)
         self._store: Final = store
         self._silence: Final = silence
@@ -191,7 +203,7 @@ class Dispatcher:
     async def _answer(self, context: RequestContext, method: str) -> Reply:
         """Run a method that exists, and turn whatever comes out of it into a reply."""
         called = METHODS[method]
-        with (self._observers if called.is_call else _NOBODY).watch(context, method) as watch:
+        with (self._observers if called.is_call else self._observers_of_all).watch(context, method) as watch:
             try:
                 try:
                     result = await self._result(context, called)

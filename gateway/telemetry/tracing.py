@@ -25,7 +25,7 @@ _RECORDER: Final = "gateway.telemetry.spans"
 
 
 class Tracing(Observer, Protocol):
-    """Records spans of calls, while they are observed."""
+    """Records spans of requests, while they are observed."""
 
     def trace(self, context: TraceContext | None) -> Trace:
         """The place in a trace of the call that is served now; `context` is how the trace came."""

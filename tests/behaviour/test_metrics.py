@@ -289,6 +289,7 @@ async def test_announcements_that_a_session_hears_are_counted(house: House) -> N
 
 
 async def test_with_a_tool_that_is_removed_go_its_series(house: House) -> None:
+    await post_call(house.http, house.url, "hello")
     async with ONE_MORE_TOOL(house):
         await post_call(house.http, house.url, "more")
         assert await house.value("mcp_gateway_calls_total", {"name": "more"}) == 1

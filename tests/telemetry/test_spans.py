@@ -143,8 +143,9 @@ async def ask(
     **fields: Json,
 ) -> Json:
     """Ask with the trace in header fields (`carried`) and in `_meta` (`fields`)."""
-    name = str(params.get("name", params.get("uri")))
-    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": name, **(carried or {})}
+    name = params.get("name", params.get("uri"))
+    named = {} if name is None else {"Mcp-Name": str(name)}
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **named, **(carried or {})}
     message = request(method, {**params, "_meta": fields}, request_id=request_id)
     async with http.post(await daemon.url(), json=message, headers=headers) as response:
         return await response.json()
@@ -301,6 +302,8 @@ async def test_a_malformed_trace_is_begun_anew(
         ("tools/call", {"name": "asks"}, "tools/call asks", "-32021", {"rpc.response.status_code": "-32021"}),
         ("resources/read", {"uri": "note:///7"}, "resources/read", None, {"mcp.resource.uri": "note:///7"}),
         ("prompts/get", {"name": "greet"}, "prompts/get greet", None, {"gen_ai.prompt.name": "greet"}),
+        ("tools/list", {}, "tools/list", None, {"mcp.method.name": "tools/list"}),
+        ("tools/list", {"cursor": "x"}, "tools/list", "-32602", {"rpc.response.status_code": "-32602"}),
     ],
 )
 async def test_how_a_call_ended_is_told_as_the_conventions_have_it(

@@ -21,7 +21,7 @@ HANDSHAKE_SECONDS: Final = 10.0
 
 _FAREWELL_SECONDS: Final = 2.0
 """How long connections may take to end once what they served was cancelled."""
-_BACKLOG: Final = 1024
+_BACKLOG: Final = 4096
 """Connections that the kernel may hold for us, such as those that arrive while another process takes over."""
 
 

@@ -1,0 +1,52 @@
+"""A daemon is restarted under load, on a socket that outlives it, and no caller is the worse for it.
+
+Here for six seconds at a rate that a small machine keeps up with; MCP_GATEWAY_TEST_LOAD=500x30 is five hundred calls a
+second for thirty seconds.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import aiohttp
+
+from tests.e2e.daemon import serving
+from tests.e2e.load import Load
+
+FILE = """\
+server: {page_size: 1}
+tools:
+  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  other: {description: Makes a second page., content: [{text: x}]}
+  third: {description: Makes a third page., content: [{text: x}]}
+"""
+CLIENTS, LEGACY = 40, 10
+
+
+async def test_no_call_fails_and_legacy_clients_begin_anew_once(tmp_path: Path) -> None:
+    rate, seconds = map(int, os.environ.get("MCP_GATEWAY_TEST_LOAD", "100x6").split("x"))
+    config = tmp_path / "config.yaml"
+    config.write_text(FILE)
+    environment = {"MCP_GATEWAY_SECRET_KEY": "the same for both"}
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as http:
+            load = Load(url=url, http=http)
+            async with serving(config, sockets=[listening], environment=environment) as first:
+                await first.url()
+                calling = asyncio.create_task(load.run(rate=rate, seconds=seconds, clients=CLIENTS, legacy=LEGACY))
+                await asyncio.sleep(seconds / 2)
+                first.signal(signal.SIGTERM)
+                assert await first.exit_code() == 0
+            async with serving(config, sockets=[listening], environment=environment) as second:
+                await second.url()
+                await calling
+                second.signal(signal.SIGTERM)
+                assert await second.exit_code() == 0
+    account = load.account
+    assert account.failures == [], account
+    assert account.answered == rate * seconds
+    assert account.initialized == dict.fromkeys(range(LEGACY), 2)

@@ -73,7 +73,7 @@ class Problems:
     def _add(self, message: str, severity: Severity) -> None:
         location, source_line = self._sources.locate(self._prefix)
         problem = Problem(
-            message=self._redactor.text(message),
+            message=self._redactor.strictly(message),
             path=self.path,
             location=location,
             source_line=source_line,

@@ -1,44 +1,96 @@
 """Masks secrets in text that leaves the daemon: errors, progress, output, logs, problems."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
-from urllib.parse import quote, quote_plus
 
+import orjson
+
+from gateway.config.secret_forms import SHORTEST, forms_of
 from gateway.config.text import MASK
 from gateway.json_types import Json
 
-SHORTEST_MASKED: Final = 8
-"""Characters. A shorter secret would turn ordinary words into stars."""
+_SHORTEST_TORN: Final = 4
+"""Characters of a secret that are worth covering where a text was cut through it."""
+_LONGEST_TORN: Final = 4096
+_SHORTEST_WORD: Final = 3
 
 
 class Redactor:
-    """Replaces each occurrence of a secret. One compiled alternation, so the cost does not grow with each secret."""
+    """Replaces each occurrence of a secret, in every form in which it may come back.
+
+    Each form is looked for by itself: that takes a hundredth of the time that one pattern with all of them would.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        forms = {form for secret in secrets if len(secret) >= SHORTEST_MASKED for form in _forms(secret)}
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        secrets = frozenset(filter(None, secrets))
+        self._forms: Final = sorted({form for secret in secrets for form in forms_of(secret)}, key=len, reverse=True)
+        self._are_plain: Final = all(map(_is_plain, self._forms))
+        """Whether they look in JSON as they do elsewhere."""
+        short = sorted((each for each in secrets if len(each) < SHORTEST), key=len, reverse=True)
+        self._short: Final = re.compile("|".join(map(_as_word, short))) if short else None
 
     def text(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub(MASK, text)
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
+        return text
+
+    def strictly(self, text: str) -> str:
+        """As `text`, and short secrets where they stand by themselves: for what quotes the file, and little else."""
+        text = self.text(text)
+        return text if self._short is None else self._short.sub(MASK, text)
+
+    def before_gap(self, text: str) -> str:
+        """Cover the beginning of a secret at the end of a text that was cut there."""
+        torn = max((_overlap(text, form) for form in self._forms), default=0)
+        return text[: len(text) - torn] + MASK if torn else text
+
+    def after_gap(self, text: str) -> str:
+        """Cover the end of a secret at the beginning of a text whose beginning is missing."""
+        torn = max((_overlap(form, text) for form in self._forms), default=0)
+        return MASK + text[torn:] if torn else text
 
     def json(self, value: Json) -> Json:
-        """`value` with every string in it masked, names of members too."""
-        if self._pattern is None:
-            return value
+        """`value` with every string in it masked, names of members too, and numbers that are secrets."""
+        return self._masked(value) if self._forms and self._may_hold(value) else value
+
+    def _may_hold(self, value: Json) -> bool:
+        """Whether it is worth a walk through it: its text tells sooner."""
+        if not self._are_plain:
+            return True
+        try:
+            text = orjson.dumps(value).decode()
+        except TypeError:  # a lone surrogate, a number of more than 64 bits, a mapping that is no dictionary
+            return True
+        return any(form in text for form in self._forms)
+
+    def _masked(self, value: Json) -> Json:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(name): self.json(member) for name, member in value.items()}
+            return {self.text(name): self._masked(member) for name, member in value.items()}
         if isinstance(value, list | tuple):
-            return [self.json(item) for item in value]
+            return [self._masked(item) for item in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            text = str(value)
+            return value if self.text(text) == text else MASK
         return value
 
 
-def _forms(secret: str) -> set[str]:
-    """As it is, and as it stands in a URL, in a form and in JSON: a backend may echo what it was sent."""
-    in_url = {quote(secret, safe=safe, errors="replace") for safe in ("", "/")}
-    in_json = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
-    return {secret, *in_url, quote_plus(secret, errors="replace"), *in_json}
+def _is_plain(form: str) -> bool:
+    return form.isascii() and form.isprintable() and '"' not in form and "\\" not in form
+
+
+def _as_word(secret: str) -> str:
+    """A pattern for a short secret that is no part of a longer word; a very short one only where it is quoted."""
+    word = re.escape(secret)
+    if len(secret) < _SHORTEST_WORD:
+        return rf"(?<=[`'\"/]){word}(?=[`'\"/])"
+    return rf"(?<!\w){word}(?!\w)"
+
+
+def _overlap(first: str, second: str) -> int:
+    """How many characters at the end of `first` are the beginning of `second`; 0 for too few to tell."""
+    longest = min(len(first), len(second) - 1, _LONGEST_TORN) if second else 0
+    return next((size for size in range(longest, _SHORTEST_TORN - 1, -1) if first.endswith(second[:size])), 0)

@@ -66,7 +66,7 @@ class WrittenSources:
     def problem(self, finding: Finding, redactor: Redactor) -> Problem:
         location, line = self.pointed(finding.place) if finding.place is not None else (None, "")
         return Problem(
-            message=redactor.text(finding.message),
+            message=redactor.strictly(finding.message),
             path=".".join(map(str, finding.path)),
             location=location,
             source_line=redactor.text(line),

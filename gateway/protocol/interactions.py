@@ -84,7 +84,7 @@ class CallContext:
             return
         params: dict[str, Json] = {"level": level, "data": self._request.catalog.redactor.json(data)}
         if logger is not None:
-            params["logger"] = logger
+            params["logger"] = self._request.catalog.redactor.text(logger)
         self._runtime.announcements.tally.sent["notifications/message"] += 1
         await self._send("notifications/message", params)
 

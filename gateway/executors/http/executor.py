@@ -140,6 +140,8 @@ class HttpExecutor:
         # Masked before it is cut, lest half a secret remain.
         text = response.body[: 16 * MAX_EXCERPT].decode(errors="replace")
         excerpt = self.redactor.text(clean(text)).strip()
+        if len(response.body) > 16 * MAX_EXCERPT:
+            excerpt = self.redactor.before_gap(excerpt)
         if len(excerpt) > MAX_EXCERPT:
             excerpt = f"{excerpt[:MAX_EXCERPT]}…"
         return "\n".join([*(self.redactor.text(clean(line)) for line in said), *filter(None, [excerpt])])

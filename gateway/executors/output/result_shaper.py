@@ -200,7 +200,8 @@ class ResultShaper:
             return self.scrubber.text(decoded(output.data, output.media_type))
         half = len(output.data) // 2
         head, tail = (self.scrubber.text(decoded(part)) for part in (output.data[:half], output.data[half:]))
-        return f"{head}{_gap(output)}{tail}"
+        redactor = self.scrubber.redactor
+        return f"{redactor.before_gap(head)}{_gap(output)}{redactor.after_gap(tail)}"
 
     def _read_json(self, output: RawOutput) -> Json:
         if output.omitted:

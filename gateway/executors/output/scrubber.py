@@ -40,17 +40,18 @@ class Scrubber:
             ExecutionError: it is nested too deep to be walked.
         """
         try:
-            return self._walk(value)
+            return self.redactor.json(value if self.keeps_controls else _cleaned(value))
         except RecursionError as error:
             raise ExecutionError("The JSON is nested too deep") from error
 
-    def _walk(self, value: Json) -> Json:
-        match value:
-            case str():
-                return self.text(value)
-            case list():
-                return [self._walk(item) for item in value]
-            case dict():
-                return {self.text(name): self._walk(member) for name, member in value.items()}
-            case _:
-                return value
+
+def _cleaned(value: Json) -> Json:
+    match value:
+        case str():
+            return clean(value)
+        case list():
+            return [_cleaned(item) for item in value]
+        case dict():
+            return {clean(name): _cleaned(member) for name, member in value.items()}
+        case _:
+            return value

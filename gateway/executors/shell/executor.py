@@ -132,11 +132,12 @@ class ShellExecutor:
 
     def _ends(self, stdout: Capture, stderr: Capture) -> str:
         """The end of what was written, as it stands in the text of a failure."""
-        ends = {"stderr": self._shown(stderr.end(MAX_STDERR)), "stdout": self._shown(stdout.end(MAX_STDERR))}
+        ends = {name: self._shown(taken.end(MAX_STDERR)) for name, taken in (("stderr", stderr), ("stdout", stdout))}
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
     def _shown(self, data: bytes) -> str:
-        return _without_scratch(self.redactor.text(clean(data.decode(errors="replace"))))
+        text = self.redactor.text(clean(data.decode(errors="replace")))
+        return _without_scratch(self.redactor.after_gap(text) if len(data) == MAX_STDERR else text)
 
 
 def _without_scratch(text: str) -> str:

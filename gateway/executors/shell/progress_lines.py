@@ -68,6 +68,8 @@ class ProgressLines:
 
     def _take(self, line: bytes) -> None:
         text = self._redactor.text(clean(line[:_LONGEST_LINE].decode(errors="replace"))).strip()
+        if len(line) >= _LONGEST_LINE:
+            text = self._redactor.before_gap(text)
         if text:
             self._count += 1
             self._waiting.append((self._count, text[:LONGEST_MESSAGE]))

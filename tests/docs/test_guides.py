@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from tests.docs.guide import Save, Typed, guides, steps_of
+from tests.programs import need_sandboxes
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SECONDS: Final = 60
@@ -106,6 +107,8 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
     steps = list(steps_of(guide.read_text()))
     assert steps
+    if any("sandbox: {}" in step.text for step in steps if isinstance(step, Save)):
+        need_sandboxes()
     with ExitStack() as stack:
         reader = Reader(tmp_path, stack)
         for step in steps:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.e2e.daemon import post_call, serving, text_of
+from tests.e2e.daemon import PATIENCE_SECONDS, post_call, serving, text_of
+from tests.programs import need
 
 FILE = """\
 tools:
@@ -116,3 +118,30 @@ async def test_variables_that_are_for_another_process_mean_nothing(config: Path)
     environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "MCP_GATEWAY_HTTP": "127.0.0.1:0"}
     async with serving(config, environment=environment) as daemon, aiohttp.ClientSession() as client:
         assert text_of(await post_call(client, await daemon.url(), "echo", text="x")) == "x"
+
+
+async def test_systemds_own_activation_starts_the_daemon_with_the_first_connection(config: Path) -> None:
+    program = need("systemd-socket-activate")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *(program, "--listen", f"127.0.0.1:{port}", sys.executable, "-m", "gateway", "serve", str(config)),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with aiohttp.ClientSession() as client, asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                try:
+                    answer = await post_call(client, f"http://127.0.0.1:{port}/mcp", "echo", text="x")
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.02)  # it does not listen yet
+                else:
+                    break
+        assert text_of(answer) == "x"
+        process.terminate()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -18,7 +18,6 @@ from gateway.config.document import Document
 from gateway.config.server import Shares
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
-from gateway.transports.admissions import Admissions
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
@@ -58,7 +57,6 @@ class HttpFront:
         document: Document,
         exposures: Mapping[str, Problem],
         authenticator: Authenticator,
-        admissions: Admissions,
         mcp: StreamableHttp,
         sse: HttpSse | None,
         own: OwnPaths,
@@ -70,7 +68,6 @@ class HttpFront:
         self._document: Final = document
         self._exposures: Final = exposures
         self._authenticator: Final = authenticator
-        self._admissions: Final = admissions
         self._mcp: Final = mcp
         self._sse: Final = sse
         self._own: Final = own
@@ -178,7 +175,6 @@ class HttpFront:
             proxies=self._proxies,
             authenticator=self._authenticator,
             metadata=self._metadata,
-            admissions=self._admissions,
             is_leaving=self._is_leaving,
         )
 

@@ -188,7 +188,6 @@ class Listeners:
             document=self._document,
             exposures=self._exposures,
             authenticator=self._authenticator,
-            admissions=self._admissions,
             mcp=self._mcp,
             sse=self._sse,
             own=OwnPaths(

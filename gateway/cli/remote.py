@@ -172,6 +172,9 @@ class Remote:
             match message:
                 case {"result": dict() as result}:
                     return result
+                case {"error": {"message": str() as text}} if response.status == 401:
+                    hint = f"${API_KEY} is to hold a key or an access token"
+                    raise RemoteError(f"{self._url}: answered 401 {response.reason}: {text}; {hint}")
                 case {"error": {"code": int() as code, "message": str() as text, **rest}}:
                     raise RpcError(code, text, rest.get("data"))
                 case {"method": str()} if on_notification is not None:

@@ -9,7 +9,6 @@ from aiohttp import web
 
 from gateway.access.authenticator import Authenticator
 from gateway.access.denial import Denial, Entry, insufficient
-from gateway.transports.admissions import Admissions
 from gateway.transports.guard import ALLOWED_METHODS, Guard, Refusal
 from gateway.transports.incoming import SERVER, refuse
 from gateway.transports.resource_metadata import ResourceMetadata
@@ -37,7 +36,6 @@ class FrontDoor:
     proxies: TrustedProxies
     authenticator: Authenticator
     metadata: ResourceMetadata
-    admissions: Admissions
     is_leaving: Callable[[], bool] = lambda: False
     """Whether connections should move on to another daemon after their next answer."""
 
@@ -88,8 +86,7 @@ class FrontDoor:
                 return self._deny(identity, entry, visit)
             if not identity.holds(scopes):
                 return self._deny(insufficient(scopes), entry, visit)
-            with self.admissions.one(identity):
-                return await endpoint(replace(visit, identity=identity, entry=entry))
+            return await endpoint(replace(visit, identity=identity, entry=entry))
 
         return self.guarded(admit)
 

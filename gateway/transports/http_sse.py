@@ -79,8 +79,9 @@ class HttpSse:
         session_id = secrets.token_urlsafe(_ID_BYTES)
         client = self._client(incoming)
         self._clients[session_id] = client
+        admissions, identity = self._admissions, visit.identity
         try:
-            with self._streams.one(incoming.caller.payer), self._admissions.stream(incoming.caller.identity):
+            with self._streams.one(incoming.caller.payer), admissions.one(identity), admissions.stream(identity):
                 endpoint = f"{visit.approach.prefix}{MESSAGES_PATH}?session_id={session_id}"
                 await client.stream.send(endpoint.encode(), event="endpoint")
                 await client.ended.wait()

@@ -63,7 +63,7 @@ class StreamableHttp:
     async def handle(self, visit: Visit) -> web.StreamResponse:
         """Answer one request that passed the front door."""
         incoming = Incoming.read(visit)
-        with _member(self._inside):
+        with _member(self._inside), self._admissions.one(visit.identity):
             match visit.request.method:
                 case "POST":
                     return await self._post(incoming)

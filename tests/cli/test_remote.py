@@ -48,6 +48,18 @@ def answer(request_id: Any, result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
+async def test_who_is_not_let_in_is_told_in_one_line_what_to_set(start: Start) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        assert "Authorization" not in request.headers
+        return web.json_response({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Who are you?"}}, status=401)
+
+    async with remote_peer(await start(handle)) as peer:
+        with pytest.raises(RemoteError) as caught:
+            await peer.request("tools/list")
+    assert "401 Unauthorized: Who are you?; $MCP_GATEWAY_API_KEY is to hold" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 async def test_a_request_carries_envelope_and_headers(start: Start) -> None:
     seen: list[tuple[Any, dict[str, Any]]] = []
 

@@ -333,9 +333,7 @@ async def house(
         sse = HttpSse(dispatcher=dispatcher, streams=streams, admissions=admissions, bounds=bounds)
         guard = guard or Guard(address=address)
         metadata = ResourceMetadata(authenticator=authenticator, path="/mcp", others=("/sse",))
-        door = FrontDoor(
-            guard=guard, proxies=proxies, authenticator=authenticator, metadata=metadata, admissions=admissions
-        )
+        door = FrontDoor(guard=guard, proxies=proxies, authenticator=authenticator, metadata=metadata)
         own = OwnPaths(health=health, metrics=NoMetrics(), logs=NoLogs(), reload=course.reload, config=dict)
         app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
         listener = HttpListener(app.application(), address=address, threshold=threshold)

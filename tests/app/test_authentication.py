@@ -1,0 +1,212 @@
+"""The section `auth` of a file that is served: at the start, when it changes, and when it goes missing."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from gateway.app import Gateway, check
+from gateway.config.settings import read_settings
+from gateway.errors import ConfigError, Severity
+from tests.authorization_server import AuthorizationServer, authorization_server
+from tests.transports.house import BOTH, initialize_request, legacy_request
+
+OLD, NEW, OPERATOR = "key-of-ci-0123456789", "next-key-of-ci-01234", "operator-key-0123456"
+SECONDS: Final = 15
+TOOL: Final = "tools: {hello: {description: Says hello., content: [{text: Hello.}]}}\n"
+
+
+def keys(**holders: str) -> str:
+    listed = "".join(f"    {name}: {{sha256: {digest(key)}}}\n" for name, key in holders.items())
+    return f"auth:\n  api_keys:\n    operator: {{sha256: {digest(OPERATOR)}, scopes: ['gateway:admin']}}\n{listed}"
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def tokens_of(issuer: AuthorizationServer) -> str:
+    return f"auth: {{oauth: {{issuer: '{issuer.issuer}'}}}}\n{TOOL}"
+
+
+SAME: Final = f"{{sha256: {digest(OLD)}}}"
+
+
+class Served:
+    """A gateway that runs, and a client of it."""
+
+    def __init__(self, config: Path, gateway: Gateway, client: aiohttp.ClientSession) -> None:
+        self._config: Final = config
+        self._gateway: Final = gateway
+        self._client: Final = client
+
+    async def status(self, key: str | None, session_id: str | None = None) -> int:
+        """What somebody with a key is answered with: to `initialize`, or to a ping in a session."""
+        status, _ = await self._post(key, session_id)
+        return status
+
+    async def initialize(self, key: str | None) -> str:
+        status, fields = await self._post(key, None)
+        assert status == 200
+        return fields["Mcp-Session-Id"]
+
+    async def reload(self, text: str) -> list[str]:
+        """Save the file, and say what keeps it from being served."""
+        self._config.write_text(text)
+        async with self._client.post(self.url("/-/reload"), headers=_bearer(OPERATOR)) as response:
+            assert response.status in {200, 422}, await response.text()
+            problems: list[str] = (await response.json())["problems"]
+            return problems
+
+    async def _post(self, key: str | None, session_id: str | None) -> tuple[int, Mapping[str, str]]:
+        message: Any = initialize_request() if session_id is None else legacy_request("ping")
+        fields = {"Accept": BOTH, **_bearer(key), **({} if session_id is None else {"Mcp-Session-Id": session_id})}
+        async with self._client.post(self.url("/mcp"), json=message, headers=fields) as response:
+            await response.read()
+            return response.status, response.headers
+
+    def url(self, path: str) -> str:
+        address = self._gateway.http_address
+        assert address is not None
+        return f"http://127.0.0.1:{address.port}{path}"
+
+
+def _bearer(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+@asynccontextmanager
+async def serving(folder: Path, text: str, **settings: Any) -> AsyncIterator[Served]:
+    config = folder / "config.yaml"
+    config.write_text(text)
+    options = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0", **settings}
+    async with asyncio.timeout(SECONDS), Gateway(read_settings(options)) as gateway, aiohttp.ClientSession() as client:
+        await gateway.start()
+        yield Served(config, gateway, client)
+
+
+def problems_of(folder: Path, text: str, **settings: Any) -> list[str]:
+    """What `validate` says, without the place."""
+    (folder / "config.yaml").write_text(text)
+    try:
+        found = check(read_settings({"config": folder / "config.yaml", **settings}))
+    except ConfigError as error:
+        found = error.problems
+    return [f"{problem.severity}: {problem.path}: {problem.message}" for problem in found]
+
+
+async def test_a_holder_that_a_reload_brings_or_takes_away_is_the_only_one_to_notice(tmp_path: Path) -> None:
+    async with serving(tmp_path, keys(ci=OLD) + TOOL) as served:
+        mine, theirs = await served.initialize(OPERATOR), await served.initialize(OLD)
+        assert await served.status(NEW) == 401
+        assert await served.reload(keys(other=NEW) + TOOL) == []
+        assert await served.status(NEW) == 200
+        assert await served.status(OLD, theirs) == 401
+        assert await served.status(OPERATOR, mine) == 200
+        assert await served.reload(keys(ci=OLD) + TOOL) == []
+        assert await served.status(OLD, theirs) == 404  # it ended; the key that came back makes a new one
+
+
+async def test_a_file_with_a_mistake_changes_nobody(tmp_path: Path) -> None:
+    async with serving(tmp_path, keys(ci=OLD) + TOOL) as served:
+        session_id = await served.initialize(OLD)
+        [problem] = await served.reload(f"auth: {{api_keys: {{ci: {{sha256: {digest(OLD)[1:]}}}}}}}\n{TOOL}")
+        assert "auth.api_keys.ci.sha256" in problem
+        assert await served.status(OLD, session_id) == 200
+
+
+@pytest.mark.parametrize(
+    ("listen", "settings"),
+    [
+        ("", {"http": "0.0.0.0:0"}),
+        ("", {"http": "0.0.0.0:0", "allow_anonymous": True}),
+        ("listen: {public_url: 'https://tools.example.com'}\n", {}),
+    ],
+)
+async def test_a_reload_does_not_open_to_others_what_was_closed(
+    tmp_path: Path, listen: str, settings: dict[str, Any]
+) -> None:
+    async with serving(tmp_path, listen + keys(ci=OLD) + TOOL, **settings) as served:
+        session_id = await served.initialize(OLD)
+        [problem] = await served.reload(listen + TOOL)
+        assert "`auth` is gone" in problem
+        assert await served.status(None) == 401
+        assert await served.status(OLD, session_id) == 200
+        assert await served.reload(listen + keys(ci=OLD) + TOOL) == []
+
+
+async def test_where_only_this_machine_listens_the_section_may_come_and_go(tmp_path: Path) -> None:
+    async with serving(tmp_path, TOOL) as served:
+        anybodys = await served.initialize(None)
+        assert await served.reload(keys(ci=OLD) + TOOL) == []
+        assert await served.status(None, anybodys) == 401
+        assert await served.status(OLD, anybodys) == 404
+        mine = await served.initialize(OLD)
+        assert await served.reload(TOOL) == []
+        assert await served.status(None, mine) == 404
+        assert await served.status(None) == 200
+
+
+async def test_tokens_are_meant_for_the_address_that_is_listened_on(tmp_path: Path) -> None:
+    async with authorization_server() as issuer, serving(tmp_path, tokens_of(issuer)) as served:
+        here = served.url("/mcp")
+        for audience in (here, here.replace("127.0.0.1", "localhost"), served.url("/sse")):
+            assert await served.status(issuer.token(audience)) == 200
+        for audience in (served.url("/other"), "http://127.0.0.1/mcp", here.replace("http", "https")):
+            assert await served.status(issuer.token(audience)) == 401
+
+
+async def test_tokens_are_meant_for_the_public_url_where_there_is_one(tmp_path: Path) -> None:
+    public = "listen: {public_url: 'https://tools.example.com/ops/'}\n"
+    async with authorization_server() as issuer, serving(tmp_path, public + tokens_of(issuer)) as served:
+        assert await served.status(issuer.token("https://tools.example.com/ops/mcp")) == 200
+        assert await served.status(issuer.token(served.url("/mcp"))) == 401
+
+
+def test_an_address_that_a_start_would_refuse_is_a_warning_at_its_key(tmp_path: Path) -> None:
+    text = f"listen: {{http: ':8000', admin: '[::]:9000'}}\n{TOOL}"
+    warnings = problems_of(tmp_path, text)
+    assert [warning.split(": ")[1] for warning in warnings] == ["listen.http", "listen.admin"]
+    assert all(warning.startswith(Severity.WARNING) for warning in warnings)
+    assert all("--allow-anonymous" in warning for warning in warnings)
+    assert problems_of(tmp_path, text, allow_anonymous=True) == []
+    assert problems_of(tmp_path, text + keys(ci=OLD)) == []
+    assert [each.split(": ")[1] for each in problems_of(tmp_path, text, http="127.0.0.1:0")] == ["listen.admin"]
+    assert problems_of(tmp_path, TOOL) == []
+
+
+async def test_a_start_that_is_refused_says_where_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"listen:\n  http: '0.0.0.0:0'\n{TOOL}")
+    async with Gateway(read_settings({"config": tmp_path / "config.yaml", "log_level": "error"})) as gateway:
+        with pytest.raises(ConfigError) as caught:
+            await gateway.start()
+    [problem] = caught.value.problems
+    assert problem.location is not None
+    assert (problem.path, problem.location.line, problem.location.column) == ("listen.http", 2, 9)
+
+
+@pytest.mark.parametrize(
+    ("auth", "expected"),
+    [
+        (f"{{api_keys: {{a: {SAME}, b: {SAME}}}}}", "error: auth.api_keys.b: has the same key as `a`"),
+        ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: a key of less than 16 characters"),
+        (
+            "{oauth: {issuer: 'https://idp.example.com', scopes_supported: [offline_access]}}",
+            "warning: auth.oauth.scopes_supported: `offline_access` is between clients and the issuer",
+        ),
+    ],
+)
+def test_what_no_single_key_shows_is_reported_too(tmp_path: Path, auth: str, expected: str) -> None:
+    assert any(each.startswith(expected) for each in problems_of(tmp_path, f"auth: {auth}\n{TOOL}"))
+
+
+def test_tokens_that_clients_could_not_get_are_a_warning(tmp_path: Path) -> None:
+    oauth = "auth: {oauth: {issuer: 'https://idp.example.com'}}\n"
+    listen = "listen: {http: ':8000'}\n"
+    assert any("set `listen.public_url`" in each for each in problems_of(tmp_path, listen + oauth + TOOL))
+    assert problems_of(tmp_path, oauth + TOOL) == []

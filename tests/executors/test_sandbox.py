@@ -146,6 +146,23 @@ async def test_the_network_is_there_only_if_it_is_asked_for(tool: Tool) -> None:
         assert text_of(await tool({**config, "sandbox": together})) == "through\n"
 
 
+async def test_no_library_that_it_planted_is_loaded_outside(tool: Tool) -> None:
+    """The loader's variables are the command's alone, and its PATH does not say which bubblewrap is run."""
+    (tool.folder / "out").mkdir()
+    (tool.folder / "out" / "bwrap").write_text("#!/bin/sh\necho outside > outside")
+    (tool.folder / "out" / "bwrap").chmod(0o755)
+    (tool.folder / "out" / "libc.so.6").write_text("no library")
+    out = str(tool.folder / "out")
+    env = {"LD_LIBRARY_PATH": out, "LD_PRELOAD": "", "PATH": f"{out}:{os.environ['PATH']}"}
+    for limits in ({}, {"limits": {"cpu": 5}}):
+        config = {"sandbox": {"writable": ["out"]}, "env": env, **limits}
+        with pytest.raises(ExecutionError, match=r"^the program 'none' is not found"):
+            await tool({"command": ["none"], **config})
+        text = failure_of(await tool({"command": ["true"], **config}))
+        assert "libc.so.6" in text, "it was not loaded by the command either"
+    assert not (tool.folder / "outside").exists()
+
+
 async def test_limits_hold_inside(tool: Tool) -> None:
     limits = {"memory": "100MiB", "cpu": "1s"}
     hungry = {"command": [PYTHON, "-c", "bytes(10**9)"], "sandbox": {"readable": LIBRARY}, "limits": limits}
@@ -242,6 +259,7 @@ def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
         ({"readable": ["/proc/1"]}, "shell.sandbox.readable.0: a sandbox has its own /proc, /dev and /tmp"),
         ({"writable": ["/tmp"]}, "shell.sandbox.writable.0: a sandbox has its own /proc, /dev and /tmp"),
         ({"writable": ["."]}, "shell.sandbox.writable: holds this file's own directory"),
+        ({"writable": ["/usr"], "readable": ["/usr/share/doc"]}, "lies deep in the writable `/usr`"),
     ],
 )
 async def test_a_mistake_is_found_when_the_file_is_read(tool: Tool, sandbox: JsonObject, message: str) -> None:

@@ -28,20 +28,22 @@ class Launcher:
 
     def command(self, launch: Launch, *, directory: str, stdin: bytes) -> Command:
         """The command of one call, behind what confines it."""
-        shim = () if self.limits is None else self.limits.shim
-        if self.sandbox is None:
-            return Command(
-                argv=launch.argv, environment=launch.environment, directory=directory, stdin=stdin, before=shim
-            )
-        before = self.sandbox.before(program=launch.argv[0], directory=directory, folder=launch.folder)
-        environment = {**launch.environment, **self.places}
+        before: list[str] = []
+        environment = dict(launch.environment)
+        if self.sandbox is not None:
+            before += self.sandbox.before(program=launch.argv[0], directory=directory, folder=launch.folder)
+            environment |= self.places
+        if self.limits is not None:
+            before += self.limits.shim
+        if before and (heeded := [name for name in environment if name.startswith(_LOADER)]):
+            before += (_ENV, *(f"{name}={environment.pop(name)}" for name in heeded))
         return Command(
             argv=launch.argv,
             environment=environment,
             directory=directory,
             stdin=stdin,
-            before=(*before, *shim),
-            is_kept=True,
+            before=before,
+            is_kept=self.sandbox is not None,
         )
 
     def mistake(self, exit_code: int, stderr: str) -> str | None:
@@ -56,8 +58,12 @@ class Launcher:
         return None if self.limits is None else self.limits.met(exit_code, stderr)
 
 
+_ENV: Final = "/usr/bin/env"
+_LOADER: Final = ("LD_", "GLIBC_TUNABLES")
+"""What variables begin with that the dynamic loader heeds. They are the command's alone: libraries that it could plant
+must not be loaded by the programs that confine it, outside the sandbox."""
 _OWN_CODES: Final = frozenset({1, 126, 127})
-_STARTING: Final = "(?:bwrap: execvp|prlimit: failed to execute) (.+): "
+_STARTING: Final = f"(?:bwrap: execvp|prlimit: failed to execute|{_ENV}:) [‘']?(.+?)[’']?: "
 _COMPLAINTS: Final = tuple(
     (re.compile(form), said)
     for form, said in (

@@ -20,6 +20,7 @@ way to more namespaces. They are in namespaces of their own for processes, IPC, 
 """
 
 import os
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
 ROOM: Final = 256 * 2**20
 """Bytes that /tmp takes, and /dev/shm: both are memory."""
 
+_PROGRAM: Final = "bwrap"
 _SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/nix/store", "/gnu/store"),
@@ -88,7 +90,7 @@ class Sandbox:
         place = os.path.normpath(Path(directory, program))
         if "/" in program and not self._shows(place) and Path(place).is_file():
             arguments += _shown(place)
-        if directory == self.home and not self._shows(directory):
+        if os.path.normpath(directory) == self.home and not self._shows(self.home):
             arguments += ("--dir", directory)
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
 
@@ -112,9 +114,11 @@ def compile_sandbox(
     if mistake := probe.mistake(_base(system.items(), network=config.network)):
         problems.error(mistake)
         return None
+    program = shutil.which(_PROGRAM) or _PROGRAM  # not by the PATH of the command, which may lead to what it wrote
     writable = _places(config.writable, problems.at("writable"))
     _check_writable(writable, home=home, problems=problems.at("writable"))
     readable = _places(config.readable, problems.at("readable"))
+    _check_nesting(readable, writable, problems=problems.at("readable"))
     if "/" in readable:
         system = {}  # which would be in the way of what is there already
     readable += [path for path in _directory(cwd, problems) if not _covered(path, {*readable, *writable})]
@@ -125,7 +129,7 @@ def compile_sandbox(
         *((path, ("--bind", path, path)) for path in writable),
     ]
     visible = frozenset(path for path, _ in mounts)
-    return Sandbox(base=_base(mounts, network=config.network), visible=visible, home=home)
+    return Sandbox(base=(program, *_base(mounts, network=config.network)[1:]), visible=visible, home=home)
 
 
 def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -> None:
@@ -133,6 +137,17 @@ def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -
         problems.error("a sandbox in which everything can be written is none; name what is needed")
     elif _covered(home, writable):
         problems.warning("holds this file's own directory: what runs inside can rewrite the file")
+
+
+def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems: Problems) -> None:
+    """Refuse a readable place whose parent could be moved, and a link to anywhere put where it was for the next call.
+
+    Right below a writable place it is held by being mounted there.
+    """
+    for path in readable:
+        for place in writable:
+            if _covered(path, [place]) and len(Path(path).parts) > len(Path(place).parts) + 1:
+                problems.error(f"`{path}` lies deep in the writable `{place}`: what runs inside could put a link there")
 
 
 def _directory(cwd: str | None, problems: Problems) -> list[str]:
@@ -150,7 +165,7 @@ def _base(mounts: Iterable[_Mount], *, network: bool) -> tuple[str, ...]:
     """The arguments, outer places before those inside them."""
     placed = sorted([*mounts, *_FIXTURES], key=lambda mount: len(Path(mount[0]).parts))
     apart = () if network else ("--unshare-net",)
-    return ("bwrap", *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
+    return (_PROGRAM, *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
 
 
 def _system(*, network: bool) -> Iterator[_Mount]:

@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
@@ -26,7 +26,7 @@ from gateway.app.listeners import Listeners
 from gateway.app.measures import measures, names, refusals
 from gateway.app.offer import Build, Offer
 from gateway.app.pauses import favour_the_loop
-from gateway.app.picture import draw
+from gateway.app.picture import Picture, draw
 from gateway.app.service_manager import ServiceManager
 from gateway.app.shutdown import LastResort, StopSignals
 from gateway.config.address import Address
@@ -36,6 +36,7 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.services import Services, running_services
 from gateway.executors.trace import untraced
 from gateway.json_types import Json, JsonObject
+from gateway.protocol.calls import Observer
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reloader.reloader import Reloader
 from gateway.telemetry.call_metrics import CallMetrics
@@ -59,8 +60,10 @@ _KEY_BYTES: Final = 32
 class Gateway:
     """One daemon. Entering it loads and compiles; `serve` listens, and returns when it was told to stop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, observers: Sequence[Observer] = ()) -> None:
+        """Do nothing yet; the observers are told of each call."""
         self._settings: Final = settings
+        self._observers: Final = tuple(observers)
         self._stack: Final = AsyncExitStack()
         self._stop_wanted: Final = asyncio.Event()
         self._standard_streams: StandardStreams | None = None
@@ -101,16 +104,22 @@ class Gateway:
             exit_code = 0 if error is None else 2 if isinstance(error, ConfigError) else 1
             self._last_resort.arm(seconds=LEAVE_SECONDS, exit_code=exit_code)
 
-    async def serve(self) -> None:
+    async def serve(self, *, on_leave: Callable[[], None] = lambda: None) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input; then let the calls in flight finish.
 
-        For the process's own sake alone: from the first signal on it will end, whatever hangs.
+        For the process's own sake alone: from the first signal on it will end, whatever hangs. `on_leave` is called,
+        from any thread, where it ends without further ado.
 
         Raises:
             ConfigError: the address cannot be listened on.
         """
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
-        self._last_resort = last_resort = LastResort(on_leave=self._services.processes.kill_all)
+
+        def leave() -> None:
+            self._services.processes.kill_all()
+            on_leave()
+
+        self._last_resort = last_resort = LastResort(on_leave=leave)
         last_resort.start()
         favour_the_loop()
         with StopSignals(on_stop=self._stop_wanted.set, last_resort=last_resort, seconds=seconds):
@@ -138,7 +147,7 @@ class Gateway:
             metrics=self._metrics(),
             logs=self._logs,
             reload=self._reload,
-            config=lambda: draw(self._offered.served.document, self._offered.served.catalog).as_json(),
+            config=lambda: self.picture().as_json(),
             standard_streams=self._standard_streams,
             inherited=self._inherited,
             tls=self._offered.tls,
@@ -161,6 +170,24 @@ class Gateway:
     def memory_client(self) -> MemoryClient:
         """A client of the newest revision, in this process."""
         return MemoryClient(self._dispatcher, client_info={"name": "mcp-gateway", "version": __version__})
+
+    def status(self) -> JsonObject:
+        """What `/-/status` says."""
+        return self._health.status()
+
+    def picture(self) -> Picture:
+        """What is served, and to whom, as it may be shown."""
+        return draw(self._offered.served.document, self._offered.served.catalog)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What keeps the files from being served as they are."""
+        return self._reloader.status.problems
+
+    @property
+    def url(self) -> str | None:
+        """The MCP endpoint, where HTTP is served."""
+        return None if self._listeners is None else self._listeners.url
 
     @property
     def http_address(self) -> Address | None:
@@ -194,7 +221,7 @@ class Gateway:
             store=offer.store,
             services=self._services,
             secret_key=key,
-            observers=[self._call_metrics, self._recent_clients, auditing],
+            observers=[*self._observers, self._call_metrics, self._recent_clients, auditing],
             observers_of_all=[] if tracing is None else [tracing],
             witness=auditing,
             trace=untraced if tracing is None else tracing.trace,

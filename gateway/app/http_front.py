@@ -110,7 +110,7 @@ class HttpFront:
                 log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
             self._main = await self._open(place, app.application(), self._tls, self.connections, stack)
             self._authenticator.answer_to(own_urls(self._document.listen, self._main.address))
-            log.info("listening", url=f"{_scheme(self._tls)}://{self._main.address}{self._document.listen.path}")
+            log.info("listening", url=self.url)
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
@@ -122,6 +122,11 @@ class HttpFront:
     @property
     def address(self) -> Address | None:
         return None if self._main is None else self._main.address
+
+    @property
+    def url(self) -> str:
+        """The MCP endpoint, as this machine reaches it."""
+        return f"{_scheme(self._tls)}://{self.address}{self._document.listen.path}"
 
     @property
     def outlives_us(self) -> bool:

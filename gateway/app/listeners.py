@@ -149,6 +149,10 @@ class Listeners:
         return Counter[tuple[str, ...]]((binding.value, session.revision) for binding, session in self.open_sessions())
 
     @property
+    def url(self) -> str | None:
+        return None if self._http is None else self._http.url
+
+    @property
     def are_reachable(self) -> bool:
         """Whether anybody beyond this machine can reach them, directly or through a proxy."""
         return self._http is not None and self._http.is_reachable

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.cli import arguments
 from gateway.cli.client_config import client_config
+from gateway.cli.dev import dev
 from gateway.cli.file import print_schema, validate
 from gateway.cli.lock import lock
 from gateway.cli.plan import show_plan
@@ -42,6 +43,7 @@ class Command(NamedTuple):
 
 COMMANDS: Final = {
     "serve": Command("serve the file as an MCP server", arguments.serve_parser, serve),
+    "dev": Command("serve the file, and show in the terminal what happens", arguments.dev_parser, dev),
     "validate": Command("check the file; every mistake at once", arguments.validate_parser, validate),
     "lock": Command("pin every definition, or check that they are as pinned", arguments.lock_parser, lock),
     "list": Command("list tools, resources, templates and prompts", arguments.list_parser, list_primitives),

@@ -110,6 +110,30 @@ signs cursors, so that they outlive a restart and are good at every replica.
     return parser
 
 
+def dev_parser(name: str) -> Parser:
+    parser = Parser(
+        name,
+        summary="Serve the file while you write it, and show here what arrives, what runs and what changes.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml --http :9000
+  {name} config.yaml --log-level debug       every message, too
+
+A file that cannot be served is shown with its mistakes, and served as soon as it is right. In a
+pipe or a file there are plain lines; Ctrl-C ends it.
+
+{EXIT_CODES}""",
+    )
+    _add_config(parser)
+    for option in (*SERVE_OPTIONS["where to listen"], *SERVE_OPTIONS["changes of the file"]):
+        if option.field in {"http", "allow_anonymous", "poll"}:
+            _add_option(parser, option)
+    _add_option(parser, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s")
+    _add_option(parser, Option("log_level", "LEVEL", "debug, info, warning or error"))
+    return parser
+
+
 def validate_parser(name: str) -> Parser:
     parser = Parser(
         name,

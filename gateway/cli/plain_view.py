@@ -1,0 +1,37 @@
+"""What `dev` shows where there is no terminal, or no library to draw on it: lines, one after the other."""
+
+import threading
+from typing import Final, Protocol
+
+from gateway.app import Happening
+from gateway.cli.happenings import Happenings, Line, log_line
+from gateway.cli.screen import Screen
+
+
+class View(Protocol):
+    def tell(self, happening: Happening) -> None: ...
+    def written(self, line: str) -> None:
+        """Show a line that something in the process has written; called from any thread."""
+
+
+class PlainView:
+    """Lines, one after the other."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen: Final = screen
+        self._happenings: Final = Happenings(tells_problems=True)
+        self._lock: Final = threading.Lock()
+
+    def tell(self, happening: Happening) -> None:
+        for line in self._happenings.take(happening):
+            self._show(line)
+
+    def written(self, line: str) -> None:
+        if (shown := log_line(line)) is not None:
+            self._show(shown)
+
+    def _show(self, line: Line) -> None:
+        screen = self._screen
+        pieces = (screen.styled(screen.clean(text), style) if style else screen.clean(text) for text, style in line)
+        with self._lock:
+            screen.line("".join(pieces))

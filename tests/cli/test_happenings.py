@@ -1,0 +1,91 @@
+"""What happens, in lines: which are worth one, and what stands in it."""
+
+import pytest
+
+from gateway.app import CallBegan, CallEnded, Glance, Happening, Reloaded
+from gateway.cli.happenings import Happenings, Line, log_line
+from gateway.errors import Problem
+from gateway.json_types import Json
+
+
+def text_of(line: Line) -> str:
+    """The line without its time."""
+    return "".join(text for text, _ in line)[11:]
+
+
+def lines_of(happenings: Happenings, happening: Happening) -> list[str]:
+    return [text_of(line) for line in happenings.take(happening)]
+
+
+def glance(*sessions: Json, problems: tuple[Problem, ...] = (), generation: int | None = 1) -> Glance:
+    status = {} if generation is None else {"generation": generation, "clients": {"sessions": list(sessions)}}
+    return Glance(status=status, url=None if generation is None else "http://h/mcp", problems=problems)
+
+
+def session(client: str, sessions: int) -> Json:
+    return {"client": client, "revision": "2025-06-18", "transport": "stdio", "sessions": sessions}
+
+
+def test_a_call_gets_its_line_when_it_ends_and_runs_until_then() -> None:
+    happenings = Happenings(tells_problems=True)
+    assert lines_of(happenings, CallBegan(id="1", what="du", arguments='{"a":1}', client="ed 1")) == []
+    assert list(happenings.running) == ["1"]
+    ended = CallEnded(id="1", is_good=False, outcome="tool error", seconds=1.26)
+    assert lines_of(happenings, ended) == ['✗ du  {"a":1}  tool error  1.3 s  ed 1']
+    assert not happenings.running
+    assert lines_of(happenings, ended) == []
+
+
+def test_long_arguments_are_cut() -> None:
+    happenings = Happenings(tells_problems=True)
+    lines_of(happenings, CallBegan(id="1", what="du", arguments="x" * 5000, client="ed"))
+    [line] = lines_of(happenings, CallEnded(id="1", is_good=True, outcome="", seconds=0.0014))
+    assert len(line) < 200
+    assert line.endswith("…  1 ms  ed")
+
+
+def test_clients_come_and_go() -> None:
+    happenings = Happenings(tells_problems=True)
+    assert lines_of(happenings, glance()) == ["serving http://h/mcp"]
+    assert lines_of(happenings, glance(session("ed 1", 2))) == ["+ ed 1 (2025-06-18, stdio) connected"]
+    assert lines_of(happenings, glance(session("ed 1", 2))) == []
+    assert lines_of(happenings, glance()) == ["- ed 1 (2025-06-18, stdio) left"]
+
+
+def test_problems_are_told_once_and_their_end_too() -> None:
+    problem = Problem(message="is wrong", path="tools.x")
+    in_full, in_short = Happenings(tells_problems=True), Happenings(tells_problems=False)
+    title = "✗ the file cannot be served as it is; generation 1 goes on"
+    for happenings, lines in ((in_full, [title, "tools.x: is wrong"]), (in_short, [title])):
+        lines_of(happenings, glance())
+        assert lines_of(happenings, glance(problems=(problem,))) == lines
+        assert lines_of(happenings, glance(problems=(problem,))) == []
+        assert lines_of(happenings, glance()) == ["✓ the file is right again"]
+    waiting = Happenings(tells_problems=False)
+    assert lines_of(waiting, glance(problems=(problem,), generation=None)) == [
+        "✗ the file cannot be served as it is; nothing is served until it is right"
+    ]
+
+
+def test_a_reload_without_a_change_says_so() -> None:
+    happenings = Happenings(tells_problems=True)
+    assert lines_of(happenings, Reloaded(generation=3, changes=())) == ["↻ generation 3: the same is offered"]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ('{"event": "plugin raised", "level": "error", "timestamp": "t", "tool": "x"}', "error plugin raised  tool=x"),
+        ('{"event": "slow", "level": "warning", "count": 2}', "warning slow  count=2"),
+        ('{"event": "reload refused", "level": "error"}', None),
+        ('{"event": "listening", "url": "x"}', None),
+    ],
+)
+def test_log_lines_are_put_into_words_unless_the_view_tells_it_itself(written: str, shown: str | None) -> None:
+    line = log_line(written)
+    assert (None if line is None else text_of(line)) == shown
+
+
+@pytest.mark.parametrize("written", ["plain text", "{broken", '["event"]', '{"no": "event"}', "3", ""])
+def test_whatever_else_is_written_is_shown_as_it_is(written: str) -> None:
+    assert log_line(written) == [(written, "")]

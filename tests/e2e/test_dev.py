@@ -1,0 +1,221 @@
+"""`mcp-gateway dev` on a real terminal and in a pipe: it shows what happens, waits for a file, and ends cleanly."""
+
+import fcntl
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.cli import main
+
+PATIENCE_SECONDS: Final = 60.0
+ESCAPE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+FILE: Final = """\
+plugins: [plugins]
+tools:
+  echo: {description: Say it again., input: {text: string}, content: "{{ text }}"}
+  fail: {description: Fail., content: no, is_error: true}
+  noisy: {python: "noisy:noisy"}
+  sleepy: {description: Sleep., input: {path: string}, shell: {script: 'touch "$INPUT_PATH"; exec sleep 600'}}
+"""
+NOISY: Final = """\
+import os
+def noisy() -> str:
+    '''Make noise.'''
+    print("printed by a plugin")
+    os.write(1, b"written to one\\n")
+    os.write(2, b"written to two\\n")
+    return "done"
+"""
+
+
+_WITH_TERMINAL: Final = """\
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes standard input the terminal that Ctrl-C is typed on, then becomes what it is told."""
+
+
+class Dev:
+    """The process, with what it has shown so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reading: int) -> None:
+        self.process: Final = process
+        self.raw = ""
+        self._reading: Final = reading
+        self._changed: Final = threading.Condition()
+        self._has_ended = False
+        self._thread: Final = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def shown(self) -> str:
+        return ESCAPE.sub("", self.raw)
+
+    def wait_for(self, text: str) -> str:
+        """The line in which it stands, once it does."""
+
+        def found() -> bool:
+            return text in self.shown or self._has_ended
+
+        with self._changed:
+            assert self._changed.wait_for(found, PATIENCE_SECONDS), self.shown
+        lines = [line for line in self.shown.splitlines() if text in line]
+        assert lines, self.shown
+        return lines[0]
+
+    def url(self) -> str:
+        return self.wait_for("serving http").split("serving ")[1].strip()
+
+    def ended(self) -> int:
+        code = self.process.wait(PATIENCE_SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
+        return code
+
+    def _read(self) -> None:
+        with suppress(OSError):  # a terminal whose other end is closed
+            while chunk := os.read(self._reading, 65536):
+                with self._changed:
+                    self.raw += chunk.decode(errors="replace")
+                    self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+
+
+@contextmanager
+def developing(folder: Path, *, terminal: bool = False, http: str = "127.0.0.1:0") -> Iterator[Dev]:
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    if terminal:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")}
+    words = ["-m", "gateway", "dev", "config.yaml", "--http", http]
+    process = subprocess.Popen(
+        [sys.executable, *([] if not terminal else ["-c", _WITH_TERMINAL, sys.executable]), *words],
+        cwd=folder,
+        stdin=theirs if terminal else subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm-256color"},
+    )
+    if not terminal:
+        os.close(theirs)
+    dev = Dev(process, ours)
+    try:
+        yield dev
+    finally:
+        process.kill()
+        process.wait()
+        if terminal:
+            os.close(theirs)
+        dev.ended()
+        os.close(ours)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.yaml").write_text(FILE)
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "noisy.py").write_text(NOISY)
+    return tmp_path
+
+
+def call(dev: Dev, *words: str) -> int:
+    return main(["call", "--url", dev.url(), *words])
+
+
+@pytest.mark.parametrize("place", ["pipe", "terminal"])
+def test_calls_and_changes_are_shown_as_they_come(folder: Path, place: str) -> None:
+    with developing(folder, terminal=place == "terminal") as dev:
+        call(dev, "echo", "text=hello")
+        assert '✓ echo  {"text":"hello"}' in dev.wait_for("✓ echo")
+        call(dev, "fail")
+        assert "tool error" in dev.wait_for("✗ fail")
+        call(dev, "nothing")
+        assert "refused: Unknown tool: nothing" in dev.wait_for("✗ nothing (unknown)")
+        (folder / "config.yaml").write_text(FILE.replace("Say it", "Tell it").replace("fail:", "fails:"))
+        dev.wait_for("↻ generation 2")
+        assert "description" in dev.wait_for("~ tools.echo")
+        dev.wait_for("+ tools.fails")
+        dev.wait_for("- tools.fail ")
+        (folder / "config.yaml").write_text(FILE.replace("content: no", "contnt: no"))
+        dev.wait_for("the file cannot be served as it is; generation 2 goes on")
+        dev.wait_for("did you mean `content`?")
+        (folder / "config.yaml").write_text(FILE)
+        dev.wait_for("✓ the file is right again")
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.ended() == 0
+    assert ("\x1b" in dev.raw) is (place == "terminal")
+
+
+def test_what_plugins_write_comes_as_whole_lines(folder: Path) -> None:
+    with developing(folder, terminal=True) as dev:
+        call(dev, "noisy")
+        dev.wait_for("✓ noisy")
+        for text in ("printed by a plugin", "written to one", "written to two"):
+            assert dev.wait_for(text).strip() == text
+
+
+def test_what_runs_is_shown_while_it_runs_and_cancelled_at_the_end(folder: Path) -> None:
+    with developing(folder, terminal=True) as dev:
+        calling = threading.Thread(target=call, args=(dev, "sleepy", f"path={folder}/up"))
+        calling.start()
+        assert "sleepy" in dev.wait_for("▸ ")
+        while not (folder / "up").exists():
+            signal.sigtimedwait([], 0.02)
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.ended() == 0
+        assert "cancelled" in dev.wait_for("✗ sleepy")
+        calling.join(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("place", ["pipe", "terminal"])
+def test_a_broken_file_is_shown_and_served_once_it_is_right(folder: Path, place: str) -> None:
+    (folder / "config.yaml").write_text(FILE.replace("content: no", "contnt: no"))
+    with developing(folder, terminal=place == "terminal") as dev:
+        dev.wait_for("nothing is served until it is right")
+        dev.wait_for("did you mean `content`?")
+        (folder / "config.yaml").write_text("tools: [")
+        dev.wait_for("YAML syntax")
+        (folder / "config.yaml").write_text(FILE)
+        call(dev, "echo", "text=hello")
+        dev.wait_for("✓ echo")
+
+
+def test_waiting_for_a_file_can_be_ended(folder: Path) -> None:
+    (folder / "config.yaml").unlink()
+    with developing(folder) as dev:
+        dev.wait_for("nothing is served until it is right")
+        dev.process.send_signal(signal.SIGTERM)
+        assert dev.ended() == 0
+
+
+def test_a_terminal_is_left_as_it_was_found(folder: Path) -> None:
+    with developing(folder, terminal=True) as dev:
+        dev.url()
+        dev.wait_for("0 sessions")
+        assert not termios.tcgetattr(dev._reading)[3] & termios.ECHO
+        os.write(dev._reading, b"\x03")  # as Ctrl-C comes
+        assert dev.ended() == 0
+        assert termios.tcgetattr(dev._reading)[3] & termios.ECHO
+        assert dev.raw.rfind("\x1b[?25h") > dev.raw.rfind("\x1b[?25l")
+
+
+def test_an_address_in_use_is_said_so_and_not_waited_for(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with developing(folder, http=f"127.0.0.1:{taken.getsockname()[1]}") as dev:
+            assert dev.ended() == 2
+        assert "is in use already" in dev.shown

@@ -67,7 +67,7 @@ PLAN = Plan(
         root: out
       looked_up:
         uri: "looked-up://{{name}}"
-        shell: {{command: [printf, "%s", "--", "{{{{ name }}}}"], sandbox: {{}}}}
+        shell: {{command: [sh, -c, 'printf %s "$1"; ls -A | wc -l', sh, "{{{{ name }}}}"], sandbox: {{}}}}
         complete:
           name: {{command: [sh, -c, 'test -e "@canary@" && echo got; echo "$1"', sh, "{{{{ value }}}}"]}}
     """,
@@ -257,6 +257,11 @@ def test_within_is_held_by_the_sandbox_too(target: Target) -> None:
     assert target.client.says("listed", {"folder": str(shown)}) == "file.txt\n"
     for folder in (f"{shown}/..", f"{shown}/../out", "/", str(target.canary.file.parent)):
         assert "must be an absolute path under" in target.client.refusal("listed", {"folder": folder})
+
+
+def test_a_resource_is_read_inside(target: Target) -> None:
+    answer = target.client.modern("resources/read", {"uri": "looked-up://x"})
+    assert answer.json["result"]["contents"][0]["text"] == "x0\n", answer
 
 
 def test_what_completes_is_confined_as_what_it_completes(target: Target) -> None:

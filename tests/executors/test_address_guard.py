@@ -59,6 +59,8 @@ def test_public_addresses_are_connected_to(address: str) -> None:
         ("0x7f.1", "a loopback address"),
         ("0177.0.0.1", "a loopback address"),
         ("127.1", "a loopback address"),
+        ("200:1::1", "a reserved address"),
+        ("4000::1", "a reserved address"),
         ("what", "an address that cannot be read"),
     ],
 )

@@ -127,6 +127,8 @@ _SPECIAL: Final = (
     *_special("a reserved address", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
     *_special("a reserved address", "64:ff9b:1::/48", "100::/64", "2001:2::/48", "2001:10::/28", "2001:db8::/32"),
     *_special("a reserved address", "::/96", "3fff::/20", "5f00::/16"),
+    # RFC 4291 §2.4: 2000::/3 is all that is assigned; overlay networks live in the rest, such as Yggdrasil in 200::/7.
+    *_special("a reserved address", "100::/8", "200::/7", "400::/6", "800::/5", "1000::/4", "4000::/2", "8000::/1"),
 )
 """In this order, so that the kind is the most telling one."""
 

@@ -33,7 +33,7 @@ class Metrics:
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """The text of all metrics now, and its media type, which suits an `Accept` field."""
         encode, media_type = choose_encoder(accept)
-        readings = [_family(measure, source()) for measure, source in self._read]
+        readings = [(measure, source()) for measure, source in self._read]
         text = await asyncio.to_thread(encode, _Exposition(readings, self._counted))
         return text, media_type
 
@@ -41,7 +41,7 @@ class Metrics:
 class _Exposition(Collector):
     """What one scrape shows."""
 
-    def __init__(self, readings: Iterable[Metric], counted: Iterable[Collector]) -> None:
+    def __init__(self, readings: Iterable[tuple[Measure, Reading]], counted: Iterable[Collector]) -> None:
         self._readings = readings
         self._counted = counted
 
@@ -50,7 +50,7 @@ class _Exposition(Collector):
             for family in collector.collect():
                 family.samples = [sample for sample in family.samples if not sample.name.endswith(_CREATED)]
                 yield family
-        yield from self._readings
+        yield from (_family(measure, reading) for measure, reading in self._readings)
 
 
 def _family(measure: Measure, reading: Reading) -> Metric:

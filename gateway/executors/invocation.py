@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from secrets import token_hex
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -29,6 +30,8 @@ class Invocation:
     slot: Slot
     caller: str
     """Whom outputs and caches belong to: the principal, or what stands for it without authentication."""
+    call_id: str = field(default_factory=lambda: token_hex(6))
+    """Stands in the log lines of the call, and in what its caller hears of a failure whose details are there alone."""
     trace: Trace = UNTRACED
     headers: Mapping[str, str] = field(default_factory=empty)
     """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""

@@ -111,6 +111,7 @@ async def invocation(  # noqa: PLR0913 - all that a call is
                 clock=clock,
                 slot=slot,
                 caller=request.exchange.caller.key,
+                call_id=request.call_id,
                 trace=trace,
                 headers=request.exchange.caller.headers,
             )

@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from secrets import token_hex
 from typing import Final, Generic, NoReturn, TypeVar
 
 import structlog
@@ -92,7 +91,7 @@ class PythonExecutor:
         with invocation.trace.step("python", kind="internal", facts=facts):
             attempt = await call(invocation, convert)
             if isinstance(attempt, _Raised):
-                self._fail(attempt.error)
+                self._fail(attempt.error, invocation.call_id)
             return attempt.value
 
     async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
@@ -143,7 +142,7 @@ class PythonExecutor:
     def _timed_out(self) -> str:
         return f"{self.signature.name} timed out: it had not returned at its deadline"
 
-    def _fail(self, error: BaseException) -> NoReturn:
+    def _fail(self, error: BaseException, call_id: str) -> NoReturn:
         match error:
             case ResourceError(explanation=explanation):
                 raise ExecutionError(explanation)  # which resource the function needed is not what its caller asked for
@@ -155,9 +154,8 @@ class PythonExecutor:
                 raise error
             case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from an author's task group
                 raise AwaitingInput from None
-        correlation_id = token_hex(8)
-        log.error("plugin raised", plugin=self.signature.name, correlation_id=correlation_id, exc_info=error)
-        raise ExecutionError(f"{self.signature.name} failed; correlation id {correlation_id}") from None
+        log.error("plugin raised", plugin=self.signature.name, correlation_id=call_id, exc_info=error)
+        raise ExecutionError(f"{self.signature.name} failed; correlation id {call_id}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class Listeners:
 
     def review(self, renewed: Renewed) -> None:
         """End the sessions, streams and calls of those who would no longer be let in."""
-        self.sessions.review(renewed)
+        self.sessions.review(renewed, identified=self._dispatcher.identified)
         self._admissions.review(renewed)
 
     async def drain(self, seconds: float) -> None:

@@ -451,7 +451,7 @@ def _add_peer(parser: Parser) -> None:
     group.add_argument(
         "--url",
         default=None,
-        help="a running server, in place of CONFIG; without a path, /mcp is meant. $MCP_GATEWAY_API_KEY is its key",
+        help="a running server, in place of CONFIG; without a path, /mcp is meant. $MCP_GATEWAY_TOKEN is shown to it",
     )
     _add_log_level(group)
 

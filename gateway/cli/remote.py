@@ -19,7 +19,7 @@ from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 
 VERSION: Final = "2026-07-28"
-API_KEY: Final = PREFIX + "API_KEY"
+TOKEN: Final = PREFIX + "TOKEN"
 """The variable that holds what a server is shown, where it wants to see something. No flag: others see those."""
 _META: Final = "io.modelcontextprotocol/"
 _NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -108,12 +108,12 @@ async def wanted_by(url: str) -> Wanted:
 
 def _hint(status: int, said: Json) -> str:
     if status in {401, 403}:
-        return f"; ${API_KEY} is to hold a key with the scope gateway:admin"
+        return f"; ${TOKEN} is to hold a key with the scope gateway:admin"
     return f": {said}" if isinstance(said, str) else ", and not with a status"
 
 
 def _credentials() -> dict[str, str]:
-    key = os.environ.get(API_KEY)
+    key = os.environ.get(TOKEN)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -173,7 +173,7 @@ class Remote:
                 case {"result": dict() as result}:
                     return result
                 case {"error": {"message": str() as text}} if response.status == 401:
-                    hint = f"${API_KEY} is to hold a key or an access token"
+                    hint = f"${TOKEN} is to hold a key or an access token"
                     raise RemoteError(f"{self._url}: answered 401 {response.reason}: {text}; {hint}")
                 case {"error": {"code": int() as code, "message": str() as text, **rest}}:
                     raise RpcError(code, text, rest.get("data"))

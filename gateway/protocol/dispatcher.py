@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from gateway.access.identity import Identity
 from gateway.access.rates import Rates
 from gateway.access.slots import Slots
 from gateway.catalog.store import CatalogStore
@@ -149,9 +150,13 @@ class Dispatcher:
     async def answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         """Answer a message of a session. A request that its sender cancels is answered with nothing."""
         with spoken(message, exchange) as said:
-            if exchange.caller.identity != session.identity:
-                self.announcements.identified(session, exchange.caller.identity, self._store.current)
+            self.identified(session, exchange.caller.identity)
             return said.answered(await self._answer_legacy(message, session, said.exchange))
+
+    def identified(self, session: Session, identity: Identity) -> None:
+        """A session's client has shown a credential, or what its own allows has changed."""
+        if identity != session.identity:
+            self.announcements.identified(session, identity, self._store.current)
 
     async def _answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
         match message:

@@ -79,8 +79,6 @@ class Conversation:
         if isinstance(message, Notification) and message.method == "notifications/cancelled":
             self._modern.cancel(message.params.get("requestId"))
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
-        if self._session is not None:
-            self._session.identity = exchange.caller.identity
         if not isinstance(message, Batch) and is_modern(message, version_header=None):
             if isinstance(message, Request):
                 self._run(self._answer_modern(message, exchange))

@@ -77,6 +77,7 @@ class SessionEndpoint:
             return incoming.refuse(NOT_ACCEPTABLE)
         if (refusal := self._streams.refusal_of(incoming.caller.payer)) is not None:
             return incoming.refuse(refusal)
+        self._dispatcher.identified(live.session, incoming.caller.identity)
         with self._admissions.stream(incoming.caller.identity):
             return await self._open_stream(live, incoming)
 
@@ -149,7 +150,7 @@ class SessionEndpoint:
         4. the version header, where there is one, names a legacy revision: 400
         """
         session_id, version = incoming.session_id, incoming.version
-        live = None if session_id is None else self._sessions.find(session_id, identity=incoming.caller.identity)
+        live = None if session_id is None else self._sessions.find(session_id, owner=incoming.caller.identity.owner)
         if isinstance(message, Batch) and (live is None or live.session.revision != V2025_03_26):
             return _NO_BATCHES
         if session_id is None:

@@ -6,7 +6,7 @@ new one is refused rather than an old one evicted: a flood of `initialize` must 
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -132,23 +132,22 @@ class Sessions:
         live = self._live[session.id] = LiveSession(session, caller=caller, room=self.room)
         return live
 
-    def find(self, session_id: str, *, identity: Identity) -> LiveSession | None:
+    def find(self, session_id: str, *, owner: str | None) -> LiveSession | None:
         """The caller's session. Somebody else's is as unknown as one that ended."""
         live = self._live.get(session_id)
-        if live is None or live.session.identity.owner != identity.owner:
+        if live is None or live.session.identity.owner != owner:
             return None
-        live.session.identity = identity
         live.touch()
         return live
 
-    def review(self, renewed: Renewed) -> None:
-        """End the sessions of those who would no longer be let in, and let the others have what they hold now."""
+    def review(self, renewed: Renewed, *, identified: Callable[[Session, Identity], None]) -> None:
+        """End the sessions of those who would no longer be let in, and tell of those who now hold something else."""
         for session_id, live in list(self._live.items()):
             identity = renewed(live.session.identity)
             if identity is None:
                 self.end(session_id)
             else:
-                live.session.identity = identity
+                identified(live.session, identity)
 
     def end(self, session_id: str) -> None:
         """Forget a session and end what runs in it."""

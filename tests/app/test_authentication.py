@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import orjson
 import pytest
 
 from gateway.app import Gateway, check
@@ -55,6 +56,15 @@ class Served:
         assert status == 200
         return fields["Mcp-Session-Id"]
 
+    async def hears(self, key: str, session_id: str) -> str:
+        """The method of the first message that a session's own stream brings."""
+        fields = {"Accept": "text/event-stream", "Mcp-Session-Id": session_id, **_bearer(key)}
+        async with self._client.get(self.url("/mcp"), headers=fields) as response:
+            async for line in response.content:
+                if line.startswith(b"data: {"):
+                    return str(orjson.loads(line[6:])["method"])
+        raise AssertionError("the stream ended")
+
     async def reload(self, text: str) -> list[str]:
         """Save the file, and say what keeps it from being served."""
         self._config.write_text(text)
@@ -68,7 +78,12 @@ class Served:
         fields = {"Accept": BOTH, **_bearer(key), **({} if session_id is None else {"Mcp-Session-Id": session_id})}
         async with self._client.post(self.url("/mcp"), json=message, headers=fields) as response:
             await response.read()
-            return response.status, response.headers
+        if session_id is None and response.status == 200:
+            done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await self._client.post(
+                self.url("/mcp"), json=done, headers={**fields, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
+            )
+        return response.status, response.headers
 
     def url(self, path: str) -> str:
         address = self._gateway.http_address
@@ -110,6 +125,14 @@ async def test_a_holder_that_a_reload_brings_or_takes_away_is_the_only_one_to_no
         assert await served.status(OPERATOR, mine) == 200
         assert await served.reload(keys(ci=OLD) + TOOL) == []
         assert await served.status(OLD, theirs) == 404  # it ended; the key that came back makes a new one
+
+
+async def test_a_holder_who_gets_another_scope_hears_of_the_tools_that_it_brings(tmp_path: Path) -> None:
+    tools = "tools: {write: {description: Writes., access: {scopes: [write]}, content: [{text: Written.}]}}\n"
+    async with serving(tmp_path, keys(ci=OLD) + tools) as served:
+        session_id = await served.initialize(OLD)
+        assert await served.reload(keys(ci=OLD).replace(digest(OLD), f"{digest(OLD)}, scopes: [write]") + tools) == []
+        assert await served.hears(OLD, session_id) == "notifications/tools/list_changed"
 
 
 async def test_a_file_with_a_mistake_changes_nobody(tmp_path: Path) -> None:

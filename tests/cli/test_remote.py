@@ -56,7 +56,7 @@ async def test_who_is_not_let_in_is_told_in_one_line_what_to_set(start: Start) -
     async with remote_peer(await start(handle)) as peer:
         with pytest.raises(RemoteError) as caught:
             await peer.request("tools/list")
-    assert "401 Unauthorized: Who are you?; $MCP_GATEWAY_API_KEY is to hold" in str(caught.value)
+    assert "401 Unauthorized: Who are you?; $MCP_GATEWAY_TOKEN is to hold" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

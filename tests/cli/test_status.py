@@ -152,8 +152,8 @@ def test_a_key_is_shown_to_a_daemon_that_wants_one(
     url = answering(FINE, key="abc")
     refused = run("status", "--url", url)
     assert (refused.code, refused.out) == (1, "")
-    assert "$MCP_GATEWAY_API_KEY is to hold a key with the scope gateway:admin" in refused.hints
-    monkeypatch.setenv("MCP_GATEWAY_API_KEY", "abc")
+    assert "$MCP_GATEWAY_TOKEN is to hold a key with the scope gateway:admin" in refused.hints
+    monkeypatch.setenv("MCP_GATEWAY_TOKEN", "abc")
     assert run("status", "--url", url).code == 0
 
 

@@ -252,7 +252,7 @@ class House:
     def adopt(self, auth: Auth | None) -> None:
         """Go by this section from now on, as a reload does."""
         self.authenticator.adopt(auth)
-        self.sessions.review(self.authenticator.renewed)
+        self.sessions.review(self.authenticator.renewed, identified=self.dispatcher.identified)
         self.admissions.review(self.authenticator.renewed)
 
     async def initialize(

@@ -3,7 +3,6 @@
 import aiohttp
 import pytest
 
-from gateway.access.identity import ANYBODY
 from gateway.config.server import Shares
 from gateway.transports.incoming import MOST_IN_FLIGHT
 from gateway.transports.ration import Ration
@@ -74,7 +73,7 @@ async def test_a_flood_of_sessions_leaves_room_for_others() -> None:
 async def test_a_session_has_so_many_requests_in_flight_at_the_most() -> None:
     async with house() as served:
         session = {"Mcp-Session-Id": (await initialize(served, served.client)).headers["Mcp-Session-Id"]}
-        live = served.sessions.find(session["Mcp-Session-Id"], identity=ANYBODY)
+        live = served.sessions.find(session["Mcp-Session-Id"], owner=None)
         assert live is not None
         batch = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "wait"}}
         statuses = []

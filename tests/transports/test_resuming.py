@@ -12,7 +12,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.access.identity import ANYBODY
 from gateway.json_types import Json
 from gateway.transports.kept_streams import ReplayBounds
 from gateway.transports.sessions import LiveSession
@@ -91,7 +90,7 @@ class Client:
 
     @property
     def live(self) -> LiveSession:
-        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], identity=ANYBODY)
+        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], owner=None)
         assert live is not None
         return live
 

@@ -16,7 +16,7 @@ from gateway.errors import RpcError
 from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
-from gateway.protocol.jsonrpc import Batch, Request
+from gateway.protocol.jsonrpc import Batch, Message, Request
 from gateway.protocol.session import Session
 from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
@@ -97,12 +97,14 @@ class HttpSse:
         1. it is a POST: 405
         2. the session is there, and the caller's: 404
         3. the body can be read, see `read_body`, and is JSON-RPC: 400
-        4. there is room for another request: 503
+        4. the session is still there: 404
+        5. there is room for another request: 503
         """
         incoming, request = Incoming.read(visit, binding=Binding.HTTP_SSE), visit.request
         if request.method != "POST":
             return incoming.refuse(_only("POST"))
-        client = self._clients.get(request.query.get("session_id", ""))
+        session_id = request.query.get("session_id", "")
+        client = self._clients.get(session_id)
         if client is None or client.owner != incoming.caller.identity.owner:
             return incoming.refuse(_UNKNOWN)
         body = await read_body(request, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
@@ -112,10 +114,17 @@ class HttpSse:
             message = jsonrpc.decode(body, max_depth=self._bounds.max_depth)
         except RpcError as error:
             return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
-        if isinstance(message, Request | Batch) and client.conversation.in_flight >= MOST_IN_FLIGHT:
-            return incoming.refuse(BUSY, message)
+        if (refusal := self._refusal_of(message, client, session_id)) is not None:
+            return incoming.refuse(refusal, message)
         await client.conversation.take(message, incoming.caller)
         return web.Response(status=202, text="Accepted", headers=incoming.headers)
+
+    def _refusal_of(self, message: Message, client: _Client, session_id: str) -> Refusal | None:
+        if session_id not in self._clients:
+            return _UNKNOWN  # it ended while the body came, and nobody would end what begins now
+        if isinstance(message, Request | Batch) and client.conversation.in_flight >= MOST_IN_FLIGHT:
+            return BUSY
+        return None
 
     def begin_leaving(self) -> None:
         """Open no streams any more. Calls are answered as before."""

@@ -134,6 +134,26 @@ async def test_closing_the_stream_cancels_what_runs_and_ends_the_session(served:
     assert len(served.streams) == 0
 
 
+async def test_nothing_begins_in_a_session_that_ended_while_the_message_came(served: House) -> None:
+    body = orjson.dumps(initialize_request("2024-11-05"))
+    async with connected(served) as client:
+        path = client.endpoint.removeprefix("/ops")
+        reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:20])
+        await writer.drain()
+        await client.post(legacy_request("ping"))  # by when the other message is being read
+        client.stream.close()
+        async with asyncio.timeout(PATIENCE):
+            while len(served.streams):
+                await asyncio.sleep(0.01)
+        writer.write(body[20:])
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox"]
+
+
 async def test_announcements_come_on_the_stream(served: House) -> None:
     async with connected(served) as client:
         await client.initialize()

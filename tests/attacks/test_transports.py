@@ -1,0 +1,477 @@
+"""What is not one well-formed request after the other: raw sockets, forged ids, floods, and text that forges events."""
+
+import base64
+import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.json_types import Json, JsonObject
+from tests.attacks.client import LEGACY_ACCEPT, Client, Fields, SessionClient, initialize
+from tests.attacks.payloads import SHELL, TEXTS
+from tests.attacks.target import Plan, Target
+from tests.e2e.daemon import MODERN, call, request
+
+PLUGIN: Final = """
+import asyncio
+from gateway.plugin import Context
+
+async def told(text: str, context: Context) -> str:
+    await context.progress(1, 2, text)
+    await context.log("info", text)
+    return text
+
+async def asks(context: Context) -> str:
+    answer = await context.elicit("who", "Who?", {"type": "object", "properties": {"name": {"type": "string"}}})
+    return f"{answer.action} {answer.content}"
+
+async def leaves(context: Context) -> str:
+    await context.close_stream(20)
+    await asyncio.sleep(0.05)
+    return "came back"
+"""
+
+PLAN = Plan(
+    file="""
+    plugins: [plugins]
+    server: {page_size: 1}
+    tools:
+      echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+      told: {python: "house:told"}
+      asks: {python: "house:asks"}
+      leaves: {python: "house:leaves"}
+      sure: {description: Asks first., input: {what: string}, confirm: "Really {{ what }}?", content: [{text: done}]}
+      printed:
+        description: Print a text and report each of its lines.
+        input: {text: string}
+        shell: {command: [cat], stdin: "{{ text }}", progress: stdout}
+      kept:
+        description: More than is sent at once.
+        shell: {command: [seq, "200000"]}
+        output: {overflow: resource}
+    resources:
+      one: {uri: "x://one", text: one}
+    """,
+    files={"plugins/house.py": PLUGIN},
+)
+
+BODY: Final = orjson.dumps(call("echo", text="x"))
+HEAD: Final = (
+    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+    b"Mcp-Method: tools/call\r\nMcp-Name: echo\r\n"
+)
+LENGTH: Final = b"Content-Length: %d\r\n" % len(BODY)
+CLOSE: Final = b"Connection: close\r\n"
+CHUNKED: Final = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+SMUGGLED: Final = b"POST /-/reload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n"
+
+
+def statuses(heard: bytes) -> list[int]:
+    """Of the responses on one connection; what a body holds does not count."""
+    found = []
+    while match := re.match(rb"HTTP/1\.[01] ([0-9]{3}) [^\r]*\r\n(.*?)\r\n\r\n", heard, re.DOTALL):
+        found.append(int(match[1]))
+        length = re.search(rb"(?im)^content-length: ([0-9]+)", match[2])
+        heard = heard[match.end() + (int(length[1]) if length else 0) :]
+    return found
+
+
+AMBIGUOUS: Final[dict[str, bytes]] = {
+    "a length and chunks": HEAD + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKED + SMUGGLED,
+    "chunks and a length": HEAD + b"Transfer-Encoding: chunked\r\n" + LENGTH + b"\r\n" + CHUNKED + SMUGGLED,
+    "two lengths": HEAD + LENGTH + b"Content-Length: 5\r\n\r\n" + BODY + SMUGGLED,
+    "a list of lengths": HEAD + b"Content-Length: %d, 5\r\n\r\n" % len(BODY) + BODY + SMUGGLED,
+    "a length with a sign": HEAD + b"Content-Length: +%d\r\n\r\n" % len(BODY) + BODY + SMUGGLED,
+    "a length below nothing": HEAD + b"Content-Length: -1\r\n\r\n" + BODY + SMUGGLED,
+    "a length in hexadecimal": HEAD + b"Content-Length: 0x10\r\n\r\n" + BODY + SMUGGLED,
+    "a length with a blank": HEAD + b"Content-Length: 1 0\r\n\r\n" + BODY + SMUGGLED,
+    "a length with an underscore": HEAD + b"Content-Length: 1_0\r\n\r\n" + BODY + SMUGGLED,
+    "a length without end": HEAD + b"Content-Length: " + b"9" * 400 + b"\r\n\r\n" + BODY,
+    "a length of nothing": HEAD + b"Content-Length: \r\n\r\n" + BODY + SMUGGLED,
+    "chunks by another name": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKED + SMUGGLED,
+    "chunks within chunks": HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n" + CHUNKED + SMUGGLED,
+    "chunks that are not last": HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n" + CHUNKED + SMUGGLED,
+    "chunks twice": HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n" + CHUNKED + SMUGGLED,
+    "a blank before the colon": HEAD + b"Transfer-Encoding : chunked\r\n\r\n" + CHUNKED + SMUGGLED,
+    "a folded field": HEAD + b"X-A: a\r\n Transfer-Encoding: chunked\r\n\r\n" + CHUNKED + SMUGGLED,
+    "a vertical tab": HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKED + SMUGGLED,
+    "a chunk's size with a sign": HEAD + b"Transfer-Encoding: chunked\r\n\r\n+5\r\nhello\r\n0\r\n\r\n" + SMUGGLED,
+    "a chunk's size in other letters": HEAD + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n" + SMUGGLED,
+    "a chunk's size without end": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\nhello",
+    "a chunk that lies": HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n" + SMUGGLED,
+    "a field without a colon": HEAD + b"X-Broken\r\n" + LENGTH + b"\r\n" + BODY + SMUGGLED,
+    "a field without a name": HEAD + b": x\r\n" + LENGTH + b"\r\n" + BODY + SMUGGLED,
+    "a name with a blank": HEAD + b"X A: x\r\n" + LENGTH + b"\r\n" + BODY + SMUGGLED,
+    "NUL in a field": HEAD + b"X-A: a\0b\r\n" + LENGTH + b"\r\n" + BODY + SMUGGLED,
+    "a bare CR in a field": HEAD + b"X-A: a\rContent-Length: 5\r\n" + LENGTH + b"\r\n" + BODY + SMUGGLED,
+}
+
+
+@pytest.mark.parametrize("data", AMBIGUOUS.values(), ids=list(AMBIGUOUS))
+def test_a_request_that_two_parsers_could_read_differently_is_refused_with_all_that_follows(
+    target: Target, data: bytes
+) -> None:
+    before = target.direct.request("GET", "/-/status").json["generation"]
+    heard = target.client.send(data, half_close=True)
+    assert statuses(heard) in ([400], [413], [501], [])
+    assert target.direct.request("GET", "/-/status").json["generation"] == before
+    plain = HEAD + LENGTH + b"\r\n" + BODY + HEAD + CLOSE + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKED
+    assert statuses(target.client.send(plain)) == [200, 200]
+
+
+MALFORMED: Final[dict[str, bytes]] = {
+    "nothing": b"",
+    "an empty line": b"\r\n\r\n",
+    "noise": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 400,
+    "half a line": b"POST /mc",
+    "no version": b"GET /mcp\r\n\r\n",
+    "HTTP of the past": b"GET /-/healthy HTTP/0.9\r\n\r\n",
+    "HTTP of the future": b"GET /-/healthy HTTP/3.0\r\nHost: localhost\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\x12\x04" + b"\0" * 20,
+    "no host": b"GET /mcp HTTP/1.1\r\n\r\n",
+    "a method of its own": b"G\xffT /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a method without end": b"G" * 20_000 + b" /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a path without end": b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a path with blanks": b"GET /mcp x y HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a path with control characters": b"GET /m\x01cp\x7f HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a path that is none": b"GET mcp HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a path that is a port": b"GET http://localhost:99999999/mcp HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a path that is an address": b"GET http://[::1/mcp HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a tunnel": b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a field without end": b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 200_000 + b"\r\n\r\n",
+    "fields without end": b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"X-A: a\r\n" * 40_000 + b"\r\n",
+    "a name without end": b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"X" * 100_000 + b": a\r\n\r\n",
+    "a body that never comes": HEAD + b"Content-Length: 1000\r\n\r\n" + BODY,
+    "a body that is cut": HEAD + LENGTH + b"\r\n" + BODY[:20],
+    "chunks that never end": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello",
+    "trailers without end": HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"X-A: a\r\n" * 40_000 + b"\r\n",
+    "a web socket": b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=list(MALFORMED))
+def test_what_is_not_http_is_refused_and_costs_nothing(target: Target, data: bytes) -> None:
+    heard = target.client.send(data, half_close=True)
+    assert not [status for status in statuses(heard) if status < 400 or status == 500], heard
+    assert target.client.says("echo", {"text": "still"}) == "still"
+
+
+def first_status(target: Target, data: bytes) -> int:
+    """Of the first response, after which this end hangs up."""
+    with target.client.connection() as connection:
+        connection.sendall(data)
+        heard = b""
+        while b"\r\n\r\n" not in heard and (chunk := connection.recv(4096)):
+            heard += chunk
+        return statuses(heard)[0]
+
+
+def test_a_body_over_the_limit_is_not_read(target: Target) -> None:
+    announced = HEAD + CLOSE + b"Content-Length: 10000000000\r\n\r\n"
+    assert first_status(target, announced) == 413
+    chunk = b"100000\r\n" + b" " * 2**20 + b"\r\n"
+    assert first_status(target, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 8) == 413
+    padded = b" " * 2_000_000 + BODY
+    assert statuses(target.client.send(HEAD + CLOSE + b"Content-Length: %d\r\n\r\n%b" % (len(padded), padded))) == [200]
+
+
+def test_a_compressed_body_is_not_unfolded(target: Target) -> None:
+    for encoding in (b"gzip", b"deflate", b"br", b"GZIP", b"identity, gzip", b"x-gzip"):
+        bomb = HEAD + CLOSE + b"Content-Encoding: " + encoding + b"\r\n" + LENGTH + b"\r\n" + BODY
+        assert statuses(target.client.send(bomb)) == [415]
+    plain = HEAD + CLOSE + b"Content-Encoding: identity\r\n" + LENGTH + b"\r\n" + BODY
+    assert statuses(target.client.send(plain)) == [200]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/-/status/", "/-//status", "//-/status", "/-/./status", "/x/../-/status", "/-/status;x", "/-/status%00"),
+        *("/-/%73tatus", "/%2d/status", "/-%2fstatus", "/./-/status", "http://evil.example/-/status"),
+        *("/-/reload", "/-/config", "/metrics", "/-/%72eload", "/%6detrics"),
+    ],
+)
+def test_no_spelling_of_a_path_leads_a_stranger_to_the_daemons_own(target: Target, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = target.client.request(method, path, fields=[("X-Forwarded-For", "203.0.113.9")])
+        assert answer.status in {400, 403, 404, 405, 421}
+        assert b"generation" not in answer.body
+    assert target.direct.request("GET", "/-/status").status == 200
+
+
+# Sessions, events, cursors and states that were guessed, forged, or are somebody else's.
+
+
+def neighbours(secret: str) -> list[str]:
+    """Texts that are nearly this one."""
+    swapped = ("A" if secret[0] != "A" else "B") + secret[1:]
+    last = secret[:-1] + ("A" if secret[-1] != "A" else "B")
+    return [
+        swapped,
+        last,
+        secret[:-1],
+        secret + "A",
+        secret + "=",
+        secret.swapcase(),
+        secret[::-1],
+        f" {secret}x",
+        "",
+        "x",
+    ]
+
+
+def test_a_session_that_is_guessed_is_nobodys(target: Target) -> None:
+    with target.client.session() as session:
+        assert len(base64.urlsafe_b64decode(session.id + "==")) >= 16
+        for guess in [*neighbours(session.id), "../" + session.id, session.id + "\t" + session.id, "a" * 5000, "é"]:
+            stranger = SessionClient(target.client, guess)
+            answer = stranger.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+            assert answer.status in {400, 404}, guess
+            assert target.client.request("DELETE", "/mcp", fields=stranger.fields).status in {400, 404}
+            assert target.client.request("GET", "/mcp", fields=stranger.fields).status in {400, 404}
+        assert session.ask("tools/list")["result"]["tools"]
+    ended = session.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    assert ended.status == 404
+
+
+def test_ids_of_sessions_have_nothing_in_common(target: Target) -> None:
+    ids = set()
+    for _ in range(40):
+        with target.client.session() as session:
+            ids.add(session.id)
+    assert len(ids) == len({each[:8] for each in ids}) == len({each[-8:] for each in ids}) == 40
+
+
+def test_a_session_of_the_other_transport_is_unknown(target: Target) -> None:
+    with target.client.session() as session:
+        answer = target.client.post(
+            {"jsonrpc": "2.0", "id": 1, "method": "ping"}, path=f"/messages?session_id={session.id}"
+        )
+        assert answer.status == 404
+    with target.client.connection() as stream:
+        stream.sendall(target.client.encoded("GET", "/sse", fields=[("Accept", "text/event-stream")]))
+        heard = b""
+        while not (found := re.search(rb"session_id=([\w-]+)\n", heard)):
+            heard += (chunk := stream.recv(4096))
+            assert chunk, heard
+        session_id = found[1].decode()
+        assert (
+            SessionClient(target.client, session_id).post({"jsonrpc": "2.0", "id": 1, "method": "ping"}).status == 404
+        )
+        for guess in neighbours(session_id):
+            path = f"/messages?session_id={guess.strip()}"
+            assert target.client.post(initialize(), path=path.replace(" ", "%20")).status == 404
+        assert target.client.post(initialize(), path=f"/messages?session_id={session_id}").status == 202
+
+
+def resumable(session: SessionClient) -> str:
+    """The last event of a request whose stream the server closed in the middle."""
+    heard = session.post({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "leaves"}}).body
+    return str(re.findall(rb"id: ([0-9a-f]+-[0-9]+)", heard)[-1].decode())
+
+
+def test_an_event_is_gone_on_from_in_its_own_session_alone(target: Target) -> None:
+    with target.client.session() as mine, target.client.session() as other:
+        event = resumable(mine)
+        stream, number = event.split("-")
+        forged = [
+            *(f"{stream}-{int(number) + 5}", f"{stream}-{10**11}", f"{stream}--1", f"{int(stream, 16) + 9:x}-0"),
+            *(
+                f"{int(stream, 16) - 1:x}-0",
+                "0-0",
+                "-",
+                f"{stream}",
+                f"{stream}-0x1",
+                f"{event}\t1",
+                "ffffffffffffffff-0",
+            ),
+            *(f"{event} ", "a" * 3000, f"+{event}", event.upper() if event != event.upper() else "G-0", "٣-٣"),
+        ]
+        for last in forged:
+            if last.strip() == event:
+                continue
+            answer = target.client.request("GET", "/mcp", fields=[*mine.fields, ("Last-Event-ID", last.encode())])
+            assert (answer.status, last) == (400, last)
+        theirs = target.client.request("GET", "/mcp", fields=[*other.fields, ("Last-Event-ID", event)])
+        assert theirs.status == 400
+        resumed = target.client.request("GET", "/mcp", fields=[*mine.fields, ("Last-Event-ID", event)])
+        assert resumed.messages[-1]["result"]["content"][0]["text"] == "came back"
+
+
+def test_a_cursor_is_taken_from_the_list_that_it_was_made_for_alone(target: Target) -> None:
+    tools = target.client.modern("tools/list").json["result"]
+    cursor = tools["nextCursor"]
+    assert target.client.modern("tools/list", {"cursor": cursor}).json["result"]["tools"] != tools["tools"]
+    encoded, _, signature = cursor.rpartition(".")
+    inner = base64.urlsafe_b64encode(b'["tools","x",9999]').decode().rstrip("=")
+    for forged in [
+        *neighbours(cursor),
+        f"{inner}.{signature}",
+        inner,
+        f"{encoded}.",
+        "." + signature,
+        "0",
+        "../",
+        "\0",
+    ]:
+        assert target.client.modern("tools/list", {"cursor": forged}).code == -32602
+    others: tuple[Json, ...] = (0, [], {}, True, 1.5)
+    for value in others:
+        assert target.client.modern("tools/list", {"cursor": value}).code == -32602
+    for other in ("resources/list", "prompts/list", "resources/templates/list"):
+        assert target.client.modern(other, {"cursor": cursor}).code == -32602
+
+
+ASKABLE: Final[JsonObject] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+
+def ask(target: Target, tool: str, more: dict[str, Json], **arguments: Json) -> Json:
+    """Try a tool that asks; with the answers and the state of `more`."""
+    params = {"name": tool, "arguments": arguments, "_meta": ASKABLE, **more}
+    return target.client.modern("tools/call", params).messages[-1]
+
+
+def accepted(asked: Json) -> dict[str, Json]:
+    """What a client sends that says yes to everything."""
+    answers = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
+    return {"inputResponses": answers, "requestState": asked["requestState"]}
+
+
+def test_a_state_is_taken_for_the_call_that_it_was_made_for_and_once(target: Target) -> None:
+    asked = ask(target, "sure", {}, what="this")["result"]
+    assert asked["resultType"] == "input_required"
+    answer = accepted(asked)
+    state = answer["requestState"]
+    encoded, _, signature = state.rpartition(".")
+    content = orjson.loads(base64.urlsafe_b64decode(encoded))
+    later = base64.urlsafe_b64encode(orjson.dumps([content[0] + 10**6, *content[1:]])).decode()
+    forged = [
+        *neighbours(state),
+        f"{later}.{signature}",
+        f"{later}.",
+        later,
+        state + "!!",
+        state.replace("-", "+") + "\n",
+    ]
+    for each in forged:
+        if each != state:
+            refused = ask(target, "sure", {**answer, "requestState": each}, what="this")
+            assert refused.get("error", {}).get("code") == -32602, (each, refused)
+    others: tuple[Json, ...] = (0, [], {}, True, None, "")
+    for value in others:
+        message = ask(target, "sure", {**answer, "requestState": value}, what="this")
+        assert "done" not in str(message.get("result", {}).get("content")), value
+    assert ask(target, "sure", answer, what="that")["error"]["code"] == -32602
+    assert ask(target, "asks", answer)["error"]["code"] == -32602
+    without = ask(target, "sure", {"inputResponses": answer["inputResponses"]}, what="this")
+    assert "content" not in without["result"]
+    assert ask(target, "sure", answer, what="this")["result"]["content"][0]["text"] == "done"
+    again = ask(target, "sure", answer, what="this")
+    assert "done" not in str(again.get("result", {}).get("content"))
+
+
+def test_an_output_that_is_kept_is_found_by_its_whole_name_alone(target: Target) -> None:
+    link = target.client.call("kept")["content"][-1]["uri"]
+    assert target.client.modern("resources/read", {"uri": link}).json["result"]["contents"]
+    prefix, _, secret = link.rpartition("/")
+    for guess in neighbours(secret):
+        assert target.client.modern("resources/read", {"uri": f"{prefix}/{guess}"}).code == -32602
+    listed = target.client.modern("resources/list").json["result"]["resources"]
+    assert all(entry["uri"] != link for entry in listed)
+
+
+FORGED: Final = (
+    '\n\nevent: message\ndata: {"jsonrpc":"2.0","id":1,"result":{}}\n\n',
+    "\r\rdata: forged\r\r",
+    "\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1edata: forged",
+    "\nid: 0-0\nretry: 1\n:",
+    "\0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_no_text_becomes_an_event_of_its_own(target: Target, text: str) -> None:
+    fields: Fields = [("Accept", "text/event-stream")]
+    params = {"name": "told", "arguments": {"text": text}, "_meta": {"progressToken": text}}
+    answer = target.client.modern("tools/call", params, fields=fields)
+    assert_events(answer.body)
+    params["_meta"] = {"progressToken": text, "io.modelcontextprotocol/logLevel": "debug"}
+    assert_events(target.client.modern("tools/call", params, fields=fields, request_id=text).body)
+    with target.client.session() as session:
+        message = {
+            "jsonrpc": "2.0",
+            "id": text,
+            "method": "tools/call",
+            "params": {**params, "_meta": {"progressToken": text}},
+        }
+        assert_events(session.post(message, fields=fields).body)
+
+
+def assert_events(body: bytes) -> None:
+    """Each event is one of ours: as SSE is read (WHATWG HTML §9.2.6), and as `splitlines` would."""
+    kinds = {b"event: message", b"", b":"}
+    for line in re.split(b"\r\n|\r|\n", body):
+        if line.startswith(b"data: {"):
+            assert orjson.loads(line[6:])["jsonrpc"] == "2.0"
+        else:
+            assert line in kinds or re.fullmatch(rb"id: [0-9a-f]+-[0-9]+|data: |retry: [0-9]+", line), line
+    last = orjson.loads(re.findall(rb"data: (\{.*)", body)[-1])
+    assert not last["result"].get("isError")
+
+
+@given(text=st.text(st.sampled_from('\n\r\x85\u2028\u2029\0\x1b\x0b:{}" dataevent'), max_size=40))
+def test_any_text_stays_within_its_event(target: Target, text: str) -> None:
+    params = {"name": "told", "arguments": {"text": text}, "_meta": {"progressToken": text}}
+    body = target.client.modern("tools/call", params, fields=[("Accept", "text/event-stream")]).body
+    assert_events(body)
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J\x1b]0;owned\x07", "\x9b31m", "\x1bP+q\x1b\\", "\x07\x08\x0c", "a\x1b", "\r\x1b[1A"]
+)
+def test_no_terminal_escape_of_a_program_reaches_a_client(target: Target, text: str) -> None:
+    params = {"name": "printed", "arguments": {"text": f"before {text} after\n"}, "_meta": {"progressToken": 1}}
+    answer = target.client.modern("tools/call", params, fields=[("Accept", "text/event-stream")])
+    for message in answer.messages:
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", str(message).replace("\\n", "")), message
+    assert "before" in answer.messages[-1]["result"]["content"][0]["text"]
+
+
+def test_nothing_that_a_caller_sends_forges_a_line_of_the_log(target: Target) -> None:
+    for text in (*SHELL, *TEXTS, '\n{"event":"forged","level":"error"}\n', "\x1b[2J"):
+        short = text[:500]
+        target.client.call(short, {"text": short})
+        target.client.modern("resources/read", {"uri": short})
+        target.client.modern(short.replace("\n", "") or "x", {})
+        target.client.request("GET", "/mcp", fields=[("Accept", LEGACY_ACCEPT), ("Mcp-Session-Id", "x")])
+    assert all(orjson.loads(line)["event"] != "forged" for line in target.log)
+    assert all(line.rstrip("\n").isprintable() for line in target.log)
+
+
+def test_streams_that_are_opened_and_cut_leave_nothing(target: Target) -> None:
+    def one(number: int) -> None:
+        client = Client(port=target.client.port)
+        fields: Fields = [("Accept", "text/event-stream")]
+        listen = orjson.dumps(request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+        names: Fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "subscriptions/listen")]
+        requests = (
+            client.encoded("GET", "/sse", fields=fields),
+            client.encoded("POST", "/mcp", fields=[*fields, *names, ("Content-Type", "application/json")], body=listen),
+            HEAD + LENGTH + b"\r\n" + BODY,
+        )
+        with client.connection() as connection:
+            connection.sendall(requests[number % 3])
+            if number % 2:
+                connection.recv(100)
+            if number % 5 == 0:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, range(300)))

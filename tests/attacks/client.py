@@ -70,7 +70,9 @@ class Client:
                     connection.shutdown(socket.SHUT_WR)
                 while chunk := connection.recv(65536):
                     received += chunk
-            except ConnectionError:
+            except TimeoutError:
+                raise
+            except OSError:
                 pass  # it hung up while there was more to be read
             return received
 

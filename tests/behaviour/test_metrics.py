@@ -92,6 +92,11 @@ class House:
         found = await self.scrape()
         return sum(value for (sample, given), value in found.items() if sample == name and labels.items() <= set(given))
 
+    async def labels(self, name: str) -> Mapping[str, str]:
+        """Of the one series of that name."""
+        [labels] = [dict(labels) for sample, labels in await self.scrape() if sample == name]
+        return labels
+
     async def comes_to(self, name: str, labels: Mapping[str, str], holds: Callable[[float], bool]) -> None:
         async with asyncio.timeout(SECONDS):
             while not holds(await self.value(name, labels)):
@@ -286,6 +291,36 @@ async def test_announcements_that_a_session_hears_are_counted(house: House) -> N
     before = await house.value("mcp_gateway_notifications_sent_total", method)
     async with a_heard_announcement(house):
         await house.comes_to("mcp_gateway_notifications_sent_total", method, lambda value: value == before + 1)
+
+
+async def test_a_reload_that_succeeds_is_counted_and_dated(house: House) -> None:
+    success, stamp = {"result": "success"}, "mcp_gateway_config_last_reload_success_timestamp_seconds"
+    before = [await house.value("mcp_gateway_config_reloads_total", success), await house.value(stamp, {})]
+    config = (await house.labels("mcp_gateway_config_info"))["hash"]
+    async with ONE_MORE_TOOL(house):
+        assert await house.value("mcp_gateway_config_reloads_total", success) == before[0] + 1
+        assert await house.value(stamp, {}) > before[1]
+        assert (await house.labels("mcp_gateway_config_info"))["hash"] != config
+    assert (await house.labels("mcp_gateway_config_info"))["hash"] == config
+
+
+async def test_sessions_are_counted_on_each_transport(house: House) -> None:
+    params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    over_sse = {"transport": "http+sse", "revision": "2024-11-05"}
+    async with house.http.get(urljoin(house.url, "/sse"), headers={"Accept": "text/event-stream"}) as stream:
+        await stream.content.readline()
+        endpoint = (await stream.content.readline()).decode().removeprefix("data: ").strip()
+        assert await house.value("mcp_gateway_sessions", over_sse) == 0
+        async with house.http.post(urljoin(house.url, endpoint), json=message) as response:
+            assert response.status == 202
+        await house.comes_to("mcp_gateway_sessions", over_sse, lambda value: value == 1)
+    await house.comes_to("mcp_gateway_sessions", over_sse, lambda value: value == 0)
+    async with serving(house.config, "--stdio", "--http", "127.0.0.1:0") as daemon:
+        other = House(daemon=daemon, config=house.config, url=await daemon.url(), http=house.http)
+        assert await other.value("mcp_gateway_sessions", {}) == 0
+        await daemon.ask(message)
+        assert await other.value("mcp_gateway_sessions", {"transport": "stdio", "revision": "2024-11-05"}) == 1
 
 
 async def test_with_a_tool_that_is_removed_go_its_series(house: House) -> None:

@@ -26,6 +26,7 @@ async def shape(
     *,
     backend: Backend = "http",
     parked: ParkedOutputs | None = None,
+    overflows: Overflows | None = None,
     arguments: dict[str, Json] | None = None,
     **fields: Json,
 ) -> ToolResult:
@@ -36,7 +37,7 @@ async def shape(
         scope=scope,
         redactor=Redactor([SECRET]),
         parked=parked or ParkedOutputs(),
-        overflows=Overflows(),
+        overflows=overflows or Overflows(),
     )
     assert messages_of(scope) == []
     return shaper.shape(outcome, make_invocation(arguments or {}))
@@ -281,6 +282,24 @@ async def test_an_overflow_can_be_parked_for_the_caller() -> None:
         "size": 100,
     }
     assert parked.read(uri, caller="tester") == {"uri": uri, "mimeType": "text/plain", "text": "ü" * 50}
+
+
+@pytest.mark.parametrize(
+    ("size", "fields", "expected"),
+    [
+        (10, {}, {}),
+        (100, {}, {"truncate": 1}),
+        (100, {"overflow": "error"}, {"error": 1}),
+        (100, {"overflow": "resource"}, {"resource": 1}),
+        (100, {"format": "binary"}, {"error": 1}),
+    ],
+)
+async def test_what_becomes_of_outputs_that_are_too_large_is_counted(
+    size: int, fields: dict[str, Json], expected: dict[str, int]
+) -> None:
+    overflows = Overflows()
+    await shape(raw("x" * size), max_size=40, overflows=overflows, **fields)
+    assert overflows.counts == {"truncate": 0, "resource": 0, "error": 0, **expected}
 
 
 async def test_structure_without_room_is_left_out_or_an_error_where_it_was_promised() -> None:

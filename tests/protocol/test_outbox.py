@@ -3,6 +3,7 @@
 import asyncio
 
 from gateway.protocol.outbox import LONGEST, Outbox
+from gateway.protocol.tally import Tally
 
 
 async def test_messages_wait_for_the_first_reader() -> None:
@@ -50,3 +51,14 @@ async def test_readers_of_a_closed_outbox_end() -> None:
         await asyncio.sleep(0)
         outbox.close()
         assert await asyncio.wait_for(asyncio.gather(*reading), 5) == [None, None]
+
+
+async def test_what_is_read_and_what_is_dropped_is_counted_by_method() -> None:
+    outbox = Outbox()
+    outbox.tally = tally = Tally()
+    for number in range(LONGEST + 2):
+        outbox.put(str(number), {"method": "notifications/resources/updated"})
+    assert (tally.sent, tally.dropped) == ({}, {"notifications/resources/updated": 2})
+    with outbox.reader() as reader:
+        await reader.get()
+    assert tally.sent == {"notifications/resources/updated": 1}

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final
+from urllib.parse import urljoin
 
 import aiohttp
 import pytest
@@ -82,6 +83,7 @@ tools:
   child:
     description: Shows its trace.
     shell: {{command: [sh, -c, "echo $TRACEPARENT $TRACESTATE"]}}
+  sleeps: {{description: Takes its time., shell: {{command: [sleep, "60"]}}}}
   breaks: {{description: Fails., shell: {{command: [sh, -c, "exit 3"]}}}}
   fetch:
     description: Asks another service.
@@ -164,6 +166,11 @@ async def call(
     params = {"name": tool, "arguments": arguments or {}}
     answer = await ask(daemon, http, "tools/call", params, carried=carried, **fields)
     return str(answer["result"]["content"][0]["text"]).strip()
+
+
+async def status_of(daemon: Daemon, http: aiohttp.ClientSession) -> Json:
+    async with http.get(urljoin(await daemon.url(), "/-/status")) as response:
+        return await response.json()
 
 
 def fresh() -> str:
@@ -366,6 +373,29 @@ async def test_a_session_is_told_apart_and_not_given_away(
     assert len(served.attributes["mcp.session.id"]) == 32
     assert served.attributes["mcp.protocol.version"] == "2025-06-18"
     assert session_id.encode() not in b"".join(collector.raw)
+
+
+async def test_over_stdio_the_message_brings_its_trace(config: Path, collector: Collector) -> None:
+    given = fresh()
+    async with serving(config, "--stdio", environment=sent_to(collector.url)) as daemon:
+        await daemon.ask(request("tools/call", {"name": "child", "arguments": {}, "_meta": {"traceparent": given}}))
+        [served] = await spans_of(collector, given, "tools/call child")
+    assert served.parent_id == PARENT
+    assert served.attributes["network.transport"] == "pipe"
+    assert "client.address" not in served.attributes
+
+
+async def test_a_call_that_is_cancelled_ends_its_spans(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    calling = asyncio.create_task(call(traced, http, "sleeps", traceparent=given))
+    async with asyncio.timeout(15):
+        while (await status_of(traced, http))["children"] == 0:
+            await asyncio.sleep(0.01)
+    calling.cancel()
+    spans = await spans_of(collector, given, "tools/call sleeps", "run", "shell")
+    assert [span.attributes["error.type"] for span in spans] == ["cancelled"] * 3
 
 
 async def test_without_a_collector_the_trace_is_handed_on_as_it_came(

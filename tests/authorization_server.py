@@ -77,6 +77,8 @@ class AuthorizationServer:
     """Whether it answers 503 to everything."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """What is to stand in its metadata instead."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Paths that lead to another URL."""
     missing: set[str] = field(default_factory=set)
     """Paths that it does not know."""
     key_set: Any = None
@@ -143,6 +145,8 @@ class AuthorizationServer:
         self.asked[request.path] += 1
         if self.is_down:
             raise web.HTTPServiceUnavailable
+        if request.path in self.moved:
+            raise web.HTTPFound(self.moved[request.path])
         if request.path in self.missing:
             raise web.HTTPNotFound
         response: web.StreamResponse = await handler(request)

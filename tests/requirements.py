@@ -45,6 +45,14 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "lifecycle/ping": "basic/utilities/ping: answered promptly",
         "discover/result": "server/discover: versions that an envelope may name, capabilities, instructions",
         "capabilities/client-required": "basic/index Error Codes: -32021, 400; a tool error before",
+        # Authorization
+        "authorization/every-request": "basic/authorization Access Token Usage: checked on each, never in the query",
+        "authorization/challenge": "basic/authorization Error Handling: 401 with where to ask, and for which scopes",
+        "authorization/malformed": "basic/authorization Error Handling: 400",
+        "authorization/metadata": "basic/authorization Protected Resource Metadata: at both places, with our URL",
+        "authorization/audience": "basic/authorization Token Audience Binding: tokens for others are refused",
+        "authorization/insufficient-scope": "basic/authorization Scope Challenge: 403, with all that is needed",
+        "authorization/sessions": "2025-11-25 security best practices: a session has one owner",
         # Header fields and HTTP
         "headers/standard": "streamable-http Request Metadata: mirrors of the body, or -32020, 400",
         "headers/parameters": "streamable-http Request Metadata: Mcp-Param-* mirror arguments",

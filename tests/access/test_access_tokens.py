@@ -314,3 +314,10 @@ def test_metadata_is_looked_for_where_both_specifications_put_it() -> None:
         "https://idp.example.com/.well-known/openid-configuration/realms/a",
         "https://idp.example.com/realms/a/.well-known/openid-configuration",
     ]
+
+
+async def test_keys_are_not_followed_to_another_place() -> None:
+    async with authorization_server() as elsewhere, authorization_server() as issuer, desk_of(issuer) as desk:
+        issuer.moved = {JWKS: f"{elsewhere.issuer}{JWKS}"}
+        assert await desk.status(issuer.token(US)) == 503
+        assert not elsewhere.asked

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -233,3 +234,12 @@ def test_tokens_that_clients_could_not_get_are_a_warning(tmp_path: Path) -> None
     listen = "listen: {http: ':8000'}\n"
     assert any("set `listen.public_url`" in each for each in problems_of(tmp_path, listen + oauth + TOOL))
     assert problems_of(tmp_path, oauth + TOOL) == []
+
+
+def test_tokens_without_the_packages_that_check_them_name_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)  # what is not installed cannot be imported
+    expected = "error: auth.oauth: needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'"
+    assert expected in problems_of(tmp_path, f"auth: {{oauth: {{issuer: 'https://idp.example.com'}}}}\n{TOOL}")
+    assert problems_of(tmp_path, keys(ci=OLD) + TOOL) == []

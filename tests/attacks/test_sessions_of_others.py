@@ -16,6 +16,7 @@ from tests.attacks.issuer import issuing
 from tests.attacks.target import Plan, Target, attacking
 from tests.authorization_server import AuthorizationServer
 from tests.e2e.daemon import ENVELOPE
+from tests.requirements import requirement
 
 US: Final = "https://tools.example.com/mcp"
 OPERATOR: Final = "operator-key-Yf6Kq2Vb9Xw4"
@@ -107,6 +108,7 @@ def people(target: Target, issuer: AuthorizationServer) -> People:
     )
 
 
+@requirement("authorization/sessions")
 def test_a_stolen_session_id_is_one_that_never_was(people: People) -> None:
     client = people.target.client
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -122,6 +124,7 @@ def test_a_stolen_session_id_is_one_that_never_was(people: People) -> None:
         assert session.ask("ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
+@requirement("authorization/sessions")
 def test_a_guessed_event_id_brings_nothing_of_another_session(people: People) -> None:
     client = people.target.client
     with client.session(fields=people.alice) as mine, client.session(fields=people.mallory) as theirs:
@@ -141,6 +144,7 @@ def test_a_guessed_event_id_brings_nothing_of_another_session(people: People) ->
         assert resumed.messages == streamed.messages
 
 
+@requirement("authorization/sessions")
 def test_a_message_endpoint_takes_messages_of_who_opened_it(people: People) -> None:
     ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
     with _sse(people.target, people.alice) as (endpoint, heard):
@@ -154,6 +158,7 @@ def test_a_message_endpoint_takes_messages_of_who_opened_it(people: People) -> N
         assert '"id":7' in heard('"id":7')
 
 
+@requirement("authorization/sessions")
 @pytest.mark.parametrize(("tool", "answer"), [("careful", {"action": "accept", "content": {}}), ("once", None)])
 def test_a_request_state_is_no_use_to_others(people: People, tool: str, answer: Json) -> None:
     asked = people.call(people.alice, tool)["result"]
@@ -169,6 +174,7 @@ def test_a_request_state_is_no_use_to_others(people: People, tool: str, answer: 
     assert done["result"]["resultType"] == "complete"
 
 
+@requirement("authorization/sessions")
 def test_a_parked_output_is_for_who_made_it(people: People) -> None:
     blocks = people.call(people.alice, "large")["result"]["content"]
     [uri] = [block["uri"] for block in blocks if block["type"] == "resource_link"]
@@ -181,6 +187,7 @@ def test_a_parked_output_is_for_who_made_it(people: People) -> None:
     assert "of alice of alice" in people.read(people.alice, uri)["result"]["contents"][0]["text"]
 
 
+@requirement("authorization/sessions")
 def test_another_cannot_cancel_answer_or_listen_in(people: People) -> None:
     client = people.target.client
     with client.session(fields=people.alice) as session:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.authorization_server import AuthorizationServer, Key, authorization_server
 from tests.interop.conftest import Cell, drive, serving
+from tests.requirements import requirement
 
 CELLS: Final = [
     Cell(line=1, binding="http", revision="2025-11-25"),
@@ -59,6 +60,7 @@ async def guarded(folder: Path) -> AsyncIterator[Guarded]:
             yield Guarded(issuer=issuer, url=f"http://{address}/mcp")
 
 
+@requirement("authorization/challenge", "authorization/metadata", "authorization/insufficient-scope")
 async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(cell: Cell, tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
         [seen] = await server.use(cell, tools=["hello", "write", "hello"], signs_in=True)
@@ -76,6 +78,7 @@ async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(cell: Ce
             assert word in seen["challenges"][-1][1]
 
 
+@requirement("authorization/every-request")
 async def test_a_good_token_is_enough(cell: Cell, tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
         token = server.issuer.token(server.url, scope="tools.use tools.secret")
@@ -85,6 +88,7 @@ async def test_a_good_token_is_enough(cell: Cell, tmp_path: Path) -> None:
         assert seen["challenges"] == []
 
 
+@requirement("authorization/challenge", "authorization/audience")
 async def test_any_other_token_is_refused_with_what_is_wrong_with_it(cell: Cell, tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
         issuer, us = server.issuer, server.url

@@ -12,6 +12,7 @@ from gateway.config.auth import ApiKey, Auth, OAuth
 from gateway.transports.guard import Guard
 from gateway.transports.trusted_proxies import TrustedProxies
 from tests.authorization_server import AuthorizationServer, authorization_server
+from tests.requirements import requirement
 from tests.transports.house import House, house, initialize_request, legacy_request
 from tests.transports.test_authentication import bearer, modern, opened
 
@@ -40,6 +41,7 @@ async def direct() -> AsyncIterator[tuple[House, AuthorizationServer]]:
         yield it
 
 
+@requirement("authorization/metadata")
 @pytest.mark.parametrize(
     ("path", "resource"), [("", "/mcp"), ("/", "/mcp"), ("/mcp", "/mcp"), ("/mcp/", "/mcp"), ("/sse", "/sse")]
 )
@@ -58,6 +60,7 @@ async def test_the_document_says_who_we_are_and_whom_to_ask(
     }
 
 
+@requirement("authorization/metadata")
 async def test_the_document_is_found_wherever_a_proxy_leaves_it() -> None:
     async with served(TrustedProxies(public_url=PUBLIC)) as (house, issuer):
         for path in (
@@ -76,6 +79,7 @@ async def test_the_document_is_found_wherever_a_proxy_leaves_it() -> None:
         del issuer
 
 
+@requirement("authorization/metadata")
 async def test_behind_a_trusted_proxy_without_a_public_url_the_document_names_what_the_client_used() -> None:
     async with served(TrustedProxies(["127.0.0.1"])) as (house, _):
         forwarded = {"X-Forwarded-Host": "tools.example.com", "X-Forwarded-Proto": "https", "X-Forwarded-Prefix": "/a"}
@@ -83,6 +87,7 @@ async def test_behind_a_trusted_proxy_without_a_public_url_the_document_names_wh
         assert answer.json["resource"] == "https://tools.example.com/a/mcp"
 
 
+@requirement("authorization/metadata")
 async def test_the_document_is_for_reading_and_only_under_our_names(direct: tuple[House, AuthorizationServer]) -> None:
     house, _ = direct
     asked = {"Origin": "https://x.example.com", "Access-Control-Request-Method": "GET"}
@@ -94,6 +99,7 @@ async def test_the_document_is_for_reading_and_only_under_our_names(direct: tupl
     assert (await house.send(None, method="GET", path=f"{WELL_KNOWN}/other")).status == 404
 
 
+@requirement("authorization/challenge", "authorization/audience")
 async def test_who_has_no_token_is_told_where_to_get_one(direct: tuple[House, AuthorizationServer]) -> None:
     house, issuer = direct
     where = f'scope="tools.use", resource_metadata="http://{house.address}{WELL_KNOWN}/mcp"'
@@ -114,6 +120,7 @@ async def test_who_has_no_token_is_told_where_to_get_one(direct: tuple[House, Au
         assert (await house.send(*modern("tools/list", headers=bearer(good)))).status == 200
 
 
+@requirement("authorization/every-request")
 async def test_keys_and_tokens_are_taken_side_by_side(direct: tuple[House, AuthorizationServer]) -> None:
     house, issuer = direct
     assert (await house.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
@@ -121,6 +128,7 @@ async def test_keys_and_tokens_are_taken_side_by_side(direct: tuple[House, Autho
     assert (await house.send(*modern("tools/list", headers={"X-API-Key": token}))).status == 401
 
 
+@requirement("authorization/sessions")
 async def test_a_subject_called_like_a_key_finds_nothing_of_its_holder(
     direct: tuple[House, AuthorizationServer],
 ) -> None:
@@ -132,6 +140,7 @@ async def test_a_subject_called_like_a_key_finds_nothing_of_its_holder(
         assert answer.status == status
 
 
+@requirement("authorization/sessions")
 async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
     direct: tuple[House, AuthorizationServer],
 ) -> None:
@@ -142,6 +151,7 @@ async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
     assert (await house.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **second})).status == 200
 
 
+@requirement("authorization/every-request")
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_a_stream_ends_with_its_token(direct: tuple[House, AuthorizationServer], path: str) -> None:
     house, issuer = direct
@@ -154,6 +164,7 @@ async def test_a_stream_ends_with_its_token(direct: tuple[House, AuthorizationSe
     assert not lasting.has_ended
 
 
+@requirement("authorization/audience")
 async def test_another_audience_issuer_or_required_scope_ends_what_the_old_one_let_in(
     direct: tuple[House, AuthorizationServer],
 ) -> None:
@@ -177,6 +188,7 @@ async def test_another_audience_issuer_or_required_scope_ends_what_the_old_one_l
         assert (await house.send(initialize_request(), bearer(token))).status == 401
 
 
+@requirement("authorization/every-request")
 async def test_while_the_issuer_is_down_a_token_can_be_tried_again_later() -> None:
     async with served(TrustedProxies()) as (house, issuer):
         issuer.is_down = True
@@ -188,3 +200,18 @@ async def test_while_the_issuer_is_down_a_token_can_be_tried_again_later() -> No
         assert int(answer.headers["Retry-After"]) >= 1
         assert "WWW-Authenticate" not in answer.headers
         assert (await house.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
+
+
+@requirement("authorization/malformed", "authorization/every-request")
+async def test_what_is_no_credential_or_two_is_malformed_and_the_query_is_not_read(
+    direct: tuple[House, AuthorizationServer],
+) -> None:
+    house, issuer = direct
+    token = issuer.token(f"http://{house.address}/mcp", scope="tools.use")
+    for headers in ({"Authorization": "Bearer"}, bearer(f"{token} {token}"), {**bearer(token), "X-API-Key": KEY}):
+        answer = await house.send(initialize_request(), headers)
+        assert answer.status == 400
+        assert 'error="invalid_request"' in answer.headers["WWW-Authenticate"]
+    answer = await house.send(initialize_request(), path=f"/mcp?access_token={token}")
+    assert answer.status == 401
+    assert (await house.send(*modern("tools/list", headers=bearer(token)))).status == 200

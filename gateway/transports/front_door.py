@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.access.authenticator import Authenticator
 from gateway.access.denial import Denial, Entry, insufficient
+from gateway.transports import framing
 from gateway.transports.guard import ALLOWED_METHODS, Guard, Refusal
 from gateway.transports.incoming import SERVER, refuse
 from gateway.transports.resource_metadata import ResourceMetadata
@@ -52,7 +53,7 @@ class FrontDoor:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             approach, origin = self._approach(request), _origin(request)
-            refusal = self.guard.check(host=approach.host, origin=origin)
+            refusal = framing.refusal_of(request) or self.guard.check(host=approach.host, origin=origin)
             if refusal is not None:
                 return refuse(refusal, headers=self._fields())
             headers = {**self._fields(), **self.guard.cors(origin)}
@@ -95,7 +96,7 @@ class FrontDoor:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             approach = self._approach(request)
-            refusal = self.guard.check(host=approach.host, origin=None)
+            refusal = framing.refusal_of(request) or self.guard.check(host=approach.host, origin=None)
             if refusal is not None:
                 return refuse(refusal, headers=self._fields())
             headers = {**self._fields(), **_FOR_EVERY_PAGE}
@@ -118,7 +119,7 @@ class FrontDoor:
         return self.proxies.approach(
             peer=request.remote or "",
             scheme=request.scheme,
-            host=request.headers.get("Host", ""),
+            host=framing.host_of(request),
             fields=request.headers,
         )
 

@@ -123,6 +123,14 @@ class HttpConnection(web.RequestHandler):
         response.force_close()
         return response
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer; those that the router gives by itself are to look like ours."""
+        if isinstance(resp, web.HTTPException):
+            resp.headers.update(SERVER)
+        return await super().finish_response(request, resp, start_time)
+
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()

@@ -1,5 +1,6 @@
 """Answers kept for a while, so that the same question need not be asked again. Bounded in bytes; forgets the oldest."""
 
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -93,7 +94,8 @@ class CachingExecutor:
 
     async def execute(self, invocation: Invocation) -> Outcome:
         arguments = orjson.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS)
-        key = (self.key_prefix, invocation.caller, arguments)
+        # A digest, because what is kept is counted by its answers, and arguments may be as large as a message.
+        key = (self.key_prefix, invocation.caller, hashlib.sha256(arguments).digest())
         outcome = self.cache.get(key)
         if outcome is None:
             outcome = await self.executor.execute(invocation)

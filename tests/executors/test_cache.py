@@ -88,3 +88,11 @@ def test_the_least_recently_used_answers_make_room() -> None:
     cache.put("e", RawOutput(data=b"x" * 20_000), ttl=MINUTE)
     assert cache.get("e") is None
     assert cache._size == sum(entry.size for entry in cache._entries.values()) <= 10_000
+
+
+async def test_large_arguments_are_not_kept_with_the_answer() -> None:
+    executor, cache = Answering([Value(value=1)]), ResponseCache()
+    for end in "aab":
+        await caching(executor, cache).execute(make_invocation({"text": "x" * 1_000_000 + end}))
+    assert len(executor.calls) == 2
+    assert all(len(str(key)) < 1000 for key in cache._entries)

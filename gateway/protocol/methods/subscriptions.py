@@ -17,6 +17,9 @@ from gateway.protocol.unknown import unknown_resource
 MOST_URIS: Final = 1000
 """Resources that one session or one subscription may watch."""
 
+LONGEST_URI: Final = 8192
+"""Characters of one that is watched: it is kept as long as somebody watches it."""
+
 _KINDS: Final[Mapping[str, ListKind]] = {
     "toolsListChanged": "tools",
     "promptsListChanged": "prompts",
@@ -47,6 +50,8 @@ async def listen(request: RequestContext, runtime: Runtime) -> JsonObject:
 
 async def subscribe(request: RequestContext, runtime: Runtime) -> JsonObject:
     uri = params.string(request.params, "uri")
+    if len(uri) > LONGEST_URI:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {LONGEST_URI} characters")
     found = request.catalog.resource(uri)
     if found is None:
         raise unknown_resource(uri, request, runtime)
@@ -98,4 +103,6 @@ def _uris(wanted: JsonObject) -> list[str]:
             ErrorCode.INVALID_PARAMS,
             f"`notifications.resourceSubscriptions` must be a list of {MOST_URIS} URIs at most",
         )
+    if any(len(uri) > LONGEST_URI for uri in uris):
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {LONGEST_URI} characters")
     return list(dict.fromkeys(uris))

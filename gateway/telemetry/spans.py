@@ -1,8 +1,8 @@
 """Records calls as OpenTelemetry spans, and sends them to a collector. Imported only where that is asked for.
 
 Three layers: the request as its client sees it, the call once its turn has come, and what its backend does. Names and
-attributes are those of the semantic conventions for MCP. Arguments, results, URLs with their queries and the texts of
-tools' errors are not recorded: whoever may read traces may not read everything else.
+attributes are those of the semantic conventions for MCP. Arguments, results, paths and queries of URLs and the texts of
+errors, which may quote any of them, are not recorded: whoever may read traces may not read everything else.
 
 Spans wait in a bounded queue and are sent by a thread of the exporter's own. A collector that is slow or away costs
 spans, and neither a call nor the exit.
@@ -44,18 +44,28 @@ _NAMES: Final = {"tool": "gen_ai.tool.name", "prompt": "gen_ai.prompt.name"}
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
-class Spans:
-    """Records while calls are observed, and sends until it is closed."""
+def begin() -> "Spans":
+    """Start to send spans, to where the variables say.
 
-    def __init__(self) -> None:
-        given = OTELResourceDetector().detect().attributes
-        self._provider: Final = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        trace.set_tracer_provider(self._provider)  # plugins that record spans find this one
-        self._tracer: Final = self._provider.get_tracer("mcp-gateway", __version__)
+    Raises:
+        ValueError: one of them says what cannot be.
+    """
+    given = OTELResourceDetector().detect().attributes
+    provider = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)  # plugins that record spans find this one
+    log.info("recording spans", service=provider.resource.attributes.get("service.name"))
+    return Spans(provider)
+
+
+class Spans:
+    """Records requests while they are observed, until it is closed."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider: Final = provider
+        self._tracer: Final = provider.get_tracer("mcp-gateway", __version__)
         self._requests: Final[dict[str, _Open]] = {}
         """By call id."""
-        log.info("recording spans", service=self._provider.resource.attributes.get("service.name"))
 
     def began(self, call: Call) -> None:
         parent = _context_of(call.request.trace)
@@ -73,7 +83,7 @@ class Spans:
                 _fail(span, ending.outcome.value)
             case EndedAs.PROTOCOL_ERROR if ending.error is not None:
                 span.set_attribute("rpc.response.status_code", str(ending.error.code))
-                _fail(span, str(ending.error.code), ending.error.message)
+                _fail(span, str(ending.error.code))
         span.end()
 
     def trace(self, context: TraceContext | None) -> "SpanTrace":  # noqa: ARG002 - the span that began with the call goes before
@@ -150,9 +160,9 @@ class SpanStep:
         self._span.end()
 
 
-def _fail(span: Span, why: str, message: str | None = None) -> None:
+def _fail(span: Span, why: str) -> None:
     span.set_attribute("error.type", why)
-    span.set_status(StatusCode.ERROR, message)
+    span.set_status(StatusCode.ERROR)
 
 
 def _context_of(trace: TraceContext | None) -> Context:

@@ -39,7 +39,7 @@ def open_tracing(environ: Mapping[str, str]) -> Tracing | None:
     if not _is_wanted(environ):
         return None
     try:
-        begin: Callable[[], Tracing] = import_module(_RECORDER).Spans
+        begin: Callable[[], Tracing] = import_module(_RECORDER).begin
         return begin()
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):

@@ -28,7 +28,7 @@ SECRET: Final = "correct-horse-battery"
 
 PLUGIN: Final = '''
 from opentelemetry import trace
-from gateway.plugin import Context, ToolError
+from gateway.plugin import ProtocolError, ToolError
 
 def current() -> str:
     """In a thread."""
@@ -42,6 +42,14 @@ async def current_on_loop() -> str:
 def fails(word: str) -> str:
     """Fail with what was given."""
     raise ToolError(f"no {word}")
+
+def protests(word: str) -> str:
+    """Fail in the way of the protocol."""
+    raise ProtocolError(-1, f"no {word}", {"word": word})
+
+def raises(word: str) -> str:
+    """Have a bug."""
+    raise RuntimeError(f"no {word}")
 '''
 
 
@@ -95,6 +103,8 @@ tools:
   current: {{python: "author:current"}}
   current_on_loop: {{python: "author:current_on_loop"}}
   fails: {{python: "author:fails"}}
+  protests: {{python: "author:protests"}}
+  raises: {{python: "author:raises"}}
   asks: {{description: Asks., confirm: "Sure?", content: sure}}
 resources:
   note: {{uri: "note:///{{id}}", text: "{{{{ id }}}}"}}
@@ -347,9 +357,11 @@ async def test_neither_arguments_nor_paths_nor_texts_of_errors_are_recorded(
 ) -> None:
     given = fresh()
     await call(traced, http, "fetch", {"key": SECRET}, traceparent=given)
-    await call(traced, http, "fails", {"word": SECRET}, traceparent=given)
     await call(traced, http, "fails", {"wrong": SECRET}, traceparent=given)
-    await spans_of(collector, given, "GET", "tools/call fails", "python")
+    for tool in ("fails", "protests", "raises"):
+        arguments = {"word": SECRET}
+        await ask(traced, http, "tools/call", {"name": tool, "arguments": arguments}, traceparent=given)
+    await spans_of(collector, given, "GET", *(f"tools/call {tool}" for tool in ("fails", "protests", "raises")))
     everything = b"".join(collector.raw)
     assert SECRET.encode() not in everything
     assert b"secret-path" not in everything

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+import orjson
+
 from tests.attacks.target import Target
 from tests.attacks.transcripts import VARIANTS
 
@@ -46,7 +48,7 @@ async def fuzz(target: Target, tally: Tally, visitors: list[Callable[[], Awaitab
         number = 0
         while time.monotonic() < end:
             (target.folder / "extra.yaml").write_text(VARIANTS[number % len(VARIANTS)])
-            answer = await asyncio.to_thread(target.direct.request, "POST", "/-/reload")
+            answer = await asyncio.to_thread(target.direct.request, "POST", "/-/reload", fields=target.operator)
             tally.kinds[f"reload {answer.status}"] += 1
             tally.memory.append(target.rss() // 2**20)
             number += 1
@@ -62,6 +64,9 @@ def assert_withstood(target: Target, tally: Tally) -> None:
     """Nothing failed, nothing is left, and it did not grow."""
     print(tally)  # noqa: T201 - for whoever asked for a long run, with -s
     assert not tally.failures, tally.failures[:3]
+    audit = (target.folder / "audit.jsonl").read_bytes()
+    assert all(orjson.loads(line)["event"] for line in audit.splitlines())
+    target.sieve.sift(b"", audit)
     target.assert_unharmed()
     warm = max(tally.memory[: max(1, int(len(tally.memory) * _WARM_UP)) + 1])
     assert target.rss() <= warm * 2**20 + GROWTH, tally

@@ -14,6 +14,7 @@ SECRETS: Final[Mapping[str, str]] = {
     "file": "seeded-file-Nq3Xv8Bt",
     "file with marks": 'seeded-"quoted"\\and-ümlaut-Hc5Lp2',
     "file of lines": "-----BEGIN SEEDED KEY-----\nseeded-lines-Tt7Mm4\n-----END SEEDED KEY-----",
+    "api key": "seeded-api-key-Rk4Vb7Ng2Hs9",
     "signing key": "seeded-signing-key-Pz9Fj6Uw",
 }
 
@@ -57,6 +58,7 @@ def environment(*, unreachable: str) -> dict[str, str]:
         "SEEDED_ENVIRONMENT": SECRETS["env in an environment"],
         "SEEDED_QUERY": SECRETS["env in a query"],
         "SEEDED_BODY": SECRETS["env in a body"],
+        "SEEDED_KEY": SECRETS["api key"],
         "MCP_GATEWAY_SECRET_KEY": SECRETS["signing key"],
     }
 

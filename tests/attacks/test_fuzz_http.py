@@ -18,9 +18,23 @@ from tests.attacks.client import LEGACY_ACCEPT, Client, Fields
 from tests.attacks.fuzzing import SEED, Tally, assert_withstood, fuzz
 from tests.attacks.mutations import Mutator
 from tests.attacks.target import Target
-from tests.attacks.transcripts import PLAN, REVISIONS, legacy_messages, modern_fields, modern_messages, opening
+from tests.attacks.transcripts import (
+    GUARDED,
+    OPERATOR,
+    REVISIONS,
+    legacy_messages,
+    modern_fields,
+    modern_messages,
+    opening,
+)
 
-__all__ = ["PLAN"]
+PLAN: Final = GUARDED
+KEYS: Final[Sequence[Fields]] = (
+    *[OPERATOR] * 6,
+    (("Authorization", "Bearer the other key"),),
+    (),
+    (("X-API-Key", "x"),),
+)
 
 VISITORS: Final = 40
 _STATUS: Final = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
@@ -34,11 +48,16 @@ _RESET: Final = struct.pack("ii", 1, 0)
 async def test_the_http_front_withstands_broken_messages(target: Target) -> None:
     tally = Tally()
     visitors: list[Callable[[], Awaitable[None]]] = [
-        Visitor(target.client, tally, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)
+        Visitor(client_with(target, number), tally, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)
     ]
     await fuzz(target, tally, visitors)
-    assert target.client.says("echo", {"text": "still"}) == "still"
+    assert client_with(target, 0).says("echo", {"text": "still"}) == "still"
     assert_withstood(target, tally)
+
+
+def client_with(target: Target, number: int) -> Client:
+    """A client with a key; some have the wrong one, or none."""
+    return Client(port=target.client.port, fields=tuple(KEYS[number % len(KEYS)]))
 
 
 class Visitor:

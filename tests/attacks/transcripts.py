@@ -1,10 +1,13 @@
 """What a daemon is fuzzed with: its file, and valid conversations of both eras whose messages are then broken."""
 
+import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
 from tests.attacks.client import LEGACY_ACCEPT, Client, Fields, initialize, mirrored_value
+from tests.attacks.seeds import SECRETS
 from tests.attacks.target import Plan
 from tests.e2e.daemon import MODERN, request
 
@@ -44,7 +47,8 @@ PLAN: Final = Plan(
     file="""
     plugins: [plugins]
     listen: {session_ttl: 3s}
-    limits: {sessions: 300, streams: 300, threads: 8}
+    limits: {sessions: 300, streams: 300, threads: 8, concurrency: {per_caller: 60, in_all: 100}}
+    audit: {file: audit.jsonl, arguments: full}
     server: {page_size: 3}
     tools:
       echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
@@ -72,6 +76,20 @@ PLAN: Final = Plan(
     files={"plugins/house.py": PLUGIN, "docs/a.md": "a", "docs/b.md": "b"},
     tolerated=frozenset({"reload refused"}),
 )
+OPERATOR: Final = (("X-API-Key", SECRETS["api key"]),)
+GUARDED: Final = dataclasses.replace(
+    PLAN,
+    file=PLAN.file
+    + """
+    auth:
+      api_keys:
+        fuzzer: {secret: "${env:SEEDED_KEY}", scopes: ["gateway:admin"]}
+        other: {sha256: "@digest@", scopes: []}
+      rules: [{match: {name: "run"}, scopes: [never]}, {match: {name: "slow"}, scopes: ["gateway:admin"]}]
+    """.replace("@digest@", hashlib.sha256(b"the other key").hexdigest()),
+    operator=OPERATOR,
+)
+"""The same, of which callers must say who they are."""
 VARIANTS: Final = (
     "tools: {extra: {description: Comes and goes., content: [{text: x}]}}",
     "tools: {extra: {description: Is another., content: [{text: y}]}}",

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from gateway.access.denial import Denial, insufficient, invalid, unavailable
 from gateway.access.identity import Identity
 from gateway.access.jose import LEEWAY_SECONDS, TokenError, WrongKeyError, read_claims, read_header
+from gateway.access.proven_tokens import ProvenTokens
 from gateway.access.signing_keys import KeysUnavailableError, SigningKeys
 from gateway.json_types import Json, JsonObject
 
@@ -56,9 +57,10 @@ class AccessTokens:
         self.rules: Final = rules
         self._mark: Final = rules.mark
         self._keys: Final = keys
+        self._proven: Final = ProvenTokens()
 
     async def identify(self, token: str) -> Identity | Denial:
-        """Check a token.
+        """Check a token, or remember that it was checked.
 
         1. it is a signed JWT: see `read_header`, 401
         2. its key is one of the issuer's: 401; while the issuer cannot be asked: 503
@@ -66,6 +68,11 @@ class AccessTokens:
         4. it is meant for us: 401
         5. it has the scopes that every token must have: 403
         """
+        self._keys.begin()
+        known = self._proven.find(token, keys_version=self._keys.version)
+        return await self._checked(token) if known is None else known
+
+    async def _checked(self, token: str) -> Identity | Denial:
         try:
             claims = await self._proven_claims(token)
         except TokenError as error:
@@ -76,13 +83,15 @@ class AccessTokens:
         scopes = _scopes(claims)
         if not scopes.issuperset(self.rules.required_scopes):
             return insufficient(self.rules.required_scopes)
-        return Identity(
+        identity = Identity(
             principal=claims["sub"],
             realm=self.rules.issuer,
             scopes=scopes,
             credential=self._mark,
             expires_at=float(claims["exp"]) + LEEWAY_SECONDS,
         )
+        self._proven.remember(token, identity, keys_version=self._keys.version)
+        return identity
 
     async def _proven_claims(self, token: str) -> JsonObject:
         algorithm, kid = read_header(token)

@@ -26,6 +26,9 @@ log: Final = structlog.get_logger(__name__)
 MOST_KEYS: Final = 64
 """Of one issuer; those beyond are not looked at."""
 
+_MOST_DOUBLINGS: Final = 16
+"""Of a pause: an issuer may be down for days."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPace:
@@ -93,6 +96,8 @@ class SigningKeys:
         self._failures = 0
         """Since keys were last got."""
         self._fetching: asyncio.Task[None] | None = None
+        self.version = 0
+        """Of what is known: what was proven with another one may no longer be."""
 
     def begin(self) -> None:
         """Have the keys got, should it be time, and wait for nothing."""
@@ -138,10 +143,11 @@ class SigningKeys:
             self._keys = read_key_set(await self._fetch(url), url=url)
         except FetchError as error:
             self._failures += 1
-            pause = min(2.0 ** (self._failures - 1), self._pace.longest_pause.total_seconds())
+            pause = min(2.0 ** min(self._failures - 1, _MOST_DOUBLINGS), self._pace.longest_pause.total_seconds())
             log.warning("signing keys not got", issuer=self._issuer, reason=str(error), again_in_seconds=pause)
         else:
             self._failures = 0
+            self.version += 1
             self._known_since = self._clock()
             log.debug("signing keys got", issuer=self._issuer, keys=len(self._keys))
         finally:

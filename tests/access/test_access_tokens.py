@@ -12,8 +12,8 @@ import pytest
 from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
 from gateway.access.denial import Denial
 from gateway.access.identity import Identity
-from gateway.access.issuer import metadata_urls
-from gateway.access.signing_keys import KeyPace, SigningKeys
+from gateway.access.issuer import FetchError, metadata_urls
+from gateway.access.signing_keys import KeyPace, KeysUnavailableError, SigningKeys
 from gateway.app.documents import Documents
 from gateway.executors.http.clients import HttpClients
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
@@ -229,6 +229,24 @@ async def test_an_issuer_that_is_down_is_asked_ever_more_rarely(desk: Desk) -> N
     assert await desk.status(desk.issuer.token(US)) == 200
 
 
+async def test_an_issuer_may_be_down_for_days() -> None:
+    asked = 0
+
+    async def nobody(url: str) -> Any:
+        nonlocal asked
+        asked += 1
+        raise FetchError(f"{url}: nobody is there")
+
+    clock = Clock()
+    keys = SigningKeys(issuer="https://idp.example.com", keys_url=None, fetch=nobody, clock=clock)
+    for _ in range(1500):
+        clock.now += 120
+        with pytest.raises(KeysUnavailableError) as caught:
+            await keys.find("a", "ES256")
+        assert 1 <= caught.value.seconds <= 120
+    assert asked == 1500
+
+
 @pytest.mark.parametrize("missing", [{METADATA}, set[str]()])
 async def test_metadata_is_found_at_either_place(missing: set[str]) -> None:
     async with authorization_server() as issuer, desk_of(issuer) as desk:
@@ -321,3 +339,14 @@ async def test_keys_are_not_followed_to_another_place() -> None:
         issuer.moved = {JWKS: f"{elsewhere.issuer}{JWKS}"}
         assert await desk.status(issuer.token(US)) == 503
         assert not elsewhere.asked
+
+
+async def test_a_token_is_proven_once_until_the_keys_are_got_again(desk: Desk) -> None:
+    token = desk.issuer.token(US, scope="a")
+    first = await desk.tokens.identify(token)
+    assert await desk.tokens.identify(token) is first
+    desk.clock.now += 3600
+    async with asyncio.timeout(10):
+        while await desk.tokens.identify(token) is first:
+            await asyncio.sleep(0.01)
+    assert await desk.tokens.identify(token) == first

@@ -5,7 +5,9 @@ from typing import Final
 
 Network = IPv4Network | IPv6Network
 
-EXPECTED: Final = "expected an address or a range such as 10.0.0.0/8 or fd00::/8"
+UNIX: Final = "unix:"
+"""Whoever comes over a Unix socket, whose file's mode says who may."""
+EXPECTED: Final = "expected an address, a range such as 10.0.0.0/8 or fd00::/8, or unix:"
 _MAPPED_BITS: Final = 96
 """`::ffff:0:0/96` holds the IPv4 addresses (RFC 4291 §2.5.5.2)."""
 

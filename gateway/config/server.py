@@ -19,7 +19,7 @@ from gateway.config.base import (
     typed_interpolation,
 )
 from gateway.config.definitions import Icon
-from gateway.config.network import parse_network
+from gateway.config.network import UNIX, parse_network
 from gateway.config.rates import Rate, WrittenRateLimit
 from gateway.json_types import Json
 
@@ -69,7 +69,8 @@ def _address(value: str) -> str:
 
 def _network(value: str) -> str:
     try:
-        parse_network(value)
+        if value != UNIX:
+            parse_network(value)
     except ValueError as error:
         raise PydanticCustomError("network", "{reason}", {"reason": str(error)}) from None
     return value
@@ -104,7 +105,7 @@ class Listen(Model):
     ) = None
     """The prefix under which a reverse proxy mounts the whole daemon."""
     trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = []
-    """Addresses and CIDR ranges whose forwarded headers are believed."""
+    """Addresses and CIDR ranges whose forwarded headers are believed; `unix:` is whoever comes over a Unix socket."""
     allowed_hosts: list[str] | None = None
     """Values of Host that are answered. Default: loopback, and `public_url`'s."""
     allowed_origins: list[str] | None = None

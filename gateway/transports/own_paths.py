@@ -25,6 +25,8 @@ OPERATORS: Final = frozenset({"gateway:admin"})
 log: Final = structlog.get_logger()
 
 _READ: Final = ("GET", "HEAD")
+_PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
 _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
 
@@ -123,7 +125,7 @@ class OwnPaths:
 
     async def _metrics(self, visit: Visit) -> web.Response:
         text, media_type = await self.metrics.exposition(visit.request.headers.get("Accept", ""))
-        headers = {"Content-Type": media_type, "Cache-Control": "no-store", **visit.headers}
+        headers = {"Content-Type": media_type, **_PAGE, **visit.headers}
         return web.Response(body=text, headers=headers)
 
     async def _log_level(self, visit: Visit) -> web.Response:
@@ -158,7 +160,7 @@ def _is_local(visit: Visit) -> bool:
 
 
 def json_response(value: JsonObject, *, status: int = 200, headers: Mapping[str, str]) -> web.Response:
-    return web.Response(body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **headers})
+    return web.Response(body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **_PAGE, **headers})
 
 
 async def _not_found(visit: Visit) -> web.Response:

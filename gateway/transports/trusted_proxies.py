@@ -28,7 +28,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from gateway.config.network import parse_network
+from gateway.config.network import UNIX, parse_network
 
 IpAddress = IPv4Address | IPv6Address
 
@@ -83,12 +83,14 @@ class TrustedProxies:
     """Peers whose forwarded headers are believed."""
 
     def __init__(self, networks: Iterable[str] = (), *, public_url: str | None = None) -> None:
-        """Read addresses and ranges; `public_url` outweighs what headers say of scheme, host and prefix.
+        """Read addresses, ranges and `unix:`; `public_url` outweighs what headers say of scheme, host and prefix.
 
         Raises:
             ValueError: one is neither an address nor a range.
         """
-        self._networks: Final = tuple(parse_network(text) for text in networks)
+        listed = tuple(networks)
+        self._networks: Final = tuple(parse_network(text) for text in listed if text != UNIX)
+        self._trusts_unix: Final = UNIX in listed
         self._public_url: Final = public_url.rstrip("/") if public_url else None
         self._public_prefix: Final = urlsplit(self._public_url).path if self._public_url else None
         self._trusts: Final = lru_cache(maxsize=1024)(self._is_listed)
@@ -108,7 +110,7 @@ class TrustedProxies:
             fields: all its header fields.
         """
         address = plain_address(peer)
-        if not self._networks or not self._trusts(address):
+        if not self._trusts(address):
             return Approach(address=address, scheme=scheme, host=host, prefix=self.prefix, public_url=self._public_url)
         told = self._story(address, fields)
         return Approach(
@@ -120,6 +122,8 @@ class TrustedProxies:
         )
 
     def _is_listed(self, address: str) -> bool:
+        if not address:
+            return self._trusts_unix
         parsed = _parsed_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 

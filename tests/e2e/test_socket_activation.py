@@ -97,6 +97,21 @@ async def test_a_unix_socket_is_served_to_this_machine(config: Path, tmp_path: P
             assert text_of(await post_call(client, "http://localhost/mcp", "echo", text="x")) == "x"
 
 
+async def test_a_proxy_on_a_unix_socket_is_believed_if_told_so(config: Path, tmp_path: Path) -> None:
+    config.write_text(f'listen: {{trusted_proxies: ["unix:"], allowed_hosts: [tools.example.com]}}\n{FILE}')
+    path = str(tmp_path / "gateway.sock")
+    headers = {"X-Forwarded-Host": "tools.example.com", "X-Forwarded-For": "203.0.113.7"}
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        async with (
+            serving(config, sockets=[listening]) as daemon,
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(path), headers=headers) as client,
+        ):
+            await daemon.url()
+            assert text_of(await post_call(client, "http://backend/mcp", "echo", text="x")) == "x"
+
+
 async def test_a_socket_beyond_loopback_is_not_served_unless_told_so(config: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as listening:
         async with serving(config, sockets=[listening]) as daemon:

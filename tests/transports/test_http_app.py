@@ -75,6 +75,13 @@ async def test_probes_are_answered_whatever_host_they_name(served: House) -> Non
         assert (await served.send(b"", method="POST", path=path)).status == 405
 
 
+@pytest.mark.parametrize("path", ["/-/healthy", "/-/ready", "/-/status", "/metrics", "/no-such-page"])
+async def test_a_page_is_kept_by_no_cache_and_taken_for_nothing_else(served: House, path: str) -> None:
+    answer = await served.send(None, method="GET", path=path)
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
 async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: House) -> None:
     served.health.begin_stopping()
     assert (await served.send(None, method="GET", path="/-/healthy")).status == 200

@@ -72,6 +72,12 @@ def test_an_address_is_trusted_in_whichever_form_it_comes(peer: str, trusted: st
     assert approach(*SPOKEN, peer=peer, trusted=[trusted]).address == CLIENT
 
 
+def test_whoever_comes_over_a_unix_socket_is_trusted_if_told_so() -> None:
+    assert approach(*SPOKEN, peer="", trusted=["unix:"]).address == CLIENT
+    assert approach(*SPOKEN, peer="", trusted=["0.0.0.0/0", "::/0"]).address == ""
+    assert approach(*SPOKEN, peer=PROXY, trusted=["unix:"]).address == PROXY
+
+
 def test_an_address_has_one_form_in_limits_and_logs() -> None:
     assert approach(peer="::ffff:203.0.113.7").address == CLIENT
     assert approach(x_for("::ffff:203.0.113.7")).address == CLIENT

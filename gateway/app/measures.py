@@ -16,6 +16,7 @@ from gateway.reloader.reloader import Reloader
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.metrics import Reading
+from gateway.transports.ration import Ration
 
 Sources = Mapping[str, Callable[[], Reading]]
 
@@ -75,10 +76,6 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
     return {
         "mcp_gateway_calls_running": lambda: dispatcher.slots.running,
         "mcp_gateway_calls_waiting": lambda: dispatcher.slots.waiting,
-        "mcp_gateway_calls_refused_total": lambda: {
-            ("rate_limit",): dispatcher.rates.refused,
-            ("concurrency",): dispatcher.slots.refused,
-        },
         "mcp_gateway_children": lambda: {
             ("running",): services.processes.running,
             ("ending",): services.processes.ending,
@@ -99,8 +96,15 @@ def _clients(dispatcher: Dispatcher, listeners: Callable[[], Listeners | None]) 
         found = listeners()
         return 0 if found is None else len(found.streams)
 
+    def rations() -> Mapping[str, Ration]:
+        found = listeners()
+        return {} if found is None else found.rations
+
     tally = dispatcher.announcements.tally
     return {
+        "mcp_gateway_limit_refusals_total": lambda: _by_label(refusals(dispatcher, listeners())),
+        "mcp_gateway_limit_used": lambda: _by_label({name: len(ration) for name, ration in rations().items()}),
+        "mcp_gateway_limit_max": lambda: _by_label({name: ration.in_all for name, ration in rations().items()}),
         "mcp_gateway_sessions": sessions,
         "mcp_gateway_streams": streams,
         "mcp_gateway_notifications_sent_total": lambda: _by_label(tally.sent),

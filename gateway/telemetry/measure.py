@@ -48,11 +48,19 @@ READ: Final = (
     Measure("mcp_gateway_calls_running", "gauge", "Calls that hold one of the places that `concurrency` allows."),
     Measure("mcp_gateway_calls_waiting", "gauge", "Calls that wait in a `queue` for such a place."),
     Measure(
-        "mcp_gateway_calls_refused_total",
+        "mcp_gateway_limit_refusals_total",
         "counter",
-        "Calls that did not begin, by `reason`: rate_limit, or concurrency, where the queue is full too.",
-        ("reason",),
+        "What was refused because of a limit: rate, concurrency (where the queue is full too), sessions, streams or "
+        "connections.",
+        ("limit",),
     ),
+    Measure(
+        "mcp_gateway_limit_used",
+        "gauge",
+        "How much of what `limits` has a number for is in use: sessions, streams, connections.",
+        ("limit",),
+    ),
+    Measure("mcp_gateway_limit_max", "gauge", "How much of it there is.", ("limit",)),
     Measure(
         "mcp_gateway_requests_denied_total",
         "counter",

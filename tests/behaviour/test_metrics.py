@@ -223,7 +223,8 @@ MOVES: Final[Mapping[str, Move]] = {
     "mcp_gateway_calls_in_flight": Move(cause=running("sleeps"), labels={"name": "sleeps"}, comes_back=True),
     "mcp_gateway_calls_running": Move(cause=running("sleeps"), comes_back=True),
     "mcp_gateway_calls_waiting": Move(cause=running("sleeps", times=3), by=2, comes_back=True),
-    "mcp_gateway_calls_refused_total": Move(cause=calling("rare", times=3), by=2, labels={"reason": "rate_limit"}),
+    "mcp_gateway_limit_refusals_total": Move(cause=calling("rare", times=3), by=2, labels={"limit": "rate"}),
+    "mcp_gateway_limit_used": Move(cause=a_session, labels={"limit": "streams"}, comes_back=True),
     "mcp_gateway_sessions": Move(
         cause=a_session, labels={"revision": "2025-06-18", "transport": "streamable-http"}, comes_back=True
     ),
@@ -259,6 +260,7 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
     "mcp_gateway_audit_failing": lambda value: value == 0,
     "mcp_gateway_config_watch_failed": lambda value: value == 0,
     "mcp_gateway_config_last_reload_success_timestamp_seconds": lambda value: value > 1_700_000_000,
+    "mcp_gateway_limit_max": lambda value: value > 20_000,
     "mcp_gateway_requests_denied_total": lambda value: value == 0,
     "mcp_gateway_notifications_dropped_total": lambda value: value == 0,
     **{measure.name: lambda value: value > 0 for measure in STANDARD},

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, TextIO
 
 from gateway.cli.quiet_keys import quiet_keys
@@ -55,7 +55,8 @@ def own_terminal() -> Iterator[OwnTerminal]:
         os.dup2(errors, 2)
         for reader in readers:
             reader.join(1.0)
-        stream.close()
+        with suppress(BrokenPipeError):
+            stream.close()
         os.close(out)
         os.close(errors)
 

@@ -1,5 +1,7 @@
 """What `dev` shows where there is no terminal, or no library to draw on it: lines, one after the other."""
 
+import os
+import signal
 import threading
 from typing import Final, Protocol
 
@@ -15,12 +17,13 @@ class View(Protocol):
 
 
 class PlainView:
-    """Lines, one after the other."""
+    """Lines, one after the other. When nobody reads them any more, the process is asked to stop."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen: Final = screen
         self._happenings: Final = Happenings(tells_problems=True)
         self._lock: Final = threading.Lock()
+        self._is_read = True
 
     def tell(self, happening: Happening) -> None:
         for line in self._happenings.take(happening):
@@ -34,4 +37,12 @@ class PlainView:
         screen = self._screen
         pieces = (screen.styled(screen.clean(text), style) if style else screen.clean(text) for text, style in line)
         with self._lock:
-            screen.line("".join(pieces))
+            if self._is_read:
+                self._write("".join(pieces))
+
+    def _write(self, text: str) -> None:
+        try:
+            self._screen.line(text)
+        except BrokenPipeError:  # `| head` has read enough
+            self._is_read = False
+            os.kill(os.getpid(), signal.SIGTERM)

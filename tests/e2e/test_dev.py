@@ -111,16 +111,13 @@ def developing(folder: Path, *, terminal: bool = False, http: str = "127.0.0.1:0
         stderr=theirs,
         env={**environment, "TERM": "xterm-256color"},
     )
-    if not terminal:
-        os.close(theirs)
+    os.close(theirs)
     dev = Dev(process, ours)
     try:
         yield dev
     finally:
         process.kill()
         process.wait()
-        if terminal:
-            os.close(theirs)
         dev.ended()
         os.close(ours)
 
@@ -212,6 +209,19 @@ def test_a_terminal_is_left_as_it_was_found(folder: Path) -> None:
         assert dev.ended() == 0
         assert termios.tcgetattr(dev._reading)[3] & termios.ECHO
         assert dev.raw.rfind("\x1b[?25h") > dev.raw.rfind("\x1b[?25l")
+
+
+def test_a_reader_that_leaves_early_ends_it(folder: Path) -> None:
+    words = [sys.executable, "-m", "gateway", "dev", "config.yaml", "--http", "127.0.0.1:0"]
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split("serving ")[1].strip()
+            process.stdout.close()
+            main(["call", "--url", url, "echo", "text=x"])
+            assert process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            process.kill()
 
 
 def test_an_address_in_use_is_said_so_and_not_waited_for(folder: Path) -> None:

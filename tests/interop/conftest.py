@@ -76,6 +76,12 @@ async def talk(cell: Cell, config: Path, *, edit: dict[str, str], front: Front |
     return await _drive(cell, config, "talk", {"edit": edit}, front)
 
 
+async def outlast(cell: Cell, config: Path, *, edit: dict[str, str], front: Front, folder: Path) -> dict[str, Any]:
+    """Serve `config`, let the client call, wait for a file `gone_and_back` after it has made `go`, and go on."""
+    files = {name: str(folder / name) for name in ("go", "gone_and_back")}
+    return await _drive(cell, config, "talk", {"edit": edit, "outlast": files}, front)
+
+
 async def _drive(
     cell: Cell, config: Path, driver: str, plan: dict[str, Any], front: Front | None = None
 ) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from tests.certificates import Authority
 from tests.e2e.daemon import MODERN, call, request, serving
 from tests.e2e.test_draining import BOTH, INITIALIZE
-from tests.interop.conftest import Cell, talk
+from tests.interop.conftest import Cell, outlast, talk
 from tests.interop.nginx import Nginx, nginx
 from tests.interop.test_official_clients_talk import asking, check, edit_of
 
@@ -78,6 +78,30 @@ async def test_the_official_client_is_served_and_hears_of_changes(
             yield it.url
 
     check(await talk(cell, config, edit=edit_of(tmp_path), front=front))
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell.binding == "http"], ids=str)
+async def test_the_official_client_goes_on_after_a_restart_of_the_proxy(cell: Cell, tmp_path: Path) -> None:
+    """Not over HTTP+SSE, whose stream is its session."""
+
+    async def restart(proxy: Nginx) -> None:
+        while not (tmp_path / "go").exists():
+            await asyncio.sleep(0.05)
+        await proxy.stop()
+        await proxy.start()
+        (tmp_path / "gone_and_back").touch()
+
+    @asynccontextmanager
+    async def front(address: str) -> AsyncIterator[str]:
+        async with nginx(tmp_path, daemon=address) as proxy:
+            restarting = asyncio.create_task(restart(proxy))
+            yield proxy.url
+            restarting.cancel()
+            await asyncio.wait([restarting])
+
+    seen = await outlast(cell, asking(tmp_path), edit=edit_of(tmp_path), front=front, folder=tmp_path)
+    assert seen["before"] == seen["after"] == [False, "counted"]
+    assert "renamed" in seen["tools"]
 
 
 ECHO: Final = """\

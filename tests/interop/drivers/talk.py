@@ -46,7 +46,9 @@ class Desk:
 
 
 async def talk(talker: Talker, desk: Desk, plan: Any) -> dict[str, Any]:
-    """Use everything in which the server speaks first."""
+    """Use everything in which the server speaks first; or see whether a proxy's restart can be outlasted."""
+    if "outlast" in plan:
+        return await _outlast(talker, plan)
     heard: list[Any] = []
 
     async def note(value: float, total: float | None, message: str | None) -> None:
@@ -68,6 +70,16 @@ async def talk(talker: Talker, desk: Desk, plan: Any) -> dict[str, Any]:
         "questions": desk.asked,
         "logged": desk.logged,
     }
+
+
+async def _outlast(talker: Talker, plan: Any) -> dict[str, Any]:
+    before = _seen(await talker.call("count", {"values": [1, 2, 3]}))
+    Path(plan["outlast"]["go"]).touch()
+    async with asyncio.timeout(SECONDS):
+        while not Path(plan["outlast"]["gone_and_back"]).exists():
+            await asyncio.sleep(0.05)
+    after = _seen(await talker.call("count", {"values": [1, 2, 3]}))
+    return {"before": before, "after": after, "tools": await _after_an_edit(talker, **plan["edit"])}
 
 
 async def _cancelled(talker: Talker) -> Any:

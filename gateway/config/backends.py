@@ -92,6 +92,8 @@ class Sandbox(Model):
     """Paths that it may read, beside /usr, /bin, /sbin, /lib* and a little of /etc. Relative to this file."""
     writable: list[str] = []
     """Paths that it may write to, and read. Relative to this file. /tmp (TMPDIR, HOME) is the call's own."""
+    tmp_size: Annotated[Size, Field(ge=4096)] = 64 * 2**20
+    """What its own /tmp and /dev/shm may hold, each. It is memory, of each call that runs."""
 
 
 ExitCode = Annotated[int, Field(ge=0, le=255), BeforeValidator(typed_interpolation)]

@@ -407,7 +407,7 @@ def test_no_variable_of_the_daemon_is_inherited(target: Target) -> None:
 
 
 def test_a_full_temporary_directory_is_the_calls_own_trouble(target: Target) -> None:
-    fill = "open('/tmp/full', 'wb').write(bytes(300 * 2**20))"
+    fill = "open('/tmp/full', 'wb').write(bytes(100 * 2**20))"
     assert not got(target, "inside", fill)
     assert got(target, "inside", "open('/tmp/more', 'wb').write(bytes(2**20))")
 

@@ -131,8 +131,9 @@ async def test_temporary_files_are_the_calls_own(tool: Tool) -> None:
 
 async def test_temporary_files_are_bounded(tool: Tool) -> None:
     for place in ("/tmp/x", "/dev/shm/x"):
-        text = failure_of(await tool(boxed(f"head -c 300000000 /dev/zero > {place}")))
-        assert "No space left on device" in text
+        fill = f"head -c 80000000 /dev/zero > {place}"
+        assert "No space left on device" in failure_of(await tool(boxed(fill)))
+        text_of(await tool({"script": fill, "sandbox": {"tmp_size": "100MB"}}))
 
 
 async def test_the_network_is_there_only_if_it_is_asked_for(tool: Tool) -> None:

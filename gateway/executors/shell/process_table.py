@@ -64,15 +64,21 @@ def marker_of(pid: int) -> str | None:
 
 
 def descendants_of(ancestor: int) -> list[int]:
-    """Return the children of a process, then theirs, and so on. Slow: looks at each process of the machine."""
-    children: dict[int, list[int]] = {}
-    for pid in all_pids():
-        if fields := _stat(pid):
-            children.setdefault(int(fields[1]), []).append(pid)
+    """Return the children of a process, then theirs, and so on; none where the kernel does not tell them."""
     found = [ancestor]
     for pid in found:
-        found += children.get(pid, [])
+        found += _children_of(pid)
     return found[1:]
+
+
+def _children_of(pid: int) -> list[int]:
+    """Each thread has children of its own (proc_pid_task(5))."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are enough
+        children = [Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split() for thread in threads]
+    except OSError:  # gone, or a kernel without CONFIG_PROC_CHILDREN
+        return []
+    return [int(child) for each in children for child in each]
 
 
 def _stat(pid: int) -> list[str] | None:

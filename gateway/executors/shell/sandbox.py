@@ -32,8 +32,6 @@ from gateway.executors.shell.sandbox_probe import SandboxProbe
 
 PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
 """The directory that belongs to the call."""
-ROOM: Final = 256 * 2**20
-"""Bytes that /tmp takes, and /dev/shm: both are memory."""
 
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = (
@@ -58,13 +56,6 @@ _OWN_FOR_GOOD: Final = ("/proc", "/dev")
 _ISOLATION: Final = (
     *("--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
     *("--cap-drop", "ALL", "--die-with-parent"),
-)
-_FIXTURES: Final = (
-    # Read-only as a whole: to the owner of its files, which root is in every sandbox of root's, the kernel's settings
-    # under /proc/sys would be writable without any capability.
-    ("/proc", ("--proc", "/proc", "--remount-ro", "/proc")),
-    ("/dev", ("--dev", "/dev", "--size", str(ROOM), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")),  # noqa: S108
-    (PRIVATE, ("--perms", "1777", "--size", str(ROOM), "--tmpfs", PRIVATE)),
 )
 
 
@@ -111,7 +102,7 @@ def compile_sandbox(
         return None
     home = _absolute("", problems)
     system = dict(_system(network=config.network))
-    if mistake := probe.mistake(_base(system.items(), network=config.network)):
+    if mistake := probe.mistake(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(mistake)
         return None
     program = shutil.which(_PROGRAM) or _PROGRAM  # not by the PATH of the command, which may lead to what it wrote
@@ -129,7 +120,7 @@ def compile_sandbox(
         *((path, ("--bind", path, path)) for path in writable),
     ]
     visible = frozenset(path for path, _ in mounts)
-    return Sandbox(base=(program, *_base(mounts, network=config.network)[1:]), visible=visible, home=home)
+    return Sandbox(base=(program, *_base(mounts, config)[1:]), visible=visible, home=home)
 
 
 def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -> None:
@@ -161,11 +152,20 @@ _Mount = tuple[str, Sequence[str]]
 """Where something is, and the arguments that put it there."""
 
 
-def _base(mounts: Iterable[_Mount], *, network: bool) -> tuple[str, ...]:
+def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
     """The arguments, outer places before those inside them."""
-    placed = sorted([*mounts, *_FIXTURES], key=lambda mount: len(Path(mount[0]).parts))
-    apart = () if network else ("--unshare-net",)
+    placed = sorted([*mounts, *_own(str(config.tmp_size))], key=lambda mount: len(Path(mount[0]).parts))
+    apart = () if config.network else ("--unshare-net",)
     return (_PROGRAM, *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
+
+
+def _own(room: str) -> Iterator[_Mount]:
+    # Read-only as a whole: to the owner of its files, which root is in every sandbox of root's, the kernel's settings
+    # under /proc/sys would be writable without any capability.
+    yield "/proc", ("--proc", "/proc", "--remount-ro", "/proc")
+    shared = "/dev/shm"  # noqa: S108 - the sandbox's own
+    yield "/dev", ("--dev", "/dev", "--size", room, "--tmpfs", shared, "--remount-ro", "/dev")
+    yield PRIVATE, ("--perms", "1777", "--size", room, "--tmpfs", PRIVATE)
 
 
 def _system(*, network: bool) -> Iterator[_Mount]:

@@ -136,7 +136,7 @@ class OwnPaths:
                 self.logs.set_level(wanted)
             except ValueError as error:
                 return json_response({"error": f"level: {error}"}, status=400, headers=visit.headers)
-            log.warning("log level changed", level=wanted, before=before)
+            log.warning("log level changed", now=wanted, before=before)  # `level` is the line's own
         return json_response({"level": self.logs.level}, headers=visit.headers)
 
     async def _reload(self, visit: Visit) -> web.Response:

@@ -136,7 +136,9 @@ async def test_a_call_that_belongs_to_a_trace_says_so_in_its_lines(daemon: Daemo
 async def test_lines_of_no_call_carry_no_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     await post_call(http, await daemon.url(), "in_thread", word="over")
     await set_level(daemon, http, "info")
-    assert "call" not in await daemon.event("log level changed")
+    changed = await daemon.event("log level changed")
+    assert (changed["level"], changed["now"], changed["before"]) == ("warning", "info", "info")
+    assert "call" not in changed
     assert "call" not in await daemon.event("listening")
 
 

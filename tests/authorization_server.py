@@ -97,6 +97,7 @@ class AuthorizationServer:
         scope: str = "",
         key: Key | None = None,
         headers: Mapping[str, Any] | None = None,
+        lasts: int = LIFETIME_SECONDS,
         **claims: Any,
     ) -> str:
         """Sign an access token; a claim or a header of None is left out."""
@@ -107,7 +108,7 @@ class AuthorizationServer:
             "sub": self.subject,
             "aud": audience,
             "iat": now,
-            "exp": now + LIFETIME_SECONDS,
+            "exp": now + lasts,
             "client_id": "test",
             "scope": scope,
             **claims,

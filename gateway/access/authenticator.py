@@ -21,6 +21,7 @@ from gateway.config.address import Address
 from gateway.config.auth import Auth, OAuth
 from gateway.config.loader import LoadedConfig
 from gateway.config.problems import Problems
+from gateway.json_types import JsonObject
 
 OnDenied = Callable[[Denial, str, str], None]
 """Takes a denial, the client's address, and the path that was asked for."""
@@ -103,6 +104,18 @@ class Authenticator:
             return self._keys.renewed(identity)
         is_let_in = self._tokens is not None and self._tokens.rules.let_in(identity)
         return identity if is_let_in else None
+
+    def status(self) -> JsonObject | None:
+        """What an operator should know; None where nobody has to authenticate."""
+        if self._auth is None:
+            return None
+        keys = self._signing_keys
+        return {
+            "api_keys": list(self._auth.api_keys),
+            "issuer": None if self.oauth is None else self.oauth.issuer,
+            "signing_keys": 0 if keys is None else len(keys),
+            "signing_keys_error": None if keys is None else keys.error,
+        }
 
     async def close(self) -> None:
         if self._signing_keys is not None:

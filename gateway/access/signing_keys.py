@@ -96,8 +96,13 @@ class SigningKeys:
         self._failures = 0
         """Since keys were last got."""
         self._fetching: asyncio.Task[None] | None = None
+        self.error: str | None = None
+        """Why the keys were not got when they were last asked for."""
         self.version = 0
         """Of what is known: what was proven with another one may no longer be."""
+
+    def __len__(self) -> int:
+        return len(self._keys or ())
 
     def begin(self) -> None:
         """Have the keys got, should it be time, and wait for nothing."""
@@ -143,10 +148,11 @@ class SigningKeys:
             self._keys = read_key_set(await self._fetch(url), url=url)
         except FetchError as error:
             self._failures += 1
+            self.error = str(error)
             pause = min(2.0 ** min(self._failures - 1, _MOST_DOUBLINGS), self._pace.longest_pause.total_seconds())
             log.warning("signing keys not got", issuer=self._issuer, reason=str(error), again_in_seconds=pause)
         else:
-            self._failures = 0
+            self._failures, self.error = 0, None
             self.version += 1
             self._known_since = self._clock()
             log.debug("signing keys got", issuer=self._issuer, keys=len(self._keys))

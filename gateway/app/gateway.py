@@ -340,6 +340,7 @@ class Gateway:
             "disabled": lambda: status.disabled(self._offered.served.catalog, self._offered.store.current),
             "clients": self._clients,
             "limits": self._limits,
+            "auth": lambda: self._authenticator.status(),
             "sessions": lambda: len(self._listeners.sessions) if self._listeners else 0,
             "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
             "calls_running": lambda: self._dispatcher.slots.running,

@@ -68,6 +68,8 @@ def _doubts(status: JsonObject) -> Iterator[str]:
         yield f"{counted(stuck, 'thread')} of plugins stuck: the function has not returned after its deadline"
     if error := status.get("watch_error"):
         yield f"changes are noticed late: {error}"
+    if error := (status.get("auth") or {}).get("signing_keys_error"):
+        yield f"the keys that access tokens are checked with cannot be got: {error}"
     lock = status.get("lock") or {}
     if trouble := lock.get("trouble"):
         yield f"the lock cannot be used: {trouble}"

@@ -35,6 +35,9 @@ DEFINITIONS: Final[Mapping[str, type[Model]]] = {
 LISTS: Final = ("include", "plugins", "prompt_files")
 """Sections that are lists of paths; those of all files are put together, too."""
 
+_NEVER_EMPTY: Final = {"auth": "nothing is written here, so that nobody would have to authenticate; write `api_keys`"}
+"""Sections that mean something else without a word in them than their author thinks."""
+
 _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields.items()}
 
 
@@ -62,7 +65,8 @@ class Merger:
                     f"`{key}` may stand in the main file alone, and this file is included", (key,), entry.place
                 )
             elif entry.is_empty:
-                continue
+                if key in _NEVER_EMPTY:
+                    self._report(_NEVER_EMPTY[key], (key,), entry.place)
             elif key in DEFINITIONS:
                 self._definitions(key, entry)
             elif key in LISTS:

@@ -1,5 +1,6 @@
 """`listen.admin`: the daemon's own paths on a listener of their own, and nowhere else."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import aiohttp
@@ -63,6 +64,24 @@ async def test_beyond_loopback_it_is_not_opened_unless_told_so(tmp_path: Path) -
     async with serving(config, "--allow-anonymous") as daemon, aiohttp.ClientSession() as client:
         _, admin = await bases(daemon)
         async with client.get(admin.replace("0.0.0.0", "127.0.0.1") + "/-/status") as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize(("admin", "status"), [("127.0.0.1:0", 200), ("0.0.0.0:0", 401)])
+async def test_beyond_loopback_operators_prove_who_they_are(tmp_path: Path, admin: str, status: int) -> None:
+    config = written(tmp_path, admin=admin)
+    key = "operator-key-0123456"
+    auth = (
+        f"auth: {{api_keys: {{operator: {{sha256: {sha256(key.encode()).hexdigest()}, scopes: ['gateway:admin']}}}}}}\n"
+    )
+    config.write_text(config.read_text() + auth)
+    async with serving(config) as daemon, aiohttp.ClientSession() as client:
+        url = (await bases(daemon))[1].replace("0.0.0.0", "127.0.0.1")
+        async with client.get(url + "/-/status") as response:
+            assert response.status == status
+        async with client.get(url + "/-/status", headers={"X-API-Key": key}) as response:
+            assert (await response.json())["auth"]["api_keys"] == ["operator"]
+        async with client.get(url + "/-/ready") as response:
             assert response.status == 200
 
 

@@ -157,7 +157,7 @@ async def test_a_stream_ends_with_its_token(direct: tuple[House, AuthorizationSe
     house, issuer = direct
     us = f"http://{house.address}/mcp"
     # The leeway is what is left of a token that is over by the clock.
-    short = issuer.token(us, scope="tools.use", exp=int(time.time()) - 28)
+    short = issuer.token(us, scope="tools.use", lasts=-28)
     stream = await opened(house, path, short)
     lasting = await opened(house, path, issuer.token(us, scope="tools.use"))
     await stream.ended()

@@ -4,6 +4,7 @@
   added there.
 - In a `console` block, lines that begin with `$ ` are typed, and the lines below each are what it shows. `…` stands for
   any text, and alone on a line for any number of lines.
+- A block of YAML that is not saved is a file of its own, which must be valid.
 - A command that serves is left running while the rest goes on, as the guide tells its reader to do.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_BLOCK: Final = re.compile(r"^(?P<before>[^\n]*)\n\n```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK: Final = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVED: Final = re.compile(r"\bas `([^`]+)`[:;]")
 _ADDED: Final = re.compile(r"at the end of `([^`]+)`:$")
 
@@ -25,6 +26,13 @@ class Save:
     name: str
     text: str
     is_added: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A file that is only shown."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -49,18 +57,21 @@ class Typed:
         )
 
 
-Step = Save | Typed
+Step = Save | Example | Typed
 
 
 def steps_of(markdown: str) -> Iterator[Step]:
     for block in _BLOCK.finditer(markdown):
-        before, kind, text = block["before"], block["kind"], block["text"]
+        before, kind, text = markdown[: block.start()].rstrip().rpartition("\n")[2], block["kind"], block["text"]
         if kind == "console":
             yield from _typed(text)
         elif saved := _SAVED.search(before):
             yield Save(saved[1], text, is_added=False)
         elif added := _ADDED.search(before):
             yield Save(added[1], text, is_added=True)
+        else:
+            assert kind == "yaml", f"what is to be done with this? {text}"
+            yield Example(text)
 
 
 def _typed(text: str) -> Iterator[Typed]:

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.docs.guide import Save, Typed, guides, steps_of
-from tests.programs import need_sandboxes
+from tests.docs.guide import Example, Save, Step, Typed, guides, steps_of
+from tests.programs import need, need_sandboxes
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SECONDS: Final = 60
@@ -24,6 +24,10 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
+
+
+_PORTS: Final = {"mcp-gateway": "8000", "python3": "9000", "nginx": "8080"}
+"""Where the guides have each server listen."""
 
 
 class Reader:
@@ -40,8 +44,12 @@ class Reader:
             "LANG": "C.UTF-8",
         }
 
-    def follow(self, step: Save | Typed) -> None:
+    def follow(self, step: Step) -> None:
         match step:
+            case Example(text):
+                path = self.folder / "example.yaml"
+                path.write_text(text)
+                assert self._type("mcp-gateway validate --strict example.yaml") == "example.yaml is valid\n"
             case Save(name, text, is_added):
                 path = self.folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,11 +77,9 @@ class Reader:
     def _serve(self, command: str, shown: str) -> None:
         assert shown == "", "what a server shows depends on the moment"
         log = self._stack.enter_context((self.folder / "server.log").open("w"))
+        port = self._port(_PORTS[command.split(maxsplit=1)[0]])
         if command.startswith("mcp-gateway"):
-            port = self._port("8000")
             self._environ["MCP_GATEWAY_HTTP"] = f"127.0.0.1:{port}"
-        else:
-            port = int(re.findall(r"\d{4,5}", command)[0])
         process = subprocess.Popen(
             ["bash", "-c", f"exec {command}"],
             cwd=self.folder,
@@ -107,6 +113,9 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
     steps = list(steps_of(guide.read_text()))
     assert steps
+    for name in ("curl", "nginx", "openssl"):
+        if any(isinstance(step, Typed) and re.search(rf"\b{name} ", step.command) for step in steps):
+            need(name)
     if any("sandbox: {}" in step.text for step in steps if isinstance(step, Save)):
         need_sandboxes()
     with ExitStack() as stack:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,8 +31,14 @@ LIBRARY = [sys.base_prefix]
 
 
 @pytest.fixture(autouse=True)
-def _sandboxes() -> None:
+def _sandboxes() -> Iterator[None]:
+    """Where they work; orphans of what a test ran by itself are the test process's, whom `Processes` made subreaper."""
     need_sandboxes()
+    before = set(child_pids())
+    yield
+    for pid in set(child_pids()) - before:
+        if (found := child(pid)) and found.is_zombie:
+            os.waitpid(pid, 0)
 
 
 def boxed(script: str, /, **config: object) -> JsonObject:

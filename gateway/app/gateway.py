@@ -71,7 +71,7 @@ class Gateway:
         self._service_manager: Final = ServiceManager(os.environ)
         self._listeners: Listeners | None = None
         self._last_resort: LastResort | None = None
-        self._health: Final = Health(self._sources())
+        self._health: Final = Health({name: self._masked(source) for name, source in self._sources().items()})
         self._call_metrics: Final = CallMetrics()
         self._recent_clients: Final = clients.RecentClients()
         self._offer: Offer | None = None
@@ -316,6 +316,10 @@ class Gateway:
         if self._offer is None:
             raise RuntimeError("not entered")
         return self._offer
+
+    def _masked(self, source: Callable[[], Json]) -> Callable[[], Json]:
+        """What a source tells, without secrets: a path or a problem may hold one."""
+        return lambda: source() if self._offer is None else self._offer.redactor.json(source())
 
     def _mask(self, text: str) -> str:
         return text if self._offer is None else self._offer.redactor.text(text)

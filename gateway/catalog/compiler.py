@@ -6,6 +6,7 @@ those that the loader found among them.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, combinations
 from typing import Final, TypeVar
 
@@ -24,6 +25,7 @@ from gateway.catalog.prompts import compile_prompt
 from gateway.catalog.references import warn_of_dangling_references
 from gateway.catalog.requirements import unmet
 from gateway.catalog.resources import CompiledResources, compile_resource
+from gateway.catalog.silence import silenced, silenced_text
 from gateway.catalog.tools import compile_tool
 from gateway.catalog.workbench import Workbench, is_sound
 from gateway.config.backends import Connection
@@ -84,17 +86,22 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         check(loaded, problems)
     for name, connection in document.connections.items():  # nothing need use one yet
         check_connection(connection, problems.at("connections", name))
-    tools = parts.compile("tools", document.tools, compile_tool)
+    silence = partial(silenced, redactor=loaded.redactor)
+    tools = silence(parts.compile("tools", document.tools, compile_tool), problems=problems.at("tools"))
     compiled = parts.compile("resources", document.resources, compile_resource)
-    prompts = parts.compile("prompts", document.prompts, compile_prompt)
-    resources = _by_uri(compiled, problems=problems.at("resources"))
+    prompts = silence(parts.compile("prompts", document.prompts, compile_prompt), problems=problems.at("prompts"))
+    resources = silence(_by_uri(compiled, problems=problems.at("resources")), problems=problems.at("resources"))
     templates = tuple(template for each in compiled.values() for template in each.templates)
+    templates = tuple(silence(dict(enumerate(templates)), problems=problems.at("resources")).values())
     _warn_of_overlaps(templates, problems=problems.at("resources"))
     aliases = {
         "tools": compile_aliases(tools, taken=document.tools, problems=problems.at("tools")),
         "resources": compile_aliases(resources, taken=resources, problems=problems.at("resources")),
         "prompts": compile_aliases(prompts, taken=document.prompts, problems=problems.at("prompts")),
     }
+    instructions = silenced_text(
+        document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")
+    )
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
     if len(compiled) == len(document.resources):
@@ -103,8 +110,8 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     lint(document, tools=tools, prompts=prompts, plugins=bench.plugins.directories, problems=problems)
     return Catalog(
         generation=generation,
-        server_info=definitions.server_info(document.server),
-        instructions=None if INSTRUCTIONS in withheld else document.server.instructions,
+        server_info=loaded.redactor.json(definitions.server_info(document.server)),
+        instructions=None if INSTRUCTIONS in withheld else instructions,
         page_size=document.server.page_size,
         cache_ttl=document.server.cache_ttl,
         tools=tools,

@@ -36,6 +36,10 @@ class Redactor:
                 text = text.replace(form, MASK)
         return text
 
+    def finds(self, text: str) -> bool:
+        """Whether there is anything to mask."""
+        return any(form in text for form in self._forms)
+
     def strictly(self, text: str) -> str:
         """As `text`, and short secrets where they stand by themselves: for what quotes the file, and little else."""
         text = self.text(text)

@@ -1,0 +1,37 @@
+"""Exceptions that nobody waits for: of a thread that a plugin started, of an object that is collected.
+
+Python prints them on standard error as they are. Here they become events of the log, which masks secrets.
+"""
+
+import sys
+import threading
+from typing import Final
+
+import structlog
+
+log: Final = structlog.get_logger(__name__)
+
+
+class LastWords:
+    """Logs them between `start` and `stop`. Whoever else had asked to be told of them, still is."""
+
+    def start(self) -> None:
+        self._of_threads, self._of_objects = threading.excepthook, sys.unraisablehook
+        threading.excepthook, sys.unraisablehook = self._thread_failed, self._ignored
+
+    def stop(self) -> None:
+        threading.excepthook, sys.unraisablehook = self._of_threads, self._of_objects
+
+    def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_type is SystemExit:
+            return
+        name = "" if failed.thread is None else failed.thread.name
+        log.error("thread failed", thread=name, exc_info=failed.exc_value or failed.exc_type())
+        if self._of_threads is not threading.__excepthook__:
+            self._of_threads(failed)
+
+    def _ignored(self, failed: "sys.UnraisableHookArgs") -> None:
+        where = failed.err_msg or f"in {type(failed.object).__name__}"
+        log.error("exception ignored", where=where, exc_info=failed.exc_value or failed.exc_type())
+        if self._of_objects is not sys.__unraisablehook__:
+            self._of_objects(failed)

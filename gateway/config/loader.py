@@ -19,6 +19,7 @@ from gateway.config.nodes import Finding, Place
 from gateway.config.permissions import files_open_to_all
 from gateway.config.problems import DocumentPath, Problems
 from gateway.config.secrets import Redactor
+from gateway.config.settings import own_secrets
 from gateway.config.source_file import SourceFile
 from gateway.config.source_map import WrittenSources
 from gateway.errors import Problem, Severity
@@ -98,7 +99,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         secrets=interpolation.literal_secrets,
         unstructured=inclusion.unstructured,
     )
-    redactor = Redactor(interpolation.secrets)
+    redactor = Redactor({*interpolation.secrets, *own_secrets(environ)})
     files = {**inclusion.digests, **interpolation.files}
     doubts = [*interpolation.doubts, *files_open_to_all(files)]
     findings = _without_repetitions([*inclusion.findings, *interpolation.findings, *merger.findings, *doubts])

@@ -40,6 +40,10 @@ class Redactor:
         """Whether there is anything to mask."""
         return any(form in text for form in self._forms)
 
+    def is_in(self, data: bytes) -> bool:
+        """The same of bytes, out of which nothing can be taken."""
+        return any(form.encode(errors="replace") in data for form in self._forms)
+
     def strictly(self, text: str) -> str:
         """As `text`, and short secrets where they stand by themselves: for what quotes the file, and little else."""
         text = self.text(text)

@@ -3,7 +3,8 @@
 The order is flag, variable, file, default: a field that the file may answer too is None here when nobody gave it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -113,6 +114,14 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
         return Settings(**flags)
     except ValidationError as error:
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
+
+
+def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
+    """The process's own secrets, to be masked like those of the file. What cannot be read is reported elsewhere."""
+    yield environ.get(variable_of("secret_key"), "")
+    if path := environ.get(variable_of("secret_key_file")):
+        with suppress(OSError, ValueError):
+            yield Path(path).read_text(encoding="utf-8", errors="replace").removesuffix("\n")
 
 
 def variable_of(field: str) -> str:

@@ -1,5 +1,6 @@
 """What an attacker must not get: a secret of every kind that a file can hold, and what lies outside every root."""
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,9 @@ SECRETS: Final[Mapping[str, str]] = {
     "api key": "seeded-api-key-Rk4Vb7Ng2Hs9",
     "signing key": "seeded-signing-key-Pz9Fj6Uw",
 }
+
+SHORTEST: Final = 8
+"""Characters of a line that is looked for by itself."""
 
 FILE: Final = """
 connections:
@@ -73,5 +77,12 @@ def write_files(folder: Path) -> None:
 def written_forms() -> Iterator[tuple[str, bytes]]:
     """Each secret by its name, in the forms in which it may be met in bytes that were sent or logged."""
     for name, secret in SECRETS.items():
+        lines = [line for line in secret.splitlines() if len(line) >= SHORTEST]
         forms = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")}
-        yield from ((name, form.encode()) for form in forms)
+        yield from ((name, form.encode()) for form in (*forms, *lines, *in_base64(secret)))
+
+
+def in_base64(secret: str) -> Iterator[str]:
+    """What base64 makes of it wherever it begins, without the characters that its neighbours share."""
+    for before in range(3):
+        yield base64.b64encode(b"." * before + secret.encode() + b"..").decode()[4:-8]

@@ -1,6 +1,7 @@
 """The frame finds what it looks for: a test that attacks can fail for each of its reasons."""
 
 import http.client
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ def test_what_was_read_from_outside_is_found(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_was_sent_is_found(tmp_path: Path) -> None:
-    with attacking(PLAN, tmp_path) as target:
+    plan = replace(PLAN, environment={"MCP_GATEWAY_SECRET_KEY": "another key, so that this one is not masked"})
+    with attacking(plan, tmp_path) as target:
         target.client.says("echo", {"text": SECRETS["signing key"]})
         with pytest.raises(AssertionError, match="signing key"):
             target.assert_unharmed()

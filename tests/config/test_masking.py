@@ -1,5 +1,6 @@
 """Secrets that stand in the file itself are covered where its lines are shown."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from gateway.config.diagnostics import render
 from gateway.config.loader import load
 from gateway.config.secrets import Redactor
 from gateway.errors import ConfigError
+from gateway.json_types import Json
 
 SECRET = "hunter2-hunter2"
 
@@ -85,3 +87,51 @@ def test_a_secret_is_never_quoted_however_short_it_is(tmp_path: Path) -> None:
 )
 def test_a_secret_is_masked_in_the_form_in_which_it_was_sent(echoed: str) -> None:
     assert Redactor(['hunter2/+ü"2']).text(f"got <{echoed}> and 2") == "got <***> and 2"
+
+
+@pytest.mark.parametrize("before", ["", "u", "u:", "ada:", "ada:x"])
+@pytest.mark.parametrize("after", ["", ":", "::", ":::"])
+def test_a_secret_is_masked_wherever_it_stands_in_base64(before: str, after: str) -> None:
+    encoded = base64.b64encode(f"{before}{SECRET}{after}".encode()).decode()
+    masked = Redactor([SECRET]).text(f"Basic {encoded}")
+    assert "***" in masked
+    assert len(masked) <= len("Basic ***") + 16, "what is left of it are the characters that its neighbours share"
+
+
+@pytest.mark.parametrize("echoed", ["hunter2%2f%2b%c3%bc%222", "hunter2/%2B%C3%BC%222", "hunter2/+ü&quot;2"])
+def test_small_hexadecimal_and_other_people_s_encoding_are_masked(echoed: str) -> None:
+    assert Redactor(['hunter2/+ü"2']).text(f"<{echoed}>") == "<***>"
+
+
+def test_each_line_of_a_key_is_masked() -> None:
+    redactor = Redactor(["-----BEGIN KEY-----\nMIIEvQIBADANBg\nab\n-----END KEY-----\n"])
+    assert redactor.text("1: MIIEvQIBADANBg, 2: ab") == "1: ***, 2: ab"
+
+
+@pytest.mark.parametrize("value", [{"pin": 1234567890}, [[1234567890]], {"1234567890": None}, {"a": -1234567890}])
+def test_a_secret_of_digits_is_masked_where_it_is_a_number(value: Json) -> None:
+    assert "1234567890" not in str(Redactor(["1234567890"]).json(value))
+
+
+def test_what_holds_no_secret_is_passed_on_as_it_is() -> None:
+    value = {"a": [1, 2.5, None, True, "text"]}
+    assert Redactor(["1234567890"]).json(value) is value
+    assert Redactor(['with "marks"']).json(value) == value
+
+
+def test_half_a_secret_at_a_cut_is_covered() -> None:
+    redactor = Redactor([SECRET])
+    for size in range(4, len(SECRET)):
+        assert redactor.before_gap(f"<{SECRET[:size]}") == "<***"
+        assert redactor.after_gap(f"{SECRET[-size:]}>") == "***>"
+    assert redactor.before_gap("nothing of it hun") == "nothing of it hun"
+    assert redactor.after_gap("er2 is too little") == "er2 is too little"
+
+
+def test_short_secrets_are_covered_where_they_stand_alone() -> None:
+    redactor = Redactor(["t3l", "x", ""])
+    assert (
+        redactor.strictly("no `t3l`, nor `x`, in /a/t3l/x/b; hotel t3lx")
+        == "no `***`, nor `***`, in /a/***/***/b; hotel t3lx"
+    )
+    assert redactor.text("`t3l` and `x`") == "`t3l` and `x`"

@@ -9,6 +9,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Value
 from gateway.executors.output.media_kinds import JSON, OCTETS, PLAIN_TEXT
 from gateway.executors.output.media_types import media_type_of
+from gateway.executors.output.scrubber import WITHHELD
 from gateway.executors.templates.frame import json_of
 from gateway.json_types import Json, JsonObject
 
@@ -45,6 +46,7 @@ class ContentsShaper:
                 return self._text(output.data.decode(), named or PLAIN_TEXT, uri)
             except UnicodeDecodeError:
                 pass
+        self._check_bytes(output.data)
         return {"uri": uri, "mimeType": named or OCTETS, "blob": base64.b64encode(output.data).decode("ascii")}
 
     def _of_value(self, value: Json, uri: str) -> JsonObject:
@@ -59,18 +61,24 @@ class ContentsShaper:
                 return [self._of_value(text, uri)]
             case {"type": "image" | "audio", "data": str(data), "mimeType": str(kind)}:
                 self._check_size(len(data) * 3 // 4)
+                self._check_bytes(data.encode())
                 return [{"uri": uri, "mimeType": self.mime_type or kind, "blob": data}]
             case {"type": "resource", "resource": {"text": str(text)} as resource}:
                 self._check_size(len(text.encode(errors="replace")))
                 return [self.redactor.json(resource)]
             case {"type": "resource", "resource": {"blob": str(blob)} as resource}:
                 self._check_size(len(blob) * 3 // 4)
+                self._check_bytes(blob.encode())
                 return [resource]
             case _:
                 return []
 
     def _text(self, text: str, mime_type: str, uri: str) -> JsonObject:
         return {"uri": uri, "mimeType": mime_type, "text": self.redactor.text(text)}
+
+    def _check_bytes(self, data: bytes) -> None:
+        if self.redactor.is_in(data):
+            raise ExecutionError(WITHHELD)
 
     def _check_size(self, size: int) -> None:
         if size > self.max_size:

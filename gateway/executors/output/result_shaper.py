@@ -188,6 +188,7 @@ class ResultShaper:
 
     def _too_large(self, output: RawOutput, media_type: str, invocation: Invocation) -> ToolResult | None:
         """A link instead of bytes that have no room."""
+        self.scrubber.check_bytes(output.data)
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
         if self.room.has_room_for(output.data):

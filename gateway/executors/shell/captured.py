@@ -27,9 +27,19 @@ class Capture:
         return bytes(self._head + self._tail)
 
     @property
+    def parts(self) -> tuple[bytes, bytes]:
+        """The head and the tail."""
+        self._trim()
+        return bytes(self._head), bytes(self._tail)
+
+    @property
     def omitted(self) -> int:
         """How many bytes are missing between the head and the tail."""
         return max(0, self._taken - self._head_limit - self._tail_limit)
+
+    def is_whole_within(self, size: int) -> bool:
+        """Whether no more than that was taken, and nothing of it is missing."""
+        return self._taken <= size and not self.omitted
 
     def end(self, size: int) -> bytes:
         """Return no more than the last `size` bytes taken."""

@@ -63,7 +63,7 @@ class ShellExecutor:
             exit_code = await self._run(invocation, stdout=stdout, stderr=stderr)
         except DeadlineError as error:
             raise ExecutionError(f"{error}{self._ends(stdout, stderr)}") from error
-        said = self._shown(stderr.data)
+        said = self._said(stderr)
         if exit_code and not stdout.data and (mistake := self.launcher.mistake(exit_code, said)) is not None:
             raise ExecutionError(mistake)
         if exit_code not in self.success_codes:
@@ -132,12 +132,23 @@ class ShellExecutor:
 
     def _ends(self, stdout: Capture, stderr: Capture) -> str:
         """The end of what was written, as it stands in the text of a failure."""
-        ends = {name: self._shown(taken.end(MAX_STDERR)) for name, taken in (("stderr", stderr), ("stdout", stdout))}
+        ends = {"stderr": self._shown(stderr), "stdout": self._shown(stdout)}
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
-    def _shown(self, data: bytes) -> str:
-        text = self.redactor.text(clean(data.decode(errors="replace")))
-        return _without_scratch(self.redactor.after_gap(text) if len(data) == MAX_STDERR else text)
+    def _shown(self, written: Capture) -> str:
+        """The end of it."""
+        text = self._masked(written.end(MAX_STDERR))
+        return text if written.is_whole_within(MAX_STDERR) else self.redactor.after_gap(text)
+
+    def _said(self, written: Capture) -> str:
+        """All of it that was kept; where its middle is missing, a secret may have been cut in two."""
+        if not written.omitted:
+            return self._masked(written.data)
+        head, tail = map(self._masked, written.parts)
+        return self.redactor.before_gap(head) + self.redactor.after_gap(tail)
+
+    def _masked(self, data: bytes) -> str:
+        return _without_scratch(self.redactor.text(clean(data.decode(errors="replace"))))
 
 
 def _without_scratch(text: str) -> str:

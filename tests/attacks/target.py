@@ -121,7 +121,8 @@ class Target:
 
         def find() -> Json:
             messages = map(orjson.loads, self.lines)
-            return next((message for message in messages if message.get("id") == request_id), None)
+            singles = (message for message in messages if isinstance(message, dict))
+            return next((message for message in singles if message.get("id") == request_id), None)
 
         with self._said:
             found = self._said.wait_for(lambda: find() or self._has_ended, PATIENCE_SECONDS)

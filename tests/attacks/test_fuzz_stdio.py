@@ -26,7 +26,7 @@ from tests.e2e.daemon import call
 
 PLAN: Final = dataclasses.replace(HTTP_PLAN, is_stdio=True)
 INTERNAL_ERROR: Final = -32603
-ENDINGS: Final = 3 if SECONDS < 60 else int(SECONDS / 10)
+ENDINGS: Final = 3 if SECONDS < 60 else 24
 """How many daemons are left in the middle."""
 
 

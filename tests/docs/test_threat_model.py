@@ -1,0 +1,39 @@
+"""The threat model names files and tests that are there, and leaves no attack out."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+PROJECT: Final = Path(__file__).parents[2]
+PAGE: Final = (PROJECT / "docs" / "threat-model.md").read_text()
+NAMED: Final = sorted(set(re.findall(r"`((?:gateway|tests|docs|deploy)(?:/[\w./-]+)?(?:::\w+)?)`", PAGE)))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_it_names_is_there(name: str) -> None:
+    path, _, function = name.partition("::")
+    assert (PROJECT / path).exists()
+    if function:
+        assert re.search(rf"^ *(?:async )?def {function}\(", (PROJECT / path).read_text(), re.MULTILINE)
+
+
+def test_each_threat_is_answered_and_proven() -> None:
+    rows = re.findall(r"^\| (?!threat|---)(.+?) \| (.*?gateway/.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
+    tables = re.findall(r"^\| threat \|.*?(?=\n\n|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(rows) == sum(len(table.splitlines()) - 2 for table in tables)
+    assert all("tests/" in proof for _, _, proof in rows)
+
+
+def test_each_file_of_attacks_proves_something() -> None:
+    attacks = {f"tests/attacks/{path.name}" for path in (PROJECT / "tests" / "attacks").glob("test_*.py")}
+    cited = {name.partition("::")[0] for name in NAMED}
+    assert attacks - cited <= {"tests/attacks/test_frame.py"}  # which proves the frame
+
+
+def test_the_security_page_leads_to_it() -> None:
+    page = (PROJECT / "SECURITY.md").read_text()
+    promises = re.findall(r"^[0-9]+\. ", page, re.MULTILINE)
+    assert len(promises) == 10
+    assert "docs/threat-model.md" in page

@@ -79,10 +79,11 @@ async def nginx(
     daemon: str,
     authority: Authority | None = None,
     prefix: bool = False,
+    port: int = 0,
     changes: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Nginx]:
     """The shipped file before the daemon at that address; `changes` are lines to write otherwise."""
-    port = _free_port()
+    port = port or free_port()
     text = SHIPPED.read_text()
     if authority is not None:
         text = _marked(text, "tls")
@@ -119,7 +120,7 @@ def _marked(text: str, mark: str) -> str:
     return re.sub(marked, r"        \1\n", text)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,6 +1,8 @@
 """Through a real nginx: every transport and both eras, under a prefix and TLS, with buffering on and short patience."""
 
 import asyncio
+import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from tests.certificates import Authority
 from tests.e2e.daemon import MODERN, call, request, serving
 from tests.e2e.test_draining import BOTH, INITIALIZE
 from tests.interop.conftest import Cell, outlast, talk
-from tests.interop.nginx import Nginx, nginx
+from tests.interop.nginx import Nginx, free_port, nginx
 from tests.interop.test_official_clients_talk import asking, check, edit_of
 
 CELLS: Final = [
@@ -192,6 +194,32 @@ async def test_what_a_client_claims_of_itself_does_not_pass_the_proxy(tmp_path: 
             assert (await stream.content.readline()).startswith(b"data: /messages?session_id=")
         async with client.get(f"{proxy.url}/-/status") as response:
             assert response.status == 404  # nginx's address is loopback, and its clients' are not
+
+
+@pytest.mark.parametrize("listen", ["trusted_proxies: [127.0.0.1]", 'public_url: "https://127.0.0.1:@port@/ops"'])
+async def test_what_a_challenge_names_is_there_under_the_prefix_and_over_tls(listen: str, tmp_path: Path) -> None:
+    authority = Authority()
+    config, port = tmp_path / "config.yaml", free_port()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        async with nginx(tmp_path, daemon=address, authority=authority, prefix=True, port=port) as proxy:
+            config.write_text(
+                f"listen: {{{listen.replace('@port@', str(port))}}}\n"
+                "auth: {oauth: {issuer: 'http://127.0.0.1:9', scopes_supported: [a]}}\n"
+            )
+            connector = aiohttp.TCPConnector(ssl=authority.trusting())
+            async with serving(config, sockets=[listening]), aiohttp.ClientSession(connector=connector) as client:
+                async with client.post(f"{proxy.url}/mcp", json=INITIALIZE, headers=BOTH) as response:
+                    assert response.status == 401
+                    challenge = response.headers["WWW-Authenticate"]
+                url = re.findall(r'resource_metadata="([^"]*)"', challenge)[0]
+                assert url.startswith(f"{proxy.url}/")
+                async with client.get(url) as response:
+                    assert (await response.json())["resource"] == f"{proxy.url}/mcp"
+                if "public_url" in listen:  # otherwise nobody knows the prefix there
+                    root = f"https://127.0.0.1:{port}"
+                    async with client.get(f"{root}/.well-known/oauth-protected-resource/ops/mcp") as response:
+                        assert (await response.json())["resource"] == f"{proxy.url}/mcp"
 
 
 @pytest.mark.parametrize("kind", ["GET", "listen"])

@@ -90,7 +90,7 @@ async def _reached(options: Namespace, hints: Screen) -> Reached:
     variable = options.key_from
     match await wanted_by(url):
         case Wanted.KEY if variable is None:
-            variable = re.sub(r"\W+", "_", name).strip("_").upper() + "_API_KEY"
+            variable = _variable_for(name)
         case Wanted.LOGIN:
             hints.line("The server takes OAuth: the client asks you to log in.")
         case Wanted.UNKNOWN:
@@ -102,6 +102,12 @@ async def _reached(options: Namespace, hints: Screen) -> Reached:
     if variable is not None:
         hints.line(f"The client takes the key from {variable}, or asks for it; it is not written into the file.")
     return Reached(name=name, url=url, key_variable=variable)
+
+
+def _variable_for(name: str) -> str:
+    """The name of an environment variable, which has no digit first."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+    return f"{'MCP_' * (not words[:1].isalpha())}{words}_API_KEY"
 
 
 def _with_headers(server: Reached, notation: str) -> dict[str, Json]:

@@ -32,6 +32,7 @@ async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what ever
         return 0
     facts = explained.as_json()
     out.line(f"{out.styled(facts.pop('name'), 'bold')} {facts.pop('does')}")
+    facts |= {key: facts.pop(key) for key in _LAST & facts.keys()}
     rows = [_row(key, value) for key, value in facts.items() if value not in ({}, [])]
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
@@ -58,6 +59,8 @@ def _seconds(value: Json) -> str:
     return f"{value:g} s"
 
 
+_LAST: Final = frozenset({"confined_by"})
+"""What is long, and seldom what somebody looks for."""
 _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
     "arguments": ("arguments", _members),
     "confirm": ("asks first", _plain),
@@ -65,5 +68,6 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
     "headers": ("headers", _members),
     "timeout_seconds": ("timeout", _seconds),
     "cache_seconds": ("cached for", _seconds),
+    "confined_by": ("confined by", shlex.join),
 }
 """Of a fact that reads better so: its label, and its value in words."""

@@ -54,6 +54,8 @@ def _troubles(status: JsonObject) -> Iterator[str]:
         since = _ago(status.get("last_reload"))
         yield f"the files cannot be served as they are ({since}); generation {status.get('generation')} goes on"
         yield from (f"  {problem}" for problem in problems)
+    if trouble := (status.get("audit") or {}).get("trouble"):
+        yield f"the audit log cannot be written: {trouble}"
 
 
 def _doubts(status: JsonObject) -> Iterator[str]:
@@ -74,8 +76,10 @@ def _doubts(status: JsonObject) -> Iterator[str]:
     if trouble := lock.get("trouble"):
         yield f"the lock cannot be used: {trouble}"
     yield from (f"{each} is not as it was locked" for each in lock.get("differs", ()))
+    if dropped := (status.get("audit") or {}).get("dropped"):
+        yield f"{counted(dropped, 'record')} of the audit log dropped"
     for name, use in status.get("limits", {}).items():
-        if use["used"] >= use["limit"]:
+        if use["limit"] is not None and use["used"] >= use["limit"]:
             yield f"all {use['limit']} {name} are in use (limits.{name})"
     yield from (f"warning: {warning}" for warning in status.get("warnings", ()))
 
@@ -89,12 +93,17 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
     yield from _offer(status)
     running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
     yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
-    uses = (f"{use['used']} of {use['limit']} {name}" for name, use in status.get("limits", {}).items())
-    yield "in use", ", ".join(uses)
+    yield "in use", ", ".join(_use(name, use) for name, use in status.get("limits", {}).items())
+    if refused := ", ".join(f"{count} by {name}" for name, count in status.get("refused", {}).items() if count):
+        yield "refused", refused
     label = "clients"
     for client in _clients(status.get("clients", {})):
         yield label, client
         label = ""
+
+
+def _use(name: str, use: JsonObject) -> str:
+    return f"{use['used']} {name}" if use["limit"] is None else f"{use['used']} of {use['limit']} {name}"
 
 
 def _offer(status: JsonObject) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.client_config import _variable_for
 from tests.cli.typed import Run, started
 
 KEY = "hunter2-hunter2"
@@ -101,6 +102,14 @@ def test_a_server_that_is_not_there_is_no_hindrance(run: Run) -> None:
         "127.0.0.1": {"type": "http", "url": "https://127.0.0.1:9/ops/mcp"}
     }
     assert "--key-from VARIABLE" in finished.hints
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("ops", "OPS_API_KEY"), ("127.0.0.1", "MCP_127_0_0_1_API_KEY"), ("Über-tools 2", "BER_TOOLS_2_API_KEY")],
+)
+def test_a_variable_is_one_that_a_shell_can_set(name: str, variable: str) -> None:
+    assert _variable_for(name) == variable
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,10 @@ def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answe
             {"problems": ["c.yaml:1:2: tools.x: wrong"]},
             ["✗ the files cannot be served as they are", "✗   c.yaml:1:2: tools.x: wrong"],
         ),
+        (
+            {"audit": {"trouble": "No space left on device", "dropped": 0}},
+            ["✗ the audit log cannot be written: No space left on device"],
+        ),
         ({"state": "stopping"}, ["✗ it is stopping, and takes no calls"]),
     ],
 )
@@ -126,6 +130,7 @@ def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
         ({"watch_error": "no file events: limit"}, "! changes are noticed late: no file events: limit"),
         ({"lock": {"differs": ["tools.x"]}}, "! tools.x is not as it was locked"),
         ({"limits": {"threads": {"used": 4, "limit": 4}}}, "! all 4 threads are in use (limits.threads)"),
+        ({"audit": {"trouble": None, "dropped": 2}}, "! 2 records of the audit log dropped"),
         ({"warnings": ["c.yaml:1:1: doubtful"]}, "! warning: c.yaml:1:1: doubtful"),
     ],
 )
@@ -135,6 +140,13 @@ def test_what_is_worth_knowing_comes_next_and_is_no_reason_to_fail(
     finished = run("status", "--url", answering({**FINE, **change}))
     assert finished.code == 0
     assert finished.out.splitlines()[1] == line
+
+
+def test_a_limit_may_be_none_and_what_was_refused_is_counted(run: Run, answering: Answering) -> None:
+    change = {"limits": {"sessions": {"used": 3, "limit": None}}, "refused": {"rate": 4, "streams": 0}}
+    lines = run("status", "--url", answering({**FINE, **change})).out.splitlines()
+    assert "in use     3 sessions" in lines
+    assert "refused    4 by rate" in lines
 
 
 def test_json_is_what_the_daemon_said(run: Run, answering: Answering) -> None:

@@ -2,7 +2,8 @@
 
 Threats answered: `..` segments, absolute paths elsewhere, symbolic links that lead out, NUL. The path must be absolute,
 since what a relative one means depends on who opens it, and it reaches the backend as it was given. Links are resolved
-when the call is made; a directory whose links change between the check and the backend's use is beyond this check.
+when the call is made, and the backend opens the path later: who may write in the directory can put a link there in
+between. A `sandbox` that shows a command this directory alone (`readable`) holds it there whatever changes.
 """
 
 import os

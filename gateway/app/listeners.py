@@ -39,6 +39,7 @@ log: Final = structlog.get_logger()
 
 _MOMENT: Final = 0.25
 """The share of the time to drain in which load balancers may notice."""
+_LONGEST_MOMENT_SECONDS: Final = 10.0
 _MOST: Final = 10_000
 """Sessions, and streams, where the file names no number of them."""
 
@@ -184,7 +185,7 @@ class Listeners:
         """
         if self._http is None or self._http.outlives_us or not self._health.is_watched:
             return 0
-        return seconds * _MOMENT
+        return min(seconds * _MOMENT, _LONGEST_MOMENT_SECONDS)
 
     async def _open_http(self, stack: AsyncExitStack) -> None:
         front = HttpFront(

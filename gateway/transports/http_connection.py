@@ -53,6 +53,8 @@ class Threshold:
     """How many connections a listener takes, and how long it waits for what they say."""
 
     ration: Ration = field(default_factory=lambda: connection_ration(Shares()))
+    handshake_seconds: float = 10.0
+    """To agree on TLS."""
     head_seconds: float = 30.0
     """From a connection's beginning to the end of its first request's head."""
     idle_seconds: float = 660.0

@@ -16,9 +16,6 @@ from gateway.transports.server_tls import ServerTls
 
 log: Final = structlog.get_logger()
 
-HANDSHAKE_SECONDS: Final = 10.0
-"""How long a client may take to agree on TLS."""
-
 _FAREWELL_SECONDS: Final = 2.0
 """How long connections may take to end once what they served was cancelled."""
 _BACKLOG: Final = 4096
@@ -94,7 +91,7 @@ class HttpListener:
             return HttpConnection(server, self._threshold)
 
         tls = None if self._tls is None else self._tls.context
-        handshake = None if tls is None else HANDSHAKE_SECONDS
+        handshake = None if tls is None else self._threshold.handshake_seconds
         if inherited is None:
             host, port = self.address.host, self.address.port
             return await loop.create_server(

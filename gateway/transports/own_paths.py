@@ -27,7 +27,10 @@ log: Final = structlog.get_logger()
 _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
-_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+_FORWARDED: Final = (
+    *("forwarded", "via", "x-real-ip"),
+    *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto")),
+)
 
 
 class Health(Protocol):

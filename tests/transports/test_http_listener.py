@@ -1,0 +1,34 @@
+"""The listener's own part of TLS: how long a client may take to agree on it."""
+
+import asyncio
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.config.address import Address
+from gateway.config.problems import Problems
+from gateway.config.server import Tls
+from gateway.transports.http_connection import Threshold
+from gateway.transports.http_listener import HttpListener
+from gateway.transports.server_tls import ServerTls, load_identity
+from tests.certificates import Authority
+from tests.executors.recording import OneFile
+
+
+async def test_a_client_that_does_not_shake_hands_is_let_go(tmp_path: Path) -> None:
+    Authority().issue(tmp_path / "server.pem", tmp_path / "server.key")
+    identity = load_identity(Tls(cert="server.pem", key="server.key"), Problems(OneFile(tmp_path)))
+    assert identity is not None
+    listener = HttpListener(
+        web.Application(),
+        address=Address("127.0.0.1", 0),
+        tls=ServerTls(identity),
+        threshold=Threshold(handshake_seconds=0.05),
+    )
+    await listener.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
+    writer.write(b"\x16\x03\x01")  # a record's beginning, and no more
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    writer.close()
+    await listener.close()

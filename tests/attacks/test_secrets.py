@@ -87,7 +87,7 @@ PLAN = Plan(
       backend:
         base_url: "@backend@"
         allow_private: true
-        headers: {X-Key: "${env:SEEDED_HEADER}"}
+        headers: {X-Key: "${env:SEEDED_HEADER}", X-Other: "${env:SEEDED_KEY}"}
         query: {key: "${env:SEEDED_QUERY}"}
     tools:
       shown:

@@ -24,6 +24,8 @@ from gateway.access.proven_tokens import ProvenTokens
 from gateway.access.signing_keys import KeysUnavailableError, SigningKeys
 from gateway.json_types import Json, JsonObject
 
+_MOST_TRIED: Final = 8
+"""Keys, for a token that does not say which: anybody can send one, and each try takes a while."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -96,7 +98,7 @@ class AccessTokens:
     async def _proven_claims(self, token: str) -> JsonObject:
         algorithm, kid = read_header(token)
         wrong = WrongKeyError("The token is signed with a key that the authorization server does not publish")
-        for each in await self._keys.find(kid, algorithm):
+        for each in (await self._keys.find(kid, algorithm))[:_MOST_TRIED]:
             try:
                 claims = read_claims(token, each.key, algorithm=algorithm, issuer=self.rules.issuer)
             except WrongKeyError as error:

@@ -344,7 +344,7 @@ class Gateway:
             "disabled": lambda: status.disabled(self._offered.served.catalog, self._offered.store.current),
             "clients": self._clients,
             "limits": self._limits,
-            "auth": lambda: self._authenticator.status(),
+            "auth": self._auth,
             "sessions": lambda: len(self._listeners.sessions) if self._listeners else 0,
             "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
             "calls_running": lambda: self._dispatcher.slots.running,
@@ -356,6 +356,9 @@ class Gateway:
             "threads": lambda: self._services.threads.busy,
             "threads_stuck": lambda: self._services.threads.stuck,
         }
+
+    def _auth(self) -> Json:
+        return self._authenticator.status()
 
     def _clients(self) -> Json:
         sessions = () if self._listeners is None else self._listeners.open_sessions()

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.json_types import Json
-from tests.attacks.client import PATIENCE_SECONDS, Answer, Fields, SessionClient
+from tests.attacks.client import PATIENCE_SECONDS, Answer, Fields, SessionClient, initialize
 from tests.attacks.issuer import issuing
 from tests.attacks.target import Plan, Target, attacking
 from tests.authorization_server import AuthorizationServer
@@ -30,6 +30,7 @@ auth:
     mallory: {{secret: "{MALLORY}"}}
   oauth: {{issuer: "%s", audience: "{US}"}}
 tools:
+  guarded: {{description: Needs a scope., access: {{scopes: [deep]}}, content: [{{text: Deep.}}]}}
   hello: {{description: Says hello., content: [{{text: Hello.}}]}}
   careful: {{description: Asks first., confirm: "Really?", content: [{{text: Done.}}]}}
   large: {{description: Says much., python: "much:large", output: {{overflow: resource, max_size: 1KiB}}}}
@@ -201,6 +202,29 @@ def test_another_cannot_cancel_answer_or_listen_in(people: People) -> None:
                 status = SessionClient(client, session.id, tuple(thief)).post(message).status
                 assert status == (400 if isinstance(message, list) else 404)
         assert session.ask("ping")["result"] == {}
+
+
+@requirement("authorization/every-request", "authorization/sessions")
+def test_a_narrow_token_gains_nothing_in_what_a_wide_one_opened(people: People) -> None:
+    client, issuer = people.target.client, people.issuer
+    wide: Fields = [("Authorization", f"Bearer {issuer.token(US, sub='bob', scope='deep')}")]
+    narrow: Fields = [("Authorization", f"Bearer {issuer.token(US, sub='bob')}")]
+    with client.session(fields=wide) as session:
+        for who, works in ((narrow, False), (wide, True), (narrow, False)):
+            answer = client.post(_call("guarded"), fields=[*who, ("Mcp-Session-Id", session.id)]).messages[-1]
+            assert ("result" in answer) is works
+            listed = client.post(
+                {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, fields=[*who, ("Mcp-Session-Id", session.id)]
+            )
+            assert (b"guarded" in listed.body) is works
+    with _sse(people.target, wide) as (endpoint, heard):
+        initialized = {**initialize(), "id": "init"}
+        assert client.post(initialized, fields=wide, path=endpoint).status == 202
+        heard('"init"')
+        for number, (who, text) in enumerate(((narrow, "Unknown tool"), (wide, "Deep."), (narrow, "Unknown tool"))):
+            assert client.post({**_call("guarded"), "id": f"n{number}"}, fields=who, path=endpoint).status == 202
+            last = heard(f'"n{number}"').rpartition("data: ")[2]
+            assert text in last
 
 
 def _call(tool: str) -> dict[str, Any]:

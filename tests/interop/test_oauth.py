@@ -28,7 +28,7 @@ tools:
 """
 PATH: Final = "/.well-known/oauth-protected-resource/mcp"
 
-pytestmark = pytest.mark.parametrize("cell", CELLS, ids=str)
+of_each_client = pytest.mark.parametrize("cell", CELLS, ids=str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,7 @@ async def guarded(folder: Path) -> AsyncIterator[Guarded]:
             yield Guarded(issuer=issuer, url=f"http://{address}/mcp")
 
 
+@of_each_client
 @requirement("authorization/challenge", "authorization/metadata", "authorization/insufficient-scope")
 async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(cell: Cell, tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
@@ -78,6 +79,7 @@ async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(cell: Ce
             assert word in seen["challenges"][-1][1]
 
 
+@of_each_client
 @requirement("authorization/every-request")
 async def test_a_good_token_is_enough(cell: Cell, tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
@@ -88,6 +90,7 @@ async def test_a_good_token_is_enough(cell: Cell, tmp_path: Path) -> None:
         assert seen["challenges"] == []
 
 
+@of_each_client
 @requirement("authorization/challenge", "authorization/audience")
 async def test_any_other_token_is_refused_with_what_is_wrong_with_it(cell: Cell, tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
@@ -108,3 +111,14 @@ async def test_any_other_token_is_refused_with_what_is_wrong_with_it(cell: Cell,
             for _, challenge in seen["challenges"]:
                 assert server.challenge in challenge
                 assert (f'error_description="{description}' in challenge) if description else "error" not in challenge
+
+
+@requirement("authorization/metadata")
+async def test_a_client_of_http_sse_signs_in_for_the_address_that_it_knows(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server:
+        older = Guarded(issuer=server.issuer, url=server.url.replace("/mcp", "/sse"))
+        cell = Cell(line=1, binding="sse", revision="2025-11-25")
+        [seen] = await older.use(cell, tools=["hello"], signs_in=True)
+        assert seen.get("failed") is None, seen
+        assert seen["texts"] == {"hello": "Hello."}
+        assert server.issuer.granted == ["tools.use"]

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 from mcp import ClientSession
 from mcp.client.auth import OAuthClientProvider
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.interop.drivers.oauth import METADATA, Browser, Ear, Memory, reasons, use
@@ -31,8 +32,10 @@ async def attempt(plan: dict[str, Any], token: str | None) -> dict[str, Any]:
                 redirect_handler=browser.visit,
                 callback_handler=lambda: came_back(browser),
             )
+        if plan["url"].endswith("/sse"):
+            return {**await converse(plan, sse_client(plan["url"], **given)), "challenges": []}
         async with httpx.AsyncClient(**given, event_hooks={"response": [ear.note]}, timeout=30) as http:
-            outcome = await talk(plan, http)
+            outcome = await converse(plan, streamable_http_client(plan["url"], http_client=http))
     return {**outcome, "challenges": ear.challenges}
 
 
@@ -40,12 +43,9 @@ async def came_back(browser: Browser) -> tuple[str, str | None]:
     return browser.answer["code"], browser.answer["state"]
 
 
-async def talk(plan: dict[str, Any], http: httpx.AsyncClient) -> dict[str, Any]:
+async def converse(plan: dict[str, Any], transport: Any) -> dict[str, Any]:
     try:
-        async with (
-            streamable_http_client(plan["url"], http_client=http) as (read, write, _),
-            ClientSession(read, write) as session,
-        ):
+        async with transport as (read, write, *_), ClientSession(read, write) as session:
             answer = await session.initialize()
             used = await use(session.list_tools, lambda name: session.call_tool(name, {}), plan["tools"])
             return {**used, "revision": answer.protocolVersion}

@@ -180,6 +180,25 @@ def test_no_redirect_leads_inside(target: Target, web: Web, tool: str, to: str) 
     assert all(line.startswith(start) for line in asked), asked
 
 
+PIECES = (
+    "http://", "HTTP://", "//", "/", "\\", "@", ":", "#", "?", ".", "%", "\t", " ", "[", "]", "127.0.0.1", "localhost",
+    "0x7f.1", "2130706433", "[::1]", "[::ffff:7f00:1]", "%31%32%37.0.0.1", ":@port@", HOST, "user:word@", "..", ";",
+)  # fmt: skip
+
+
+@given(pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=7))
+@settings(max_examples=150)
+def test_no_location_leads_inside(target: Target, web: Web, pieces: list[str]) -> None:
+    """The canary says whether it was reached, and the proxy what it was asked for."""
+    to = at_canary(target, "".join(pieces))
+    before = len(web.seen)
+    target.client.call("follow", {"to": to})
+    target.client.call("follow_from_proxy", {"to": to})
+    assert not target.canary.reached, to
+    targets = [request.split(b" ", 2)[1] for request in web.seen[before:]]
+    assert {each.split(b"/")[2] for each in targets if not each.startswith(b"/")} == {b"198.51.100.7"}, to
+
+
 def test_a_redirect_that_may_be_followed_is(target: Target, web: Web) -> None:
     assert target.client.says("follow", {"to": "/elsewhere"}) == "ok"
     assert target.client.says("follow", {"to": f"http://{HOST}:{web.port}/elsewhere"}) == "ok"

@@ -19,7 +19,7 @@ class Web:
     port: int
     answers: dict[str, Answer] = field(default_factory=dict)
     """By path; any other is answered with `ok`."""
-    seen: list[bytes] = field(default_factory=list)
+    seen: list[bytes] = field(default_factory=list, repr=False)
     """Each request, with the beginning of its body."""
 
     @property

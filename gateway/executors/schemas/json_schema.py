@@ -11,13 +11,15 @@ from typing import Final
 import jsonschema_rs
 
 from gateway.config.problems import Problems
+from gateway.executors.schemas.effort import Effort, guarded
 from gateway.executors.schemas.errors import Path, SchemaError, describe
 from gateway.executors.schemas.rules import (
     PATTERN_OPTIONS,
     Flaw,
     SchemaPath,
     dialect_of,
-    flaws,
+    examined,
+    is_deeper,
     plain,
 )
 from gateway.json_types import Json, JsonObject
@@ -35,25 +37,41 @@ _KEPT_DEPTH: Final = 4
 class Validator:
     """Validates values against one schema."""
 
-    def __init__(self, schema: JsonObject, engine: jsonschema_rs.Validator) -> None:
+    def __init__(self, schema: JsonObject, engine: jsonschema_rs.Validator, effort: Effort) -> None:
         self.schema = schema
         self.is_valid: Callable[[Json], bool] = engine.is_valid
         self._engine = engine
+        self._effort = effort
+        if not effort.is_light:
+            self.is_valid = self._is_valid_and_no_excess
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
         """Return why `instance` does not fit, the first few reasons; nothing if it fits.
 
         `noun` is what a member of the outermost object is called: `argument`.
         """
-        if self.is_valid(instance):
+        if (excess := self._effort.excess(instance)) is not None:
+            return [SchemaError(path=(), message=excess)]
+        if self._engine.is_valid(instance):
             return []
-        if _has_more_nodes(instance, than=_MAX_NODES):
+        if self._is_too_large_for_words(instance):
             return self._errors_of_large(instance, noun=noun)
         return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
 
     def findings(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
         """Return the engine's own findings, for who wants to mend the value; nothing for a large one."""
-        return [] if _has_more_nodes(instance, than=_MAX_NODES) else list(self._engine.iter_errors(instance))
+        if self._is_too_large_for_words(instance) or self._effort.excess(instance) is not None:
+            return []
+        return list(self._engine.iter_errors(instance))
+
+    def _is_valid_and_no_excess(self, instance: Json) -> bool:
+        return self._effort.excess(instance) is None and self._engine.is_valid(instance)
+
+    def _is_too_large_for_words(self, instance: Json) -> bool:
+        if _has_more_nodes(instance, than=min(_MAX_NODES, self._effort.worded_nodes)):
+            return True
+        depth = self._effort.worded_depth
+        return depth is not None and is_deeper(instance, than=depth)
 
     def _described(self, instance: Json, *, noun: str) -> Iterator[SchemaError]:
         said = set()
@@ -65,7 +83,8 @@ class Validator:
 
     def _errors_of_large(self, instance: Json, *, noun: str) -> list[SchemaError]:
         cut: set[Path] = set()
-        described = self._described(_cut_down(instance, (), cut), noun=noun)
+        depth = min(_KEPT_DEPTH, self._effort.worded_depth or _KEPT_DEPTH)
+        described = self._described(_cut_down(instance, (), cut, depth), noun=noun)
         errors = list(islice((error for error in described if error.path not in cut), MAX_ERRORS))
         return errors or [SchemaError(path=(), message="does not fit the schema, and is too large to say where")]
 
@@ -86,7 +105,7 @@ def compile_schema(
         return compiled
     for flaw in compiled:
         problems.at(*place(flaw.path)).error(f"not a valid {what}: {flaw.message}")
-    return Validator({}, jsonschema_rs.Draft202012Validator({}))
+    return Validator({}, jsonschema_rs.Draft202012Validator({}), Effort())
 
 
 def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
@@ -107,12 +126,12 @@ def _compiled(schema: JsonObject) -> Validator | list[Flaw]:
     copy = plain(schema)
     if isinstance(copy, Flaw):
         return [copy]
-    found = list(flaws(copy))
-    dialect = dialect_of(copy)
-    if found or dialect is None:
-        return found
+    effort, dialect = examined(copy), dialect_of(copy)
+    if not isinstance(effort, Effort) or dialect is None:
+        return effort if isinstance(effort, list) else []
     try:
-        return Validator(copy, _engine(copy, dialect.validator))
+        engine = _engine(guarded(copy, effort) if effort.costly else copy, dialect.validator)
+        return Validator(copy, engine, effort)
     except ValueError as error:  # a rule of the engine that ours do not know
         return [Flaw(path=(), message=str(error).partition("\n")[0])]
 
@@ -154,13 +173,13 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
     return seen > than or bool(waiting)
 
 
-def _cut_down(value: Json, path: Path, cut: set[Path]) -> Json:
+def _cut_down(value: Json, path: Path, cut: set[Path], depth: int) -> Json:
     """Keep the beginning of each list and object; `cut` takes the places where something was left out."""
     if not isinstance(value, dict | list):
         return value
-    kept = 0 if len(path) >= _KEPT_DEPTH else _KEPT_ITEMS
+    kept = 0 if len(path) >= depth else _KEPT_ITEMS
     if len(value) > kept:
         cut.add(path)
     if isinstance(value, dict):
-        return {name: _cut_down(value[name], (*path, name), cut) for name in islice(value, kept)}
-    return [_cut_down(item, (*path, index), cut) for index, item in enumerate(value[:kept])]
+        return {name: _cut_down(value[name], (*path, name), cut, depth) for name in islice(value, kept)}
+    return [_cut_down(item, (*path, index), cut, depth) for index, item in enumerate(value[:kept])]

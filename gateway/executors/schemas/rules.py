@@ -18,14 +18,26 @@ from referencing import Registry, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, DRAFT201909, DRAFT202012
 
+from gateway.executors.schemas.effort import (
+    MOST_IN_PLACE,
+    MOST_REPETITIONS,
+    Effort,
+    Node,
+    effort_of,
+    repetitions,
+)
 from gateway.executors.schemas.errors import SchemaError, describe, shown
+from gateway.executors.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
 from gateway.json_types import Json, JsonObject
 
 MAX_BYTES: Final = 256 * 1024
 """A schema is sent to every client that lists the tools."""
 MAX_DEPTH: Final = 64
-BACKTRACK_LIMIT: Final = 100_000
-"""Steps of one match, about a millisecond; patterns without look-around or back-references run in linear time."""
+BACKTRACK_LIMIT: Final = 30_000
+"""Steps of one match, each of which may go through the text (see `effort`).
+
+Patterns without look-around or back-references run in linear time.
+"""
 
 PATTERN_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
 
@@ -102,42 +114,37 @@ def is_deeper(value: Json, *, than: int) -> bool:
     return False
 
 
-def flaws(schema: JsonObject) -> Iterator[Flaw]:
-    """Yield what is wrong with a plain schema, in this order, stopping after the first rung that yields anything.
+def examined(schema: JsonObject) -> Effort | list[Flaw]:
+    """How much work a plain schema makes, or what is wrong with it: all that the first of these rungs finds.
 
     1. `$schema` names a dialect that we speak.
     2. The schema fits that dialect's metaschema.
     3. Each reference resolves within the schema, and each pattern compiles.
+    4. The work is bounded.
     """
     dialect = dialect_of(schema)
     if dialect is None:
-        yield _unknown_dialect(schema["$schema"])
-        return
-    misfits = [Flaw(path=error.path, message=error.message) for error in _metaschema_errors(schema, dialect)]
-    yield from misfits
-    if not misfits:
-        yield from _walk_flaws(schema, dialect)
+        return [_unknown_dialect(schema["$schema"])]
+    if misfits := [Flaw(path=error.path, message=error.message) for error in _metaschema_errors(schema, dialect)]:
+        return misfits
+    nodes, flaws = _walked(schema, dialect)
+    if flaws:
+        return flaws
+    effort = effort_of(nodes, id(schema))
+    return list(_effort_flaws(effort)) or effort
 
 
-_ONE_SCHEMA: Final = frozenset({
-    "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
-    "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
-})  # fmt: skip
-_SCHEMA_LISTS: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
-_SCHEMA_MAPS: Final = frozenset({
-    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
-})  # fmt: skip
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
     """Yield the schemas that stand directly in `schema`, and where."""
     for keyword, value in schema.items():
-        if keyword in _ONE_SCHEMA and isinstance(value, dict):
+        if keyword in ONE_SCHEMA and isinstance(value, dict):
             yield (keyword,), value
-        elif keyword in _SCHEMA_LISTS and isinstance(value, list):
+        elif keyword in SCHEMA_LISTS and isinstance(value, list):
             yield from (((keyword, index), item) for index, item in enumerate(value) if isinstance(item, dict))
-        elif keyword in _SCHEMA_MAPS and isinstance(value, dict):
+        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
             yield from (((keyword, name), item) for name, item in value.items() if isinstance(item, dict))
 
 
@@ -158,35 +165,58 @@ def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
     return DIALECTS[uri].validator({"$ref": uri}, validate_formats=False, offline=True)
 
 
-def _walk_flaws(schema: JsonObject, dialect: Dialect) -> Iterator[Flaw]:
-    root = dialect.specification.create_resource(schema)
+def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list[Flaw]]:
+    """Every schema in it, whether or not validation reaches it, and what is wrong with references and patterns."""
     start: SchemaPath = ()
+    root = dialect.specification.create_resource(schema)
     waiting = deque([(start, schema, Registry().resolver_with_root(root))])
-    seen = {id(schema)}
+    nodes = {id(schema): Node(schema)}
+    flaws: list[Flaw] = []
     while waiting:
         path, current, resolver = waiting.popleft()
-        yield from _pattern_flaws(path, current)
+        flaws += _pattern_flaws(path, current)
         for keyword in _REFERENCES:
             if isinstance(reference := current.get(keyword), str):
                 try:
                     target = resolver.lookup(reference)
                 except (Unresolvable, ValueError):
-                    yield Flaw(path=(*path, keyword), message=_unresolved(reference))
+                    flaws.append(Flaw(path=(*path, keyword), message=_unresolved(reference)))
                     continue
-                if isinstance(target.contents, dict) and id(target.contents) not in seen:
-                    seen.add(id(target.contents))
-                    waiting.append(((*path, keyword), target.contents, target.resolver))
+                if isinstance(target.contents, dict):
+                    nodes[id(current)].edges.append((keyword, id(target.contents)))
+                    if id(target.contents) not in nodes:
+                        nodes[id(target.contents)] = Node(target.contents)
+                        waiting.append(((*path, keyword), target.contents, target.resolver))
         for step, member in subschemas(current):
-            if id(member) not in seen:
-                seen.add(id(member))
+            if step[0] not in _NOT_APPLIED:
+                nodes[id(current)].edges.append((_way(step), id(member)))
+            if id(member) not in nodes:
+                nodes[id(member)] = Node(member)
                 inner = resolver.in_subresource(dialect.specification.create_resource(member))
                 waiting.append(((*path, *step), member, inner))
+    return nodes, flaws
+
+
+def _way(step: SchemaPath) -> str:
+    """The keyword by which a member applies; until 2019-09 a list of `items` is what `prefixItems` is today."""
+    return "prefixItems" if step[0] == "items" and len(step) > 1 else str(step[0])
+
+
+def _effort_flaws(effort: Effort) -> Iterator[Flaw]:
+    if effort.in_place > MOST_IN_PLACE:
+        yield Flaw(path=(), message=f"applies {effort.in_place} schemas to one place, more than {MOST_IN_PLACE}")
+    for pattern in sorted(effort.costly_names):
+        yield Flaw(path=(), message=f"as a pattern of names, {shown(pattern)} is too intricate")
 
 
 def _unresolved(reference: str) -> str:
     if reference.startswith("#"):
         return f"leads nowhere: this schema has no {reference}"
     return f"only places in the schema itself (#/…) can be referred to, nothing is fetched: {reference}"
+
+
+_NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})
+"""Keywords whose schemas apply to nothing by themselves."""
 
 
 def _pattern_flaws(path: SchemaPath, schema: JsonObject) -> Iterator[Flaw]:
@@ -202,6 +232,8 @@ def _pattern_flaws(path: SchemaPath, schema: JsonObject) -> Iterator[Flaw]:
 
 def is_pattern_usable(pattern: str) -> bool:
     """Whether the engine takes this ECMA-262 pattern, and promises bounds for it."""
+    if repetitions(pattern) > MOST_REPETITIONS:
+        return False
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=PATTERN_OPTIONS)
     except jsonschema_rs.ValidationError:
@@ -210,4 +242,6 @@ def is_pattern_usable(pattern: str) -> bool:
 
 
 def _refused(pattern: str) -> str:
+    if (times := repetitions(pattern)) > MOST_REPETITIONS:
+        return f"the pattern {shown(pattern)} repeats {times} times, more than {MOST_REPETITIONS}; see `maxLength`"
     return f"the pattern {shown(pattern)} is not an ECMA-262 regular expression that the engine takes"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+import structlog
 
 from gateway.app.clients import title_of
 from gateway.app.gateway import Gateway
@@ -22,6 +23,8 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.calls import Call, EndedAs, Ending
 from gateway.reloader.watch_plan import Snapshot, WatchPlan
 from gateway.reloader.watcher import Watcher
+
+log: Final = structlog.get_logger()
 
 _GLANCE_SECONDS: Final = 0.25
 _POLL: Final = timedelta(seconds=2)
@@ -116,15 +119,17 @@ async def _glancing(gateway: Gateway, tell: Tell) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        [ended] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(ended, Exception):  # a bug of ours in what is only shown
+            log.error("view failed", exc_info=ended)
 
 
 async def _glance(gateway: Gateway, tell: Tell) -> None:
-    served, generation = gateway.picture(), gateway.status()["generation"]
+    served, generation = await gateway.picture(), gateway.status()["generation"]
     while True:
         status = gateway.status()
         if status["generation"] != generation:
-            before, served, generation = served, gateway.picture(), status["generation"]
+            before, served, generation = served, await gateway.picture(), status["generation"]
             tell(Reloaded(generation=generation, changes=plan(before, served).changes))
         tell(Glance(status=status, url=gateway.url, problems=gateway.problems))
         await asyncio.sleep(_GLANCE_SECONDS)

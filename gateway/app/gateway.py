@@ -147,7 +147,7 @@ class Gateway:
             metrics=self._metrics(),
             logs=self._logs,
             reload=self._reload,
-            config=lambda: self.picture().as_json(),
+            config=self._config,
             standard_streams=self._standard_streams,
             inherited=self._inherited,
             tls=self._offered.tls,
@@ -175,9 +175,10 @@ class Gateway:
         """What `/-/status` says."""
         return self._health.status()
 
-    def picture(self) -> Picture:
-        """What is served, and to whom, as it may be shown."""
-        return draw(self._offered.served.document, self._offered.served.catalog)
+    async def picture(self) -> Picture:
+        """What is served, and to whom, as it may be shown. Drawn in a thread: a thousand tools take a moment."""
+        served = self._offered.served
+        return await asyncio.to_thread(draw, served.document, served.catalog)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -292,6 +293,9 @@ class Gateway:
         if self._listeners is not None:
             self._listeners.review(self._authenticator.renewed)
         self._auditing.serve(build)
+
+    async def _config(self) -> JsonObject:
+        return (await self.picture()).as_json()
 
     async def _reload(self) -> JsonObject:
         self._service_manager.reloading()

@@ -59,7 +59,7 @@ class Listeners:
         metrics: Metrics,
         logs: Logs,
         reload: Callable[[], Awaitable[JsonObject]],
-        config: Callable[[], JsonObject],
+        config: Callable[[], Awaitable[JsonObject]],
         standard_streams: StandardStreams | None,
         inherited: Inherited,
         tls: ServerTls | None,

@@ -5,7 +5,7 @@ shown. Secrets are masked in it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Final, Self
 
@@ -48,7 +48,11 @@ class Picture:
     """By who they are."""
 
     def as_json(self) -> dict[str, Json]:
-        return asdict(self)
+        audiences = {
+            name: {"names": audience.names, "fingerprints": audience.fingerprints}
+            for name, audience in self.audiences.items()
+        }
+        return {"written": self.written, "left_out": self.left_out, "code": self.code, "audiences": audiences}
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:

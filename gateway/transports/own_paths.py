@@ -78,7 +78,7 @@ class OwnPaths:
     logs: Logs
     reload: Callable[[], Awaitable[JsonObject]]
     """Load the files again; says under `problems` what keeps them from being served."""
-    config: Callable[[], JsonObject]
+    config: Callable[[], Awaitable[JsonObject]]
     """What is served, and to whom, as it may be shown."""
 
     def application(self, door: FrontDoor, *, is_private: bool) -> web.Application:
@@ -124,7 +124,7 @@ class OwnPaths:
         return json_response(self.health.status(), headers=visit.headers)
 
     async def _config(self, visit: Visit) -> web.Response:
-        return json_response(self.config(), headers=visit.headers)
+        return json_response(await self.config(), headers=visit.headers)
 
     async def _metrics(self, visit: Visit) -> web.Response:
         text, media_type = await self.metrics.exposition(visit.request.headers.get("Accept", ""))

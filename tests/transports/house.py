@@ -118,6 +118,10 @@ class Course:
             raise
 
 
+async def _no_config() -> JsonObject:
+    return {}
+
+
 class NoMetrics:
     """Of a daemon that measures nothing."""
 
@@ -334,7 +338,7 @@ async def house(
         guard = guard or Guard(address=address)
         metadata = ResourceMetadata(authenticator=authenticator, path="/mcp", others=("/sse",))
         door = FrontDoor(guard=guard, proxies=proxies, authenticator=authenticator, metadata=metadata)
-        own = OwnPaths(health=health, metrics=NoMetrics(), logs=NoLogs(), reload=course.reload, config=dict)
+        own = OwnPaths(health=health, metrics=NoMetrics(), logs=NoLogs(), reload=course.reload, config=_no_config)
         app = HttpApp(door=door, mcp=mcp, sse=sse, path="/mcp", own=own, prefix=proxies.prefix)
         listener = HttpListener(app.application(), address=address, threshold=threshold)
         await listener.start()

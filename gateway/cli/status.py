@@ -60,28 +60,36 @@ def _troubles(status: JsonObject) -> Iterator[str]:
 
 def _doubts(status: JsonObject) -> Iterator[str]:
     """What somebody may want to know."""
+    yield from _doubts_of_the_file(status)
+    yield from _doubts_of_the_process(status)
+    yield from (f"warning: {warning}" for warning in status.get("warnings", ()))
+
+
+def _doubts_of_the_file(status: JsonObject) -> Iterator[str]:
     if sections := status.get("restart_required"):
         yield f"{' and '.join(sections)} changed in the file: takes effect with a restart"
     for each in status.get("left_out", ()):
         yield f"{each['kind']}.{each['name']} is not on offer: {each['reason']}"
     for place in status.get("disabled", ()):
         yield f"{place} was switched off by a plugin"
+    lock = status.get("lock") or {}
+    if trouble := lock.get("trouble"):
+        yield f"the lock cannot be used: {trouble}"
+    yield from (f"{each} is not as it was locked" for each in lock.get("differs", ()))
+
+
+def _doubts_of_the_process(status: JsonObject) -> Iterator[str]:
     if stuck := status.get("threads_stuck"):
         yield f"{counted(stuck, 'thread')} of plugins stuck: the function has not returned after its deadline"
     if error := status.get("watch_error"):
         yield f"changes are noticed late: {error}"
     if error := (status.get("auth") or {}).get("signing_keys_error"):
         yield f"the keys that access tokens are checked with cannot be got: {error}"
-    lock = status.get("lock") or {}
-    if trouble := lock.get("trouble"):
-        yield f"the lock cannot be used: {trouble}"
-    yield from (f"{each} is not as it was locked" for each in lock.get("differs", ()))
     if dropped := (status.get("audit") or {}).get("dropped"):
         yield f"{counted(dropped, 'record')} of the audit log dropped"
     for name, use in status.get("limits", {}).items():
         if use["limit"] is not None and use["used"] >= use["limit"]:
             yield f"all {use['limit']} {name} are in use (limits.{name})"
-    yield from (f"warning: {warning}" for warning in status.get("warnings", ()))
 
 
 def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:

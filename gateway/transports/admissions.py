@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gateway.access.identity import Identity
+from gateway.transports.visit import Task
 
 Renewed = Callable[[Identity], Identity | None]
 """Whom the same credential would be let in as now; None if it would not."""
@@ -20,26 +21,22 @@ class Admissions:
     """All of them."""
 
     def __init__(self) -> None:
-        self._served: Final[dict[asyncio.Task[object], Identity]] = {}
-        self._streams: Final[set[asyncio.Task[object]]] = set()
+        self._served: Final[dict[Task, Identity]] = {}
+        self._streams: Final[set[Task]] = set()
 
     def __len__(self) -> int:
         return len(self._served)
 
-    @contextmanager
-    def one(self, identity: Identity) -> Iterator[None]:
-        """While the request is served in whose task this is entered."""
-        task = _this_task()
+    def begin(self, task: Task, identity: Identity) -> None:
+        """A request is served in this task from now on, until `end`."""
         self._served[task] = identity
-        try:
-            yield
-        finally:
-            del self._served[task]
+
+    def end(self, task: Task) -> None:
+        del self._served[task]
 
     @contextmanager
-    def stream(self, identity: Identity) -> Iterator[None]:
+    def stream(self, task: Task, identity: Identity) -> Iterator[None]:
         """While such a request is answered with a stream that may last for ever: it ends with the credential."""
-        task = _this_task()
         expiry = None
         if identity.expires_at is not None:
             expiry = asyncio.get_running_loop().call_later(max(0.0, identity.expires_at - time.time()), task.cancel)
@@ -57,10 +54,3 @@ class Admissions:
             now = renewed(identity)
             if now is None or (now != identity and task in self._streams):
                 task.cancel()
-
-
-def _this_task() -> asyncio.Task[object]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("not in a task")
-    return task

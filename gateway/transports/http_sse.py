@@ -79,14 +79,16 @@ class HttpSse:
         session_id = secrets.token_urlsafe(_ID_BYTES)
         client = self._client(incoming)
         self._clients[session_id] = client
-        admissions, identity = self._admissions, visit.identity
+        task, identity = visit.task, visit.identity
+        self._admissions.begin(task, identity)
         try:
-            with self._streams.one(incoming.caller.payer), admissions.one(identity), admissions.stream(identity):
+            with self._streams.one(incoming.caller.payer), self._admissions.stream(task, identity):
                 endpoint = f"{visit.approach.prefix}{MESSAGES_PATH}?session_id={session_id}"
                 await client.stream.send(endpoint.encode(), event="endpoint")
                 await client.ended.wait()
                 return await client.stream.close()
         finally:
+            self._admissions.end(task)
             del self._clients[session_id]
             client.stream.abandon()
             await client.conversation.close()

@@ -15,7 +15,7 @@ from gateway.transports.accept import Accepted, parse_accept
 from gateway.transports.event_stream import Pace
 from gateway.transports.guard import RETRY, Refusal
 from gateway.transports.late_response import LateResponse, whole_response
-from gateway.transports.visit import Visit
+from gateway.transports.visit import Task, Visit
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 SERVER: Final = {"Server": "mcp-gateway"}
@@ -44,6 +44,8 @@ class Incoming:
     """The request, who sent it, and what its response will carry."""
 
     request: web.Request
+    task: Task
+    """The one that answers it."""
     caller: Caller
     accepted: Accepted
     headers: Mapping[str, str]
@@ -58,7 +60,14 @@ class Incoming:
             binding=binding, identity=visit.identity, address=visit.approach.address, headers=_fields(request)
         )
         accepted = parse_accept(request.headers.get("Accept"))
-        return cls(request=request, caller=caller, accepted=accepted, headers=visit.headers, entry=visit.entry)
+        return cls(
+            request=request,
+            task=visit.task,
+            caller=caller,
+            accepted=accepted,
+            headers=visit.headers,
+            entry=visit.entry,
+        )
 
     @property
     def version(self) -> str | None:

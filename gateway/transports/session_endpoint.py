@@ -78,7 +78,7 @@ class SessionEndpoint:
         if (refusal := self._streams.refusal_of(incoming.caller.payer)) is not None:
             return incoming.refuse(refusal)
         self._dispatcher.identified(live.session, incoming.caller.identity)
-        with self._admissions.stream(incoming.caller.identity):
+        with self._admissions.stream(incoming.task, incoming.caller.identity):
             return await self._open_stream(live, incoming)
 
     async def _open_stream(self, live: LiveSession, incoming: Incoming) -> web.StreamResponse:

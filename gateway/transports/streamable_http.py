@@ -5,14 +5,11 @@ lives as long as its connection: going away cancels it. A legacy one belongs to 
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from aiohttp import web
 
 from gateway.errors import RpcError
-from gateway.json_types import Json
 from gateway.protocol import jsonrpc
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.envelope import is_modern
@@ -27,7 +24,7 @@ from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
 from gateway.transports.session_endpoint import SessionEndpoint
 from gateway.transports.sessions import Sessions
-from gateway.transports.visit import Visit
+from gateway.transports.visit import Task, Visit
 
 _LISTEN: Final = "subscriptions/listen"
 """The one request whose answer is a stream by nature."""
@@ -53,9 +50,9 @@ class StreamableHttp:
         self._legacy: Final = SessionEndpoint(
             dispatcher=dispatcher, sessions=sessions, streams=streams, admissions=admissions, pace=bounds.pace
         )
-        self._inside: Final[set[asyncio.Task[Json]]] = set()
+        self._inside: Final[set[Task]] = set()
         """Handlers of all requests."""
-        self._modern: Final[set[asyncio.Task[Json]]] = set()
+        self._modern: Final[set[Task]] = set()
         """Those of modern requests that are not answered yet."""
         self._last_words: Final = LastWords()
         self._is_leaving = False
@@ -63,7 +60,10 @@ class StreamableHttp:
     async def handle(self, visit: Visit) -> web.StreamResponse:
         """Answer one request that passed the front door."""
         incoming = Incoming.read(visit)
-        with _member(self._inside), self._admissions.one(visit.identity):
+        task = visit.task
+        self._inside.add(task)
+        self._admissions.begin(task, visit.identity)
+        try:
             match visit.request.method:
                 case "POST":
                     return await self._post(incoming)
@@ -75,6 +75,9 @@ class StreamableHttp:
                     return await self._legacy.delete(incoming)
                 case _:
                     return incoming.refuse(_NOT_ALLOWED)
+        finally:
+            self._admissions.end(task)
+            self._inside.discard(task)
 
     def begin_leaving(self) -> None:
         """Open no sessions and no streams any more. Calls are answered as before."""
@@ -129,29 +132,22 @@ class StreamableHttp:
             return incoming.refuse(NOT_ACCEPTABLE, message)
         if (refusal := self._streams.refusal_of(incoming.caller.payer)) is not None:
             return incoming.refuse(refusal, message)
-        with self._streams.one(incoming.caller.payer), self._admissions.stream(incoming.caller.identity):
+        with (
+            self._streams.one(incoming.caller.payer),
+            self._admissions.stream(incoming.task, incoming.caller.identity),
+        ):
             return await self._answer_modern(message, incoming)
 
     async def _answer_modern(
         self, message: Request | Notification | Response, incoming: Incoming
     ) -> web.StreamResponse:
-        response = incoming.late_response(self._bounds.pace)
+        response, task = incoming.late_response(self._bounds.pace), incoming.task
+        self._modern.add(task)
         try:
-            with _member(self._modern):
-                answering = self._dispatcher.answer_modern(message, response)
-                reply = await self._last_words.or_apology(answering, message, revision=V2026_07_28)
+            answering = self._dispatcher.answer_modern(message, response)
+            reply = await self._last_words.or_apology(answering, message, revision=V2026_07_28)
+            self._modern.discard(task)
             return await response.finish(reply)
         finally:
+            self._modern.discard(task)
             response.abandon()
-
-
-@contextmanager
-def _member(tasks: set[asyncio.Task[Json]]) -> Iterator[None]:
-    """Have the current task in a set."""
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine runs in a task
-    tasks.add(task)
-    try:
-        yield
-    finally:
-        tasks.discard(task)

@@ -19,6 +19,7 @@ from gateway.transports.visit import Task, Visit
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 SERVER: Final = {"Server": "mcp-gateway"}
+_CREDENTIALS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 NOT_ACCEPTABLE: Final = Refusal(status=406, message="Accept must allow application/json or text/event-stream")
 
 MOST_IN_FLIGHT: Final = 256
@@ -110,10 +111,15 @@ def refuse(refusal: Refusal, *, headers: Mapping[str, str], message: Message | N
 
 
 def _fields(request: web.Request) -> dict[str, str]:
-    """Header fields by lower-case name; differing values of one name are joined (RFC 9110 §5.3) and match neither."""
+    """Header fields by lower-case name; differing values of one name are joined (RFC 9110 §5.3) and match neither.
+
+    Without credentials: they have done their work at the front door, and nobody further in can pass them on.
+    """
     fields: dict[str, str] = {}
     for name, value in request.headers.items():
         key = name.lower()
+        if key in _CREDENTIALS:
+            continue
         known = fields.get(key)
         fields[key] = value if known is None or known == value else f"{known}, {value}"
     return fields

@@ -62,6 +62,8 @@ class Course:
     finished: int = 0
     orders: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     """What `obey` does next."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Header fields of the last call of `echo`, as far as a tool may know them."""
     problems: list[str] = field(default_factory=list)
     """What the next reload finds."""
 
@@ -69,6 +71,7 @@ class Course:
         return {"generation": 2, "problems": self.problems}
 
     async def echo(self, invocation: Invocation) -> Outcome:
+        self.fields = invocation.headers
         return said(str(invocation.arguments.get("text", "")))
 
     async def report(self, invocation: Invocation) -> Outcome:

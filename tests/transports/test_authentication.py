@@ -100,6 +100,16 @@ async def test_a_key_in_the_query_string_is_not_read(served: House) -> None:
         assert answer.status == 401
 
 
+@pytest.mark.parametrize("credential", [bearer(CI), {"X-API-Key": CI}])
+async def test_no_tool_sees_what_its_caller_showed(served: House, credential: dict[str, str]) -> None:
+    fields = {**credential, "Cookie": "a=b", "X-Request-Id": "42"}
+    answer = await served.send(*modern("tools/call", {"name": "echo", "arguments": {}}, headers=fields))
+    assert answer.status == 200
+    assert served.course.fields["x-request-id"] == "42"
+    assert not {"authorization", "x-api-key", "cookie"} & served.course.fields.keys()
+    assert CI not in str(served.course.fields)
+
+
 async def test_a_preflight_needs_no_key_and_allows_both_headers(served: House) -> None:
     asked = {
         "Origin": "http://localhost:3000",

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from gateway.executors.output.plain_text import clean
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, ToolError
 from gateway.protocol import answers, jsonrpc, meta, questions
@@ -72,7 +73,7 @@ class CallContext:
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
         if self._request.progress is not None and not self._is_closed:
-            masked = None if message is None else self._request.catalog.redactor.text(message)
+            masked = None if message is None else self._request.catalog.redactor.text(clean(message))
             await self._request.progress.report(value, total, masked)
 
     async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:

@@ -319,3 +319,17 @@ async def test_a_command_that_is_no_daemon_keeps_no_log(folder: Path) -> None:
     async with house(folder) as served:
         await call(await served.of("modern"), "fails")
     assert not (folder / "audit.log").exists()
+
+
+async def test_every_field_of_a_record_is_in_the_documents(folder: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    async with started(folder) as served:
+        peer = await served.of("modern")
+        await call(peer, "asks")
+        await peer.request("tools/call", {"name": "no-such-tool"})
+        await peer.request("resources/read", {"uri": "note://7"})
+        await served.edit("Greet.", "Say hello.")
+    lines = [json.loads(line) for line in (folder / "audit.log").read_text().splitlines()]
+    assert {line["event"] for line in lines} >= {"call", "asked", "confirmed", "started", "reloaded", "stopped"}
+    for name in {name for line in lines for name in (*line, line["event"])} - {"version", "pid"}:
+        assert f"`{name}`" in page, name

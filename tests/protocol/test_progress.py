@@ -3,6 +3,7 @@
 import asyncio
 import math
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
 import orjson
@@ -14,7 +15,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.progress import Progress
 from gateway.protocol.tally import Tally
-from tests.protocol.peers import SECONDS, House, LegacyPeer, silent
+from tests.protocol.peers import SECONDS, House, LegacyPeer, house, silent
 
 NEVER: Final = timedelta(days=1)
 SOON: Final = timedelta(milliseconds=5)
@@ -166,3 +167,22 @@ async def test_a_call_that_waits_for_its_user_shows_that_it_still_runs(inside: H
     await peer.answer(question["id"], result={"action": "decline"})
     await unasked
     assert len(peer.sent) == said
+
+
+async def test_a_report_loses_what_only_a_terminal_understands(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(LOUD)
+    (tmp_path / "config.yaml").write_text('plugins: [.]\ntools: {loud: {python: "loud:loud"}}\n')
+    async with house(tmp_path) as served:
+        peer = served.modern()
+        await peer.request("tools/call", {"name": "loud", "_meta": {"progressToken": 1}})
+    assert [message["params"]["message"] for message in peer.sent] == ["red\tand more"]
+
+
+LOUD: Final = '''
+from gateway.plugin import Context
+
+async def loud(context: Context) -> str:
+    """Be loud."""
+    await context.progress(1, message="\\x1b[31mred\\x1b[0m\\t\\x07and more")
+    return "done"
+'''

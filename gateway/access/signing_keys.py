@@ -38,6 +38,8 @@ class KeyPace:
     """Age of what is known, after which a request has it got again in the background."""
     floor: timedelta = timedelta(seconds=15)
     """Between the end of one fetch and the beginning of the next, whatever requests bring."""
+    patience: timedelta = timedelta(seconds=5)
+    """How long a request waits for a fetch, which may ask at several places."""
     longest_pause: timedelta = timedelta(minutes=2)
     """While the issuer does not answer: pauses double up to this."""
 
@@ -120,9 +122,9 @@ class SigningKeys:
         self.begin()
         fitting = self._fitting(kid, algorithm)
         if not fitting and (self._fetching is not None or self._may_fetch()):
-            await asyncio.shield(self._fetching or self._start())
+            await asyncio.wait([self._fetching or self._start()], timeout=self._pace.patience.total_seconds())
             fitting = self._fitting(kid, algorithm)
-        if not fitting and self._failures:
+        if not fitting and (self._failures or self._fetching is not None):
             raise KeysUnavailableError(max(1.0, self._not_before - self._clock()))
         return fitting
 

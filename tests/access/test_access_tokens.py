@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -227,6 +228,30 @@ async def test_an_issuer_that_is_down_is_asked_ever_more_rarely(desk: Desk) -> N
     desk.issuer.is_down = False
     desk.clock.now += 120
     assert await desk.status(desk.issuer.token(US)) == 200
+
+
+async def test_a_request_waits_only_so_long_for_an_issuer_that_is_slow() -> None:
+    answered = asyncio.Event()
+    key = Key.make()
+
+    async def slow(url: str) -> Any:
+        await answered.wait()
+        assert url.endswith("/keys")
+        return {"keys": [key.jwk]}
+
+    keys = SigningKeys(
+        issuer="https://idp.example.com",
+        keys_url="https://idp.example.com/keys",
+        fetch=slow,
+        pace=KeyPace(patience=timedelta(milliseconds=20)),
+    )
+    with pytest.raises(KeysUnavailableError):
+        await keys.find(key.kid, "ES256")
+    answered.set()
+    async with asyncio.timeout(10):
+        while not len(keys):
+            await asyncio.sleep(0.01)
+    assert [each.kid for each in await keys.find(key.kid, "ES256")] == [key.kid]
 
 
 async def test_an_issuer_may_be_down_for_days() -> None:

@@ -111,6 +111,14 @@ async def test_the_whole_system_is_not_shown_to_who_works_in_its_root(tool: Tool
     assert len([name for name in shown if name.startswith("/proc/")]) <= 4
 
 
+async def test_a_place_of_the_system_may_be_shown_whole(tool: Tool) -> None:
+    (tool.folder / "sub").mkdir()
+    for readable in (["/etc"], ["/etc", "/etc/ssl", "/usr"], ["/"], ["/bin", "/usr/share"], ["/", "/etc"]):
+        config = boxed("cat /etc/fstab /etc/passwd | grep -c root; pwd", cwd="sub")
+        said = text_of(await tool({**config, "sandbox": {"readable": readable}}))
+        assert said.endswith(f"\n{tool.folder}/sub\n"), said
+
+
 async def test_a_program_that_is_named_by_its_path_is_there(tool: Tool) -> None:
     program = tool.folder / "bin" / "greet"
     program.parent.mkdir()

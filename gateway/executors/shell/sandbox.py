@@ -86,9 +86,7 @@ class Sandbox:
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
 
     def _shows(self, path: str) -> bool:
-        if not _covered(path, [PRIVATE]):
-            return _covered(path, self.visible)
-        return _covered(path, [place for place in self.visible if _covered(place, [PRIVATE])])
+        return _is_shown(path, self.visible)
 
 
 def compile_sandbox(
@@ -110,9 +108,9 @@ def compile_sandbox(
     _check_writable(writable, home=home, problems=problems.at("writable"))
     readable = _places(config.readable, problems.at("readable"))
     _check_nesting(readable, writable, problems=problems.at("readable"))
-    if "/" in readable:
-        system = {}  # which would be in the way of what is there already
-    readable += [path for path in _directory(cwd, problems) if not _covered(path, {*readable, *writable})]
+    readable += [path for path in _directory(cwd, problems) if not _is_shown(path, {*readable, *writable})]
+    # Only the wider one of two that would be in each other's way.
+    system = {path: mount for path, mount in system.items() if not _covered(path, readable)}
     readable = [path for path in readable if not _covered(path, system)]
     mounts = [
         *system.items(),
@@ -199,6 +197,13 @@ def _places(paths: Sequence[str], problems: Problems) -> list[str]:
 
 def _absolute(path: str, problems: Problems) -> str:
     return os.path.normpath(problems.directory / path)
+
+
+def _is_shown(path: str, places: Collection[str]) -> bool:
+    """Whether a path is there because of one of the places; `/` does not bring what lies under the private one."""
+    if _covered(path, [PRIVATE]):
+        places = [place for place in places if _covered(place, [PRIVATE])]
+    return _covered(path, places)
 
 
 def _covered(path: str, places: Collection[str]) -> bool:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.e2e.daemon import serving
+from gateway.json_types import Json
+from tests.e2e.daemon import MODERN, request, serving
 from tests.e2e.load import Load
 
 FILE = """\
@@ -50,3 +51,33 @@ async def test_no_call_fails_and_legacy_clients_begin_anew_once(tmp_path: Path) 
     assert account.failures == [], account
     assert account.answered == rate * seconds
     assert account.initialized == dict.fromkeys(range(LEGACY), 2)
+
+
+ASKING = """\
+tools:
+  wipe: {description: Asks first., confirm: "Really?", content: [{text: wiped}]}
+"""
+
+
+async def test_a_question_that_was_put_before_a_restart_is_answered_after_it(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(ASKING)
+    environment = {"MCP_GATEWAY_SECRET_KEY": "the same for both"}
+    fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "wipe"}
+    able: dict[str, Json] = {"_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+
+        async def called(**more: Json) -> Json:
+            body = request("tools/call", {"name": "wipe", "arguments": {}, **able, **more})
+            async with aiohttp.ClientSession() as client, client.post(url, json=body, headers=fields) as response:
+                return (await response.json())["result"]
+
+        async with serving(config, sockets=[listening], environment=environment) as first:
+            asked = await called()
+            first.signal(signal.SIGTERM)
+            assert await first.exit_code() == 0
+        yes = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
+        async with serving(config, sockets=[listening], environment=environment):
+            answer = await called(inputResponses=yes, requestState=asked["requestState"])
+    assert answer["content"][0]["text"] == "wiped"

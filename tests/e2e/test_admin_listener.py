@@ -13,7 +13,7 @@ listen: {{http: "127.0.0.1:0", admin: "{admin}"}}
 tools:
   echo: {{description: Say it again., input: {{text: string}}, content: [{{text: "{{{{ text }}}}"}}]}}
 """
-OWN = ("/-/healthy", "/-/ready", "/-/status", "/metrics")
+OWN = ("/-/healthy", "/-/ready", "/-/status", "/-/config", "/metrics")
 
 
 def written(folder: Path, *, admin: str) -> Path:

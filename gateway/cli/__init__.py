@@ -15,6 +15,7 @@ from gateway.cli.client_config import client_config
 from gateway.cli.dev import dev
 from gateway.cli.file import print_schema, validate
 from gateway.cli.lock import lock
+from gateway.cli.parser import Parser
 from gateway.cli.plan import show_plan
 from gateway.cli.primitives import call, list_primitives, prompt, read
 from gateway.cli.remote import RemoteError
@@ -37,7 +38,7 @@ else:
 
 class Command(NamedTuple):
     summary: str
-    parser: Callable[[str], arguments.Parser]
+    parser: Callable[[str], Parser]
     run: Callable[[Namespace, Screen, Screen], Awaitable[int]]
 
 

@@ -1,15 +1,21 @@
 """The command line's grammar and its help. Reads no file and runs nothing."""
 
-import argparse
-import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, TextIO
+from typing import Final
 
 from gateway import __version__
-from gateway.cli.screen import Screen
-from gateway.config.settings import Settings, flag_of, variable_of
+from gateway.cli.parser import (
+    Option,
+    Parser,
+    add_config,
+    add_explain,
+    add_log_level,
+    add_option,
+    add_peer,
+    add_result,
+)
+from gateway.config.settings import variable_of
 
 EXIT_CODES: Final = """\
 exit codes:
@@ -21,40 +27,6 @@ exit codes:
 
 CLIENTS: Final = ("claude", "cursor", "vscode")
 KINDS: Final = ("tools", "resources", "templates", "prompts")
-
-
-class Parser(argparse.ArgumentParser):
-    """Help in colour on a terminal, errors in one line."""
-
-    def __init__(self, name: str, *, summary: str, epilog: str = "", words: str | None = None) -> None:
-        super().__init__(
-            prog=name,
-            usage=None if words is None else f"{name} {words} [options]",
-            description=summary,
-            epilog=epilog,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=88),
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
-        self.color = False  # Python 3.14 has colours of its own; ours work everywhere
-
-    def print_help(self, file: TextIO | None = None) -> None:  # type: ignore[override]  # narrower than SupportsWrite
-        screen = Screen(file or sys.stdout)
-        screen.line(_coloured(self.format_help(), screen))
-
-    def error(self, message: str) -> NoReturn:
-        screen = Screen(sys.stderr)
-        screen.line(f"{screen.styled('error:', 'red')} {message}")
-        screen.line(f"Try `{self.prog} --help`.")
-        sys.exit(2)
-
-
-class Option(NamedTuple):
-    """A flag that is a setting."""
-
-    field: str
-    metavar: str | None
-    help: str
 
 
 SERVE_OPTIONS: Final = {
@@ -74,14 +46,6 @@ SERVE_OPTIONS: Final = {
         Option("log_format", "FORMAT", "json or console"),
     ],
 }
-SHOWN_DEFAULTS: Final = {
-    "http": "as the file says, 127.0.0.1:8000",
-    "scopes": "all",
-    "log_format": "console on a terminal",
-    "poll": "30s",
-    "drain_timeout": "10s",
-}
-
 WORDS_WITH_CONFIG: Final = """\
 CONFIG defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. The first word is taken as CONFIG
 when it ends in .yaml or .yml, holds a slash, or names a directory."""
@@ -102,11 +66,11 @@ signs cursors, so that they outlive a restart and are good at every replica.
 
 {EXIT_CODES}""",
     )
-    _add_config(parser)
+    add_config(parser)
     for title, options in SERVE_OPTIONS.items():
         group = parser.add_argument_group(title)
         for option in options:
-            _add_option(group, option)
+            add_option(group, option)
     return parser
 
 
@@ -125,12 +89,12 @@ pipe or a file there are plain lines; Ctrl-C ends it.
 
 {EXIT_CODES}""",
     )
-    _add_config(parser)
+    add_config(parser)
     for option in (*SERVE_OPTIONS["where to listen"], *SERVE_OPTIONS["changes of the file"]):
         if option.field in {"http", "allow_anonymous", "poll"}:
-            _add_option(parser, option)
-    _add_option(parser, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s")
-    _add_option(parser, Option("log_level", "LEVEL", "debug, info, warning or error"))
+            add_option(parser, option)
+    add_option(parser, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s")
+    add_option(parser, Option("log_level", "LEVEL", "debug, info, warning or error"))
     return parser
 
 
@@ -148,7 +112,7 @@ exit codes:
   1    there are warnings, and --strict was given
   2    it cannot be served""",
     )
-    _add_config(parser)
+    add_config(parser)
     parser.add_argument("--strict", action="store_true", default=False, help="fail on warnings too")
     parser.add_argument("--json", action="store_true", default=False, help="print the problems as a JSON list")
     return parser
@@ -171,7 +135,7 @@ exit codes:
   1    with --check: something does
   2    the file cannot be served, or there is no lock to check""",
     )
-    _add_config(parser)
+    add_config(parser)
     parser.add_argument("--check", action="store_true", default=False, help="write nothing; list what differs")
     return parser
 
@@ -191,7 +155,7 @@ examples:
     )
     parser.add_argument("words", nargs="*", default=[], metavar="KIND", help=f"{', '.join(KINDS)} (default: all)")
     parser.add_argument("--json", action="store_true", default=False, help="print the definitions as JSON")
-    _add_peer(parser)
+    add_peer(parser)
     return parser
 
 
@@ -222,9 +186,9 @@ Progress is shown on standard error.
     )
     parser.add_argument("words", nargs="+", metavar="TOOL", help="what to call, and with what")
     parser.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
-    _add_explain(parser, "the command, request or function, as it would be run; runs nothing")
-    _add_result(parser)
-    _add_peer(parser)
+    add_explain(parser, "the command, request or function, as it would be run; runs nothing")
+    add_result(parser)
+    add_peer(parser)
     return parser
 
 
@@ -241,9 +205,9 @@ examples:
 {WORDS_WITH_CONFIG}""",
     )
     parser.add_argument("words", nargs="+", metavar="URI", help="what to read")
-    _add_explain(parser, "the file, command or request behind it; reads nothing")
-    _add_result(parser)
-    _add_peer(parser)
+    add_explain(parser, "the file, command or request behind it; reads nothing")
+    add_result(parser)
+    add_peer(parser)
     return parser
 
 
@@ -260,8 +224,8 @@ examples:
 {WORDS_WITH_CONFIG}""",
     )
     parser.add_argument("words", nargs="+", metavar="NAME", help="which, and with what")
-    _add_result(parser)
-    _add_peer(parser)
+    add_result(parser)
+    add_peer(parser)
     return parser
 
 
@@ -289,7 +253,7 @@ exit codes:
     parser.add_argument("words", nargs="*", default=[], metavar="TOOL", help="names, or globs of them (default: all)")
     parser.add_argument("--json", action="store_true", default=False, help="print the verdicts as a JSON list")
     parser.add_argument("--junit", type=Path, default=None, metavar="FILE", help="write them as JUnit XML, too")
-    _add_log_level(parser)
+    add_log_level(parser)
     return parser
 
 
@@ -317,7 +281,7 @@ exit codes:
     parser.add_argument("--url", default=None, help="the server that runs now, in place of OLD.yaml")
     parser.add_argument("--exit-code", action="store_true", default=False, help="exit with 1 if anything would change")
     parser.add_argument("--json", action="store_true", default=False, help="print the plan as JSON")
-    _add_log_level(parser)
+    add_log_level(parser)
     return parser
 
 
@@ -349,7 +313,7 @@ from its environment or asks for it.""",
         metavar="VARIABLE",
         help="show the server the key in this variable (default: if it wants one)",
     )
-    _add_log_level(parser)
+    add_log_level(parser)
     return parser
 
 
@@ -425,55 +389,3 @@ def overview(commands: Sequence[tuple[str, str]]) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"mcp-gateway {__version__}")
     return parser
-
-
-def _add_config(parser: Parser) -> None:
-    parser.add_argument(
-        "config",
-        nargs="?",
-        metavar="CONFIG",
-        help=f"the file, or a directory of files (default: ${variable_of('config')}, then ./config.yaml)",
-    )
-
-
-def _add_option(group: argparse._ActionsContainer, option: Option, *, default: str | None = None) -> None:
-    default = default or SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
-    shown = "" if option.metavar is None else f"default: {default}; "
-    text = f"{option.help} ({shown}{variable_of(option.field)})"
-    if option.metavar is None:
-        group.add_argument(flag_of(option.field), action="store_true", help=text)
-    else:
-        group.add_argument(flag_of(option.field), metavar=option.metavar, help=text)
-
-
-def _add_peer(parser: Parser) -> None:
-    group = parser.add_argument_group("where to ask")
-    group.add_argument(
-        "--url",
-        default=None,
-        help="a running server, in place of CONFIG; without a path, /mcp is meant. $MCP_GATEWAY_TOKEN is shown to it",
-    )
-    _add_log_level(group)
-
-
-def _add_log_level(group: argparse._ActionsContainer) -> None:
-    _add_option(group, Option("log_level", "LEVEL", "debug, info, warning or error"), default="error")
-
-
-def _add_explain(parser: Parser, shows: str) -> None:
-    parser.add_argument(
-        "--explain", action="store_true", default=False, help=f"show {shows}. Of a file alone; JSON with --raw"
-    )
-
-
-def _add_result(parser: Parser) -> None:
-    parser.add_argument("--raw", action="store_true", default=False, help="print the protocol's result, as JSON")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=None, metavar="FILE", help="write the content to a file, as images need it"
-    )
-
-
-def _coloured(text: str, screen: Screen) -> str:
-    text = re.sub(r"^(usage:|[a-z][\w ]*:)", lambda match: screen.styled(match[0], "bold"), text, flags=re.MULTILINE)
-    text = re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda match: screen.styled(match[0], "cyan"), text)
-    return re.sub(r"\$?MCP_GATEWAY_\w+", lambda match: screen.styled(match[0], "dim"), text)

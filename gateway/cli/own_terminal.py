@@ -9,7 +9,8 @@ from typing import Final, NamedTuple, TextIO
 
 from gateway.cli.quiet_keys import quiet_keys
 
-_SHOW_CURSOR: Final = b"\x1b[?25h"
+_FAREWELL: Final = b"\x1b[?25h\r\n"
+"""Shows the cursor, on a line of its own."""
 
 
 class OwnTerminal(NamedTuple):
@@ -42,7 +43,7 @@ def own_terminal() -> Iterator[OwnTerminal]:
     def leave() -> None:
         restore()
         if os.isatty(out):
-            os.write(out, _SHOW_CURSOR)
+            os.write(out, _FAREWELL)
 
     stream = os.fdopen(os.dup(out), "w", encoding="utf-8", errors="backslashreplace")
     try:

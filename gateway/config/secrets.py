@@ -10,9 +10,6 @@ from gateway.config.secret_forms import SHORTEST, forms_of
 from gateway.config.text import MASK
 from gateway.json_types import Json
 
-_SHORTEST_TORN: Final = 4
-"""Characters of a secret that are worth covering where a text was cut through it."""
-_LONGEST_TORN: Final = 4096
 _SHORTEST_WORD: Final = 3
 
 
@@ -25,6 +22,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         secrets = frozenset(filter(None, secrets))
         self._forms: Final = sorted({form for secret in secrets for form in forms_of(secret)}, key=len, reverse=True)
+        self._longest_torn: Final = max(map(len, self._forms), default=1) - 1
         self._are_plain: Final = all(map(_is_plain, self._forms))
         """Whether they look in JSON as they do elsewhere."""
         short = sorted((each for each in secrets if len(each) < SHORTEST), key=len, reverse=True)
@@ -50,14 +48,16 @@ class Redactor:
         return text if self._short is None else self._short.sub(MASK, text)
 
     def before_gap(self, text: str) -> str:
-        """Cover the beginning of a secret at the end of a text that was cut there."""
-        torn = max((_overlap(text, form) for form in self._forms), default=0)
-        return text[: len(text) - torn] + MASK if torn else text
+        """Leave out as much at the end of a text that was cut there as a torn secret could be.
+
+        Whatever stands there: were only what looks like the beginning of a secret covered, a caller whose text is cut
+        where it likes would find one out letter by letter.
+        """
+        return text[: max(0, len(text) - self._longest_torn)]
 
     def after_gap(self, text: str) -> str:
-        """Cover the end of a secret at the beginning of a text whose beginning is missing."""
-        torn = max((_overlap(form, text) for form in self._forms), default=0)
-        return MASK + text[torn:] if torn else text
+        """The same at the beginning of a text whose beginning is missing."""
+        return text[self._longest_torn :]
 
     def json(self, value: Json) -> Json:
         """`value` with every string in it masked, names of members too, and numbers that are secrets."""
@@ -96,9 +96,3 @@ def _as_word(secret: str) -> str:
     if len(secret) < _SHORTEST_WORD:
         return rf"(?<=[`'\"/]){word}(?=[`'\"/])"
     return rf"(?<!\w){word}(?!\w)"
-
-
-def _overlap(first: str, second: str) -> int:
-    """How many characters at the end of `first` are the beginning of `second`; 0 for too few to tell."""
-    longest = min(len(first), len(second) - 1, _LONGEST_TORN) if second else 0
-    return next((size for size in range(longest, _SHORTEST_TORN - 1, -1) if first.endswith(second[:size])), 0)

@@ -27,7 +27,10 @@ connections:
   seeded:
     base_url: "${env:SEEDED_URL}"
     allow_private: true
-    headers: {Authorization: "Bearer ${env:SEEDED_HEADER}", X-Lines: "${file:marks.secret}"}
+    headers:
+      Authorization: "Bearer ${env:SEEDED_HEADER}"
+      X-Marks: "${file:marks.secret}"
+      X-Key: "${env:SEEDED_KEY}"
 tools:
   seeded_command:
     description: Its child holds secrets, and says how many characters they have.

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.definitions import Output
+from gateway.config.secret_forms import forms_of
 from gateway.config.secrets import Redactor
 from gateway.executors.invocation import ABSENT, Blocks, Failure, Outcome, RawOutput, ToolResult, Value
 from gateway.executors.output.compiler import compile_output
@@ -238,8 +239,10 @@ async def test_truncation_keeps_head_and_tail_and_says_what_is_missing() -> None
 
 
 async def test_what_the_backend_left_out_is_told() -> None:
-    output = RawOutput(data=b"aaaabbbb", omitted=1000)
-    assert text_of(await shape(output, backend="shell")) == "aaaa\n[… 1000 bytes left out …]\nbbbb"
+    output = RawOutput(data=b"a" * 100 + b"b" * 100, omitted=1000)
+    torn = max(map(len, forms_of(SECRET))) - 1  # which could be half a secret, and is left out on both sides
+    kept = 100 - torn
+    assert text_of(await shape(output, backend="shell")) == f"{'a' * kept}\n[… 1000 bytes left out …]\n{'b' * kept}"
     assert "is too large" in error_of(await shape(output, backend="shell", format="json"))
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 import aiohttp
+import orjson
 import pytest
 
 from gateway.config.auth import ApiKey, Auth
@@ -38,6 +39,9 @@ KEYS: Final = Auth(
 PATHS: Final = [("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("GET", "/sse"), ("POST", "/messages")]
 OWN: Final = [("GET", "/-/status"), ("POST", "/-/reload"), ("GET", "/metrics")]
 SECONDS: Final = 10
+LISTEN: Final = "subscriptions/listen"
+STREAMS: Final = ["/mcp", "/sse", LISTEN]
+"""Where streams are opened that may last for ever; the last one is a method of the modern era."""
 EMPTY: Final = MappingProxyType[str, Json]({})
 
 
@@ -184,7 +188,7 @@ async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: House) -> 
     await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.parametrize("path", STREAMS)
 async def test_a_key_that_is_taken_away_ends_its_streams(served: House, path: str) -> None:
     mine = await opened(served, path, CI)
     others = await opened(served, path, OTHER)
@@ -193,6 +197,23 @@ async def test_a_key_that_is_taken_away_ends_its_streams(served: House, path: st
     assert not others.has_ended
     served.adopt(without("ci", "other"))
     await others.ended()
+
+
+async def test_a_key_that_allows_something_else_ends_what_was_opened_to_listen_and_lets_calls_finish(
+    served: House,
+) -> None:
+    listening, others = await opened(served, LISTEN, CI), await opened(served, LISTEN, OTHER)
+    running = asyncio.create_task(
+        served.send(*modern("tools/call", {"name": "wait", "arguments": {}}, headers=bearer(CI)))
+    )
+    async with asyncio.timeout(SECONDS):
+        await served.course.started.wait()
+        ci = ApiKey(secret=[CI], scopes=["ops.read", "ops.write"])
+        served.adopt(Auth(api_keys={**KEYS.api_keys, "ci": ci}))
+        await listening.ended()
+        served.course.release.set()
+        assert (await running).status == 200
+    assert not others.has_ended
 
 
 async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_away(served: House) -> None:
@@ -249,9 +270,14 @@ class Stream:
         assert self.has_ended
 
     async def _read(self, served: House, path: str, headers: Mapping[str, str]) -> None:
+        method, body = "GET", None
+        if path == LISTEN:
+            method, path = "POST", "/mcp"
+            message, fields = modern(LISTEN, {"notifications": {"toolsListChanged": True}}, headers=headers)
+            headers, body = {"Content-Type": "application/json", **fields}, orjson.dumps(message)
         url = f"http://{served.address}{path}"
         with suppress(aiohttp.ClientError):  # it is cut, not ended
-            async with served.client.get(url, headers={"Accept": BOTH, **headers}) as answer:
+            async with served.client.request(method, url, data=body, headers={"Accept": BOTH, **headers}) as answer:
                 assert answer.status == 200
                 async for line in answer.content:
                     if line.startswith(b"data: /"):

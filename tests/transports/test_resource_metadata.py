@@ -14,7 +14,7 @@ from gateway.transports.trusted_proxies import TrustedProxies
 from tests.authorization_server import AuthorizationServer, authorization_server
 from tests.requirements import requirement
 from tests.transports.house import House, house, initialize_request, legacy_request
-from tests.transports.test_authentication import bearer, modern, opened
+from tests.transports.test_authentication import STREAMS, bearer, modern, opened
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 PUBLIC = "https://tools.example.com/ops"
@@ -152,7 +152,7 @@ async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
 
 
 @requirement("authorization/every-request")
-@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.parametrize("path", STREAMS)
 async def test_a_stream_ends_with_its_token(direct: tuple[House, AuthorizationServer], path: str) -> None:
     house, issuer = direct
     us = f"http://{house.address}/mcp"

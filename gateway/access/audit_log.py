@@ -26,6 +26,8 @@ MOST_BYTES: Final = 32 * 2**20
 """Of records that wait to be written."""
 RETRY_SECONDS: Final = 1.0
 """Between two attempts to write what could not be written."""
+GATHER_SECONDS: Final = 0.02
+"""For which the first of several records waits for the others: waking the thread takes longer than writing one."""
 FAREWELL_SECONDS: Final = 2.0
 """How long the end of the process waits for the last records."""
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -92,9 +94,10 @@ class AuditLog:
                 self._unconfessed += 1
                 is_first = self._unconfessed == 1
             else:
+                if not self._waiting:
+                    self._wake.notify()
                 self._waiting.append(line)
                 self._waiting_bytes += len(line)
-                self._wake.notify()
                 return
         if is_first:
             log.error("audit records dropped", file=str(self.path), reason=self.trouble or "the disk is too slow")
@@ -105,6 +108,7 @@ class AuditLog:
                 self._wake.wait_for(lambda: self._waiting or self._unconfessed or not self._is_open)
                 if not self._waiting and not self._unconfessed:
                     break
+                self._wake.wait_for(lambda: not self._is_open, GATHER_SECONDS)
             if self._write_all():
                 continue
             with self._wake:

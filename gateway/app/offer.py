@@ -180,6 +180,7 @@ class Offer:
         finally:
             self._attempted = plan = _plan(loaded, footprint)
         offered = retained(catalog, served=served, locked=lock.pins or {}, document=loaded.document)
+        self.redactor = offered.redactor
         return Build(
             document=loaded.document,
             root=loaded.root,

@@ -39,6 +39,7 @@ def retained(catalog: Catalog, *, served: Catalog | None, locked: Pins, document
     lists: dict[str, Mapping[str, Primitive]] = {"tools": tools, "resources": resources, "prompts": prompts}
     return replace(
         catalog,
+        redactor=catalog.redactor | served.redactor,  # what is kept holds secrets as they were
         instructions=served.instructions if INSTRUCTIONS in kept else catalog.instructions,
         tools=tools,
         resources=resources,

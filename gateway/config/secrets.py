@@ -20,13 +20,17 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        secrets = frozenset(filter(None, secrets))
+        self._secrets: Final = secrets = frozenset(filter(None, secrets))
         self._forms: Final = sorted({form for secret in secrets for form in forms_of(secret)}, key=len, reverse=True)
         self._longest_torn: Final = max(map(len, self._forms), default=1) - 1
         self._are_plain: Final = all(map(_is_plain, self._forms))
         """Whether they look in JSON as they do elsewhere."""
         short = sorted((each for each in secrets if len(each) < SHORTEST), key=len, reverse=True)
         self._short: Final = re.compile("|".join(map(_as_word, short))) if short else None
+
+    def __or__(self, other: "Redactor") -> "Redactor":
+        """One that masks the secrets of both."""
+        return Redactor(self._secrets | other._secrets)
 
     def text(self, text: str) -> str:
         for form in self._forms:

@@ -160,6 +160,20 @@ async def test_the_code_of_a_plugin_stays_too_and_is_shut_down_only_when_it_is_r
             await asyncio.sleep(0.01)
 
 
+async def test_what_is_kept_keeps_its_secrets_masked(house: House, offer: Offer) -> None:
+    secret = house.folder / "secret"
+    secret.write_text("the-first-secret")
+    tool = 'told: {description: T, shell: {command: [a], env: {A: "${file:secret}"}}}'
+    told = TOOLS.replace("resources:", f"  {tool}\nresources:", 1)
+    house.write(tools=told)
+    house.lock()
+    await reload(offer)
+    secret.write_text("the-second-secret")
+    house.write(tools=told.replace("[a]", "[b]"))
+    await reload(offer)
+    assert offer.redactor.text("the-first-secret, the-second-secret") == "***, ***"
+
+
 async def test_a_change_that_is_taken_back_is_forgotten(house: House, offer: Offer) -> None:
     house.write(tools=TOOLS.replace("First", "Other"))
     await reload(offer)

@@ -20,12 +20,14 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets: Final = secrets = frozenset(filter(None, secrets))
-        self._forms: Final = sorted({form for secret in secrets for form in forms_of(secret)}, key=len, reverse=True)
+        self._secrets: Final = frozenset(filter(None, secrets))
+        self._forms: Final = sorted(
+            {form for secret in self._secrets for form in forms_of(secret)}, key=len, reverse=True
+        )
         self._longest_torn: Final = max(map(len, self._forms), default=1) - 1
         self._are_plain: Final = all(map(_is_plain, self._forms))
         """Whether they look in JSON as they do elsewhere."""
-        short = sorted((each for each in secrets if len(each) < SHORTEST), key=len, reverse=True)
+        short = sorted((each for each in self._secrets if len(each) < SHORTEST), key=len, reverse=True)
         self._short: Final = re.compile("|".join(map(_as_word, short))) if short else None
 
     def __or__(self, other: "Redactor") -> "Redactor":

@@ -1,0 +1,93 @@
+"""Rates and places when the file is saved: they take effect at once, and an edit gives nobody a second budget."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from gateway.access.identity import Identity
+from gateway.protocol.exchange import Binding, Caller
+from tests.protocol.peers import ERAS, SECONDS, House, silent, text
+
+ADA: Final = Identity(principal="ada", realm="keys")
+NAME: Final = {"action": "accept", "content": {"name": "Ada"}}
+
+
+async def limited(inside: House, limits: str) -> None:
+    """Serve a tool that does not ask, with these limits."""
+    await inside.edit("tools:\n", "tools:\n  plain: {description: Does not ask., content: plain}\n")
+    await inside.edit("listen:", f"limits: {limits}\nlisten:")
+
+
+@ERAS
+async def test_a_rate_holds_from_the_save_on_and_spares_nobody_what_was_spent(inside: House, era: str) -> None:
+    await limited(inside, "{rate_limit: 3/hour}")
+    peer = await inside.of(era)
+    assert [(await text(peer, "plain")).startswith("error") for _ in range(4)] == [False] * 3 + [True]
+    await inside.edit("rate_limit: 3/hour", "rate_limit: {per_caller: 4/hour, in_all: 100/second}")
+    assert [(await text(peer, "plain")).startswith("error") for _ in range(2)] == [False, True]
+    await inside.edit("limits: {rate_limit: {per_caller: 4/hour, in_all: 100/second}}\n", "")
+    assert not (await text(peer, "plain")).startswith("error")
+    assert inside.gateway._offered.restart_required == []
+
+
+async def test_lists_and_pings_do_not_count_and_what_is_not_there_does(inside: House) -> None:
+    await limited(inside, "{rate_limit: 2/hour}")
+    peer = await inside.legacy()
+    for _ in range(5):
+        for method in ("tools/list", "resources/list", "prompts/list", "ping"):
+            assert "result" in await peer.request(method, {})
+    for _ in range(2):
+        assert (await peer.request("tools/call", {"name": "nowhere"}))["error"]["code"] == -32602
+    refused = await peer.request("tools/call", {"name": "nowhere"})
+    assert refused["result"]["isError"]
+    assert "2/hour at the most for one caller (limits.rate_limit)" in refused["result"]["content"][0]["text"]
+    assert (await peer.request("resources/read", {"uri": "x://nowhere"}))["error"]["code"] == 429
+
+
+async def test_each_principal_has_a_rate_of_its_own(inside: House) -> None:
+    await limited(inside, "{rate_limit: 1/hour}")
+    for identity in (
+        Identity(principal="ada", realm="keys"),
+        Identity(principal="bob", realm="keys"),
+        Identity(principal="ada", realm="https://idp.example.com"),
+    ):
+        peer = inside.modern(identity=identity)
+        assert [(await text(peer, "plain")).startswith("error") for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("address", "payer"),
+    [
+        ("192.0.2.7", "anonymous@192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "anonymous@2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1", "anonymous@2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "anonymous@fe80::/64"),
+        ("::1", "anonymous@::/64"),
+        ("::ffff:192.0.2.7", "anonymous@192.0.2.7"),
+        ("not:an:address", "anonymous@not:an:address"),
+        ("", "anonymous@"),
+    ],
+)
+def test_addresses_of_one_customer_are_one_caller(address: str, payer: str) -> None:
+    caller = Caller(binding=Binding.STREAMABLE_HTTP, address=address)
+    assert caller.payer == payer
+    assert Caller(binding=Binding.STREAMABLE_HTTP, address=address, identity=ADA).payer == "keys ada"
+
+
+async def test_while_the_user_is_asked_the_callers_place_is_free(inside: House) -> None:
+    await limited(inside, "{concurrency: {per_caller: 1, in_all: 1}, queue: 1}")
+    peer = await inside.legacy(says=silent)
+    asking = asyncio.create_task(text(peer, "short"))
+    async with asyncio.timeout(SECONDS):
+        question = await peer.questions.get()
+        assert not (await text(peer, "plain")).startswith("error")
+        await peer.answer(question["id"], result=NAME)
+        assert not (await asking).startswith("error")
+
+
+async def test_a_call_that_reads_what_asks_does_not_wait_for_itself(inside: House) -> None:
+    await limited(inside, "{concurrency: {per_caller: 1, in_all: 1}, queue: 1}")
+    peer = await inside.legacy()
+    async with asyncio.timeout(SECONDS):
+        assert not (await text(peer, "reads")).startswith("error")

@@ -27,6 +27,7 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "triage": {"service": "web"},
     "review": {"text": "Some text.", "focus": "brevity"},
     "changelog": {"change": "Faster."},
+    "restart_service": {"service": "api"},
     "run_awk": {"program": "{ sum += $2 } END { print sum }"},
 }
 TEXTS: Final = {

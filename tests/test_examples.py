@@ -29,6 +29,7 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "changelog": {"change": "Faster."},
     "restart_service": {"service": "api"},
     "run_awk": {"program": "{ sum += $2 } END { print sum }"},
+    "find_service": {"text": "web"},
 }
 TEXTS: Final = {
     "measure_text": '"words":3',

@@ -31,6 +31,12 @@ from urllib.parse import urlsplit
 from gateway.config.network import UNIX, parse_network
 
 IpAddress = IPv4Address | IPv6Address
+Lines = tuple[str, ...]
+"""The values of one field."""
+
+_NAMES: Final = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix", "Forwarded")
+_MOST_REMEMBERED: Final = 512
+"""Characters of one request's fields."""
 
 _NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PAIR: Final = re.compile(rf'({_NAME})=({_NAME}|"(?:[^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*")[ \t]*([;,]|$)[ \t]*')
@@ -94,6 +100,8 @@ class TrustedProxies:
         self._public_url: Final = public_url.rstrip("/") if public_url else None
         self._public_prefix: Final = urlsplit(self._public_url).path if self._public_url else None
         self._trusts: Final = lru_cache(maxsize=1024)(self._is_listed)
+        # Clients come back with the same fields, and to read them takes longer than all else here.
+        self._remembered: Final = lru_cache(maxsize=1024)(self._story)
 
     @property
     def prefix(self) -> str:
@@ -112,7 +120,9 @@ class TrustedProxies:
         address = plain_address(peer)
         if not self._trusts(address):
             return Approach(address=address, scheme=scheme, host=host, prefix=self.prefix, public_url=self._public_url)
-        told = self._story(address, fields)
+        lines = tuple(tuple(fields.getall(name, ())) for name in _NAMES)
+        is_short = sum(len(line) for several in lines for line in several) <= _MOST_REMEMBERED
+        told = (self._remembered if is_short else self._story)(address, lines)
         return Approach(
             address=told.address or address,
             scheme=told.scheme or scheme,
@@ -127,8 +137,9 @@ class TrustedProxies:
         parsed = _parsed_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
-    def _story(self, peer: str, fields: Fields) -> _Story:
-        theirs, standard = self._x_forwarded(peer, fields), self._forwarded(peer, fields)
+    def _story(self, peer: str, lines: tuple[Lines, ...]) -> _Story:
+        *theirs_lines, standard_lines = lines
+        theirs, standard = self._x_forwarded(peer, *theirs_lines), self._forwarded(peer, standard_lines)
         return _Story(
             address=_agreed(theirs.address, standard.address),
             scheme=_agreed(theirs.scheme, standard.scheme),
@@ -136,20 +147,20 @@ class TrustedProxies:
             prefix=theirs.prefix,
         )
 
-    def _x_forwarded(self, peer: str, fields: Fields) -> _Story:
-        chain = _items(fields, "X-Forwarded-For")
-        address, hops = self._client(peer, chain)
-        prefixes = _items(fields, "X-Forwarded-Prefix")
+    def _x_forwarded(self, peer: str, chain: Lines, schemes: Lines, hosts: Lines, prefixes: Lines) -> _Story:
+        addresses = _items(chain)
+        address, hops = self._client(peer, addresses)
+        listed = _items(prefixes)
         return _Story(
-            address=address if chain else None,
-            scheme=_lower(_in_form(_SCHEME, _at(_items(fields, "X-Forwarded-Proto"), hops))),
-            host=_lower(_in_form(_HOST, _at(_items(fields, "X-Forwarded-Host"), hops))),
+            address=address if addresses else None,
+            scheme=_lower(_in_form(_SCHEME, _at(_items(schemes), hops))),
+            host=_lower(_in_form(_HOST, _at(_items(hosts), hops))),
             # Proxies do not agree on what a list of prefixes means.
-            prefix=_in_form(_PREFIX, prefixes[0].rstrip("/")) if len(prefixes) == 1 else None,
+            prefix=_in_form(_PREFIX, listed[0].rstrip("/")) if len(listed) == 1 else None,
         )
 
-    def _forwarded(self, peer: str, fields: Fields) -> _Story:
-        elements = _parse_forwarded(", ".join(fields.getall("Forwarded", ())))
+    def _forwarded(self, peer: str, lines: Lines) -> _Story:
+        elements = _parse_forwarded(", ".join(lines))
         if not elements:
             return _Story()
         address, hops = self._client(peer, [element.get("for", "") for element in elements])
@@ -195,9 +206,9 @@ def _parsed_node(text: str) -> IpAddress | None:
     return None if match is None else _parsed_address(match["v4"] or match["v6"] or match["bare"])
 
 
-def _items(fields: Fields, name: str) -> list[str]:
+def _items(lines: Lines) -> list[str]:
     """The members of a comma-separated field, over all its lines (RFC 9110 §5.3)."""
-    return [item.strip(" \t") for line in fields.getall(name, ()) for item in line.split(",")]
+    return [item.strip(" \t") for line in lines for item in line.split(",")]
 
 
 def _at(items: Sequence[str], hops: int) -> str | None:

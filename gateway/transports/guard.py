@@ -48,6 +48,10 @@ _PARAMETER_HEADER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+", re.
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]+))?", re.IGNORECASE)
 
 
+_ORIGIN: Final = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/@]+", re.IGNORECASE)
+_LONGEST_SHOWN: Final = 200
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why a request goes no further."""
@@ -89,13 +93,13 @@ class Guard:
         if not self._is_our_host(host):
             return Refusal(
                 status=421,
-                message=f"This server does not answer to the Host {host or ''!r}. "
+                message=f"This server does not answer to {_named('Host', host or '', _HOST)}. "
                 "If it should, add the name to listen.allowed_hosts, or set listen.public_url.",
             )
         if origin is not None and not self.is_allowed_origin(origin):
             return Refusal(
                 status=403,
-                message=f"Requests from the Origin {origin!r} are not allowed. "
+                message=f"Requests from {_named('Origin', origin, _ORIGIN)} are not allowed. "
                 "If they should be, add it to listen.allowed_origins.",
             )
         return None
@@ -138,6 +142,11 @@ class Guard:
         if name in self._hosts or match[0] in self._hosts or name.endswith(self._suffixes):
             return True
         return self._takes_addresses and _is_ip_address(name)
+
+
+def _named(field: str, value: str, form: re.Pattern[str]) -> str:
+    """The field with its value, so that a person finds the mistake; what has not its form may hold anything."""
+    return f"the {field} {value!r}" if len(value) <= _LONGEST_SHOWN and form.fullmatch(value) else f"this {field}"
 
 
 _VARY: Final[Mapping[str, str]] = {"Vary": "Origin"}

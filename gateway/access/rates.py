@@ -1,13 +1,14 @@
 """How often: rates of one caller and of all, of calls and of questions to a model. In memory, one event loop.
 
-Why a sliding window of two counters: it needs the same few bytes for every caller, whatever the rate, and lets through
-neither a second budget at the turn of a window nor, as a bucket that refills does, twice the rate in its first window.
+Why two ways to count: a few calls are remembered by their times, which is exact. Many are counted in this window and
+the one before, which needs the same few bytes whatever the rate is, and lets through neither a second budget at the
+turn of a window nor, as a bucket that refills does, twice the rate in its first window.
 """
 
 import hashlib
 import math
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +23,8 @@ _LONGEST_NAME: Final = 64
 """Characters; of a longer caller a digest is kept."""
 
 _SOON: Final = 0.001
+_FEW: Final = 20
+"""Calls whose times are remembered."""
 
 Budget = tuple[str, str]
 
@@ -31,8 +34,8 @@ class Rates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
-        self._windows: Final[OrderedDict[Budget, _Window]] = OrderedDict()
-        """Those that began last stand last."""
+        self._windows: Final[OrderedDict[Budget, _Times | _Window]] = OrderedDict()
+        """Those that moved last stand last."""
         self.refused = 0
         """How often the answer was no."""
 
@@ -57,7 +60,7 @@ class Rates:
                 raise OverLimitError(f"{saying}: {rate} at the most {whose}({name})", retry_after=math.ceil(wait))
             windows.append(window)
         for window in windows:
-            window.current += cost
+            window.add(cost, now)
 
     def refund(self, name: str, limit: RateLimit, *, caller: str) -> None:
         """Take back one call that did not come to its end."""
@@ -65,49 +68,96 @@ class Rates:
         for rate, who, _ in _rates(limit, caller):
             self._window((name, who), rate, now).take_back()
 
-    def _window(self, budget: Budget, rate: ParsedRate, now: float) -> "_Window":
+    def _window(self, budget: Budget, rate: ParsedRate, now: float) -> "_Times | _Window":
         window = self._windows.get(budget)
         if window is None:
-            window = self._windows[budget] = _Window(rate, now)
             self._forget(now)
-        elif window.roll(rate, now):
+            window = self._windows[budget] = _counted(rate, now)
+        elif window.seconds != rate.seconds or isinstance(window, _Times) != (rate.amount <= _FEW):
+            spent = window.spent(now)  # the file was edited: what was spent stays so
+            window = self._windows[budget] = _counted(rate, now)
+            window.add(spent, now)
+            self._windows.move_to_end(budget)
+        elif window.roll(now):
             self._windows.move_to_end(budget)
         return window
 
     def _forget(self, now: float) -> None:
         """Part with the oldest: two that are over for each that begins, and whatever is too many."""
         for _ in range(2):
-            oldest = next(iter(self._windows.values()))
-            if len(self._windows) <= MOST and not oldest.is_over(now):
+            oldest = next(iter(self._windows.values()), None)
+            if oldest is None or (len(self._windows) < MOST and not oldest.is_over(now)):
                 return
             self._windows.popitem(last=False)
 
 
-class _Window:
-    """Calls in this span of time and in the one before it."""
+class _Times:
+    """The times of the last calls."""
 
-    __slots__ = ("current", "number", "previous", "seconds")
+    __slots__ = ("_began", "_times", "seconds")
 
-    def __init__(self, rate: ParsedRate, now: float) -> None:
-        self.seconds = rate.seconds
-        self.number = int(now // rate.seconds)
-        self.current = 0
-        self.previous = 0
+    def __init__(self, seconds: int, now: float) -> None:
+        self.seconds = seconds
+        self._began = now
+        self._times: deque[float] = deque()
 
-    def roll(self, rate: ParsedRate, now: float) -> bool:
-        """Be the window of now, in the length that the file now has; whether another one began."""
-        number = int(now // self.seconds)
-        is_new = number != self.number
-        if is_new:
-            self.previous = self.current if number == self.number + 1 else 0
-            self.number, self.current = number, 0
-        if rate.seconds != self.seconds:  # the file was edited: what was spent stays so
-            self.current, self.previous = math.ceil(self._weight(now)), 0
-            self.seconds, self.number = rate.seconds, int(now // rate.seconds)
-        return is_new
+    def roll(self, now: float) -> bool:
+        """Forget what is over; whether anything was."""
+        before = len(self._times)
+        while self._times and self._times[0] <= now - self.seconds:
+            self._times.popleft()
+        return len(self._times) < before
+
+    def spent(self, now: float) -> int:
+        self.roll(now)
+        return len(self._times)
 
     def is_over(self, now: float) -> bool:
-        return now // self.seconds > self.number + 1
+        return (self._times[-1] if self._times else self._began) <= now - self.seconds
+
+    def wait(self, rate: ParsedRate, cost: int, now: float) -> float:
+        """Seconds until so many more fit; 0 if they do now."""
+        too_many = len(self._times) + cost - rate.amount
+        if too_many <= 0:
+            return 0
+        if too_many > len(self._times):
+            return self.seconds  # never; whoever asks for less may
+        return max(_SOON, self._times[too_many - 1] + self.seconds - now)
+
+    def add(self, cost: int, now: float) -> None:
+        self._times.extend([now] * cost)
+
+    def take_back(self) -> None:
+        if self._times:
+            self._times.pop()
+
+
+class _Window:
+    """How many calls came in this span of time and in the one before it."""
+
+    __slots__ = ("_current", "_number", "_previous", "seconds")
+
+    def __init__(self, seconds: int, now: float) -> None:
+        self.seconds = seconds
+        self._number = int(now // seconds)
+        self._current = 0
+        self._previous = 0
+
+    def roll(self, now: float) -> bool:
+        """Be the window of now; whether another one began."""
+        number = int(now // self.seconds)
+        if number == self._number:
+            return False
+        self._previous = self._current if number == self._number + 1 else 0
+        self._number, self._current = number, 0
+        return True
+
+    def spent(self, now: float) -> int:
+        self.roll(now)
+        return math.ceil(self._weight(now))
+
+    def is_over(self, now: float) -> bool:
+        return now // self.seconds > self._number + 1
 
     def wait(self, rate: ParsedRate, cost: int, now: float) -> float:
         """Seconds until so many more fit; 0 if they do now."""
@@ -116,25 +166,36 @@ class _Window:
             return self.seconds  # never; whoever asks for less may
         if self._weight(now) <= room:
             return 0
-        if self.current <= room:  # once enough of the window before has slid out of sight
-            begins, share = 1.0, (room - self.current) / self.previous
+        if self._current <= room:  # once enough of the window before has slid out of sight
+            begins, share = 1.0, (room - self._current) / self._previous
         else:
-            begins, share = 2.0, room / self.current
+            begins, share = 2.0, room / self._current
         return max(_SOON, (begins - share - self._gone(now)) * self.seconds)
 
+    def add(self, cost: int, now: float) -> None:
+        del now  # it was rolled there
+        self._current += cost
+
     def take_back(self) -> None:
-        if self.current:
-            self.current -= 1
-        elif self.previous:
-            self.previous -= 1
+        if self._current:
+            self._current -= 1
+        elif self._previous:
+            self._previous -= 1
 
     def _weight(self, now: float) -> float:
         """As if the calls of the window before had come evenly: what of them lies in the time that counts."""
-        return self.previous * (1 - self._gone(now)) + self.current
+        return self._previous * (1 - self._gone(now)) + self._current
 
     def _gone(self, now: float) -> float:
         """What part of this window is over."""
-        return now / self.seconds - self.number
+        return now / self.seconds - self._number
+
+
+_Counted = _Times | _Window
+
+
+def _counted(rate: ParsedRate, now: float) -> _Counted:
+    return (_Times if rate.amount <= _FEW else _Window)(rate.seconds, now)
 
 
 def _rates(limit: RateLimit, caller: str) -> list[tuple[ParsedRate, str, str]]:

@@ -97,7 +97,10 @@ class Dev:
 
 
 @contextmanager
-def developing(folder: Path, *, terminal: bool = False, http: str = "127.0.0.1:0") -> Iterator[Dev]:
+def developing(
+    folder: Path, *, terminal: bool = False, http: str = "127.0.0.1:0", modules: Path | None = None
+) -> Iterator[Dev]:
+    """`modules`: a directory whose modules go before all others."""
     ours, theirs = os.openpty() if terminal else os.pipe()
     if terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
@@ -109,7 +112,7 @@ def developing(folder: Path, *, terminal: bool = False, http: str = "127.0.0.1:0
         stdin=theirs if terminal else subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
-        env={**environment, "TERM": "xterm-256color"},
+        env={**environment, "TERM": "xterm-256color", **({} if modules is None else {"PYTHONPATH": str(modules)})},
     )
     os.close(theirs)
     dev = Dev(process, ours)
@@ -222,6 +225,16 @@ def test_a_reader_that_leaves_early_ends_it(folder: Path) -> None:
             assert process.wait(PATIENCE_SECONDS) == 0
         finally:
             process.kill()
+
+
+def test_without_the_extra_there_are_lines_all_the_same(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    modules = tmp_path_factory.mktemp("modules")
+    (modules / "rich.py").write_text("raise ImportError('not installed')")
+    with developing(folder, terminal=True, modules=modules) as dev:
+        dev.wait_for("pip install 'mcp-gateway-daemon[dev]'")
+        call(dev, "echo", "text=hello")
+        dev.wait_for("✓ echo")
+        assert "0 sessions" not in dev.shown
 
 
 def test_an_address_in_use_is_said_so_and_not_waited_for(folder: Path) -> None:

@@ -104,7 +104,7 @@ class _Times:
     def roll(self, now: float) -> bool:
         """Forget what is over; whether anything was."""
         before = len(self._times)
-        while self._times and self._times[0] <= now - self.seconds:
+        while self._times and self._times[0] + self.seconds <= now:
             self._times.popleft()
         return len(self._times) < before
 
@@ -113,7 +113,7 @@ class _Times:
         return len(self._times)
 
     def is_over(self, now: float) -> bool:
-        return (self._times[-1] if self._times else self._began) <= now - self.seconds
+        return (self._times[-1] if self._times else self._began) + self.seconds <= now
 
     def wait(self, rate: ParsedRate, cost: int, now: float) -> float:
         """Seconds until so many more fit; 0 if they do now."""

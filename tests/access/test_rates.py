@@ -86,8 +86,8 @@ def test_the_refusal_names_the_rate_the_key_and_when_to_come_back() -> None:
 
 @given(
     amount=st.integers(1, 60),
-    start=st.floats(0, 3 * WINDOW),
-    steps=st.lists(st.floats(0, WINDOW), max_size=120),
+    start=st.integers(0, 24 * WINDOW).map(lambda eighths: eighths / 8),  # exact, as sums of them are
+    steps=st.lists(st.integers(0, 8 * WINDOW).map(lambda eighths: eighths / 8), max_size=120),
 )
 def test_who_comes_back_when_told_is_let_in_and_no_window_holds_two_budgets(
     amount: int, start: float, steps: list[float]

@@ -160,7 +160,8 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
         message = "needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'"
         problems.at("oauth").error(message)
     listen = loaded.document.listen
-    if auth.oauth.audience is None and listen.public_url is None and not Address.parse(listen.http).is_loopback:
+    is_elsewhere = listen.trusted_proxies or listen.allowed_hosts or not Address.parse(listen.http).is_loopback
+    if auth.oauth.audience is None and listen.public_url is None and is_elsewhere:
         problems.at("oauth").warning(
             f"tokens must be meant for this server, and clients do not know it as {listen.http}: "
             "set `listen.public_url`, or `audience` here"

@@ -231,8 +231,9 @@ def test_what_no_single_key_shows_is_reported_too(tmp_path: Path, auth: str, exp
 
 def test_tokens_that_clients_could_not_get_are_a_warning(tmp_path: Path) -> None:
     oauth = "auth: {oauth: {issuer: 'https://idp.example.com'}}\n"
-    listen = "listen: {http: ':8000'}\n"
-    assert any("set `listen.public_url`" in each for each in problems_of(tmp_path, listen + oauth + TOOL))
+    for listen in ("http: ':8000'", "trusted_proxies: [127.0.0.1]", "allowed_hosts: [tools.example.com]"):
+        found = problems_of(tmp_path, f"listen: {{{listen}}}\n{oauth}{TOOL}")
+        assert any("set `listen.public_url`" in each for each in found)
     assert problems_of(tmp_path, oauth + TOOL) == []
 
 

@@ -209,6 +209,21 @@ CODE: dict[str, list[ArgvItem]] = {
     "psql": ["psql", "db", "-c", "select {{ a }}"],
     "sqlite3": ["sqlite3", "{{ b }}", "select {{ a }}"],
     "flock": ["flock", "/tmp/lock", "-c", "{{ a }}"],
+    "make": ["make", "-C", "src", "VERSION={{ a }}"],
+    "make's target": ["make", "{{ a }}"],
+    "make --eval": ["gmake", "--eval={{ a }}", "all"],
+    "vim": ["vim", "-es", "-c", "{{ a }}", "file"],
+    "dc": ["dc", "-e", "{{ a }} p"],
+    "erl": ["erl", "-noshell", "-eval", "{{ a }}"],
+    "elixir": ["elixir", "-e", "{{ a }}"],
+    "gnuplot": ["gnuplot", "-e", "f='{{ a }}'", "plot.gp"],
+    "octave": ["octave", "--eval", "{{ a }}"],
+    "sshpass": ["sshpass", "-p", "{{ b }}", "ssh", "host", "ls {{ a }}"],
+    "autossh": ["autossh", "-M", "0", "host", "ls {{ a }}"],
+    "gosu": ["gosu", "user", "awk", "{{ a }}"],
+    "tini": ["tini", "-g", "--", "sed", "{{ a }}"],
+    "bwrap": ["bwrap", "--ro-bind", "/", "/", "--", "awk", "{{ a }}"],
+    "proxychains": ["proxychains4", "-q", "ssh", "host", "{{ a }}"],
 }
 
 
@@ -239,6 +254,9 @@ NO_CODE: dict[str, list[ArgvItem]] = {
     "an option of another program": ["grep", "-e", "{{ a }}", "-c", "{{ b }}"],
     "names in arguments": ["man", "awk", "{{ a }}"],
     "rsync's files": ["rsync", "-a", "--", "{{ a }}", "{{ b }}"],
+    "a target of make's that the file lists": ["make", "-j", "{{ n }}", "{{ shell }}"],
+    "vim's file": ["vim", "-es", "-c", "wq", "--", "{{ a }}"],
+    "sshpass's secret": ["sshpass", "-p", "{{ a }}", "ssh", "host", "uptime"],
 }
 
 

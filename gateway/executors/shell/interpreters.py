@@ -7,7 +7,7 @@ read. The most telling names are recognised wherever they stand in a command, wh
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
@@ -59,6 +59,8 @@ class Interpreter:
     """Whether the name is so telling that it is looked for in every word."""
     reads_stdin: bool = False
     """Whether its standard input is code where nothing else is."""
+    takes_choices: bool = False
+    """Whether a value that the file lists is harmless as an argument: it is the caller's own words that are code."""
 
 
 def _language(name: str, *code: str, valued: str = "", attached: str = "", is_telling: bool = False) -> Interpreter:
@@ -86,6 +88,14 @@ def _shell_option(name: str, *, valued: str = "") -> Interpreter:
     return Interpreter(why=f"`{name} -c`, a shell", code=("c", "--command", "--session-command"), valued=valued)
 
 
+_VIM: Final = Interpreter(why="`vim -c`, whose commands can start a shell", code=("c", "S", "--cmd"), valued="utTwWi")
+_SSH: Final = Interpreter(
+    why="`ssh`, which gives it to the other machine's shell",
+    code=("o",),
+    valued="BbcDEeFIiJLlmOPpQRSWw",
+    operand=1,
+    is_rest=True,
+)
 _AWK: Final = Interpreter(
     why="`awk`, whose programs can run commands",
     code=("e", "--source"),
@@ -94,6 +104,15 @@ _AWK: Final = Interpreter(
     operand=0,
     operand_unless=("f", "e", "--file", "--source"),
     stops=True,
+)
+_MAKE: Final = Interpreter(
+    why="`make`, whose variables can run commands: `A:=$(shell …)`",
+    code=("E", "--eval"),
+    valued="CfIjloW",
+    long_valued=("--directory", "--file", "--makefile", "--jobs", "--include-dir"),
+    operand=0,
+    is_rest=True,
+    takes_choices=True,
 )
 _SED: Final = Interpreter(
     why="`sed`, whose scripts can run commands and write files",
@@ -106,6 +125,8 @@ _SED: Final = Interpreter(
 )
 
 INTERPRETERS: Final[Mapping[str, Interpreter]] = {
+    "autossh": replace(_SSH, valued=_SSH.valued + "M"),
+    **dict.fromkeys(("ex", "gvim", "nvim", "rvim", "vi", "view", "vim"), _VIM),
     **{
         name: _shell(name)
         for name in ("ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "zsh")
@@ -113,22 +134,30 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
     **dict.fromkeys(("sed", "gsed"), _SED),
     "bun": _language("bun", "e", "p", "--eval", "--print"),
+    "dc": Interpreter(why="`dc`, whose `!` starts a shell", code=("e", "--expression"), valued="f", reads_stdin=True),
+    "elixir": _language("elixir", "e", "--eval", valued="rS"),
     "emacs": _language("emacs", "--eval", "-eval", "--execute", "-execute"),
     "env": Interpreter(
         why="`env -S`, which splits it into words", code=("S", "--split-string"), valued="uC", stops=True
     ),
+    "erl": Interpreter(why="`erl -eval`", code=("-eval",)),
     "eval": Interpreter(why="`eval`", operand=0, is_rest=True),
     "expect": _language("expect", "c"),
     "flock": _shell_option("flock", valued="wE"),
     "gdb": Interpreter(why="`gdb -ex`", code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
+    "gnuplot": _language("gnuplot", "e"),
+    "gmake": _MAKE,
+    "groovy": _language("groovy", "e"),
     "julia": _language("julia", "e", "E", "--eval", "--print", valued="JLptCm"),
     "lua": _language("lua", "e", valued="l"),
     "luajit": _language("luajit", "e", valued="ljbO"),
+    "make": _MAKE,
     "mariadb": Interpreter(why="`mariadb -e`, whose SQL can start a shell", code=("e", "--execute"), attached="p"),
     "mysql": Interpreter(why="`mysql -e`, whose SQL can start a shell", code=("e", "--execute"), attached="p"),
     "node": _language("node", "e", "p", "--eval", "--print", valued="rC"),
     "nodejs": _language("nodejs", "e", "p", "--eval", "--print", valued="rC"),
     "nu": _language("nu", "c", "e", "--commands", "--execute"),
+    "octave": _language("octave", "--eval"),
     "osascript": _language("osascript", "e", valued="ls"),
     "parallel": Interpreter(why="`parallel`, which gives it to a shell", operand=0, is_rest=True, valued="jaSNnILd"),
     "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_telling=True),
@@ -147,13 +176,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "runuser": _shell_option("runuser", valued="ugGsw"),
     "script": _shell_option("script", valued="tTEoIOBm"),
     "sqlite": Interpreter(why="`sqlite3`, whose dot commands can start a shell", operand=1, is_rest=True),
-    "ssh": Interpreter(
-        why="`ssh`, which gives it to the other machine's shell",
-        code=("o",),
-        valued="BbcDEeFIiJLlmOPpQRSWw",
-        operand=1,
-        is_rest=True,
-    ),
+    "ssh": _SSH,
     "su": _shell_option("su", valued="gGsTw"),
     "tar": Interpreter(
         why="`tar`, which runs it",
@@ -188,15 +211,19 @@ class Starter:
 
 STARTERS: Final[Mapping[str, Starter]] = {
     "busybox": Starter(),
+    "bwrap": Starter(at=("--",)),
     "chroot": Starter(operands=1),
     "chrt": Starter(valued="TPD", operands=1),
     "command": Starter(),
     "doas": Starter(valued="Cua"),
     "docker": Starter(at=("--",)),
+    "dumb-init": Starter(valued="r"),
     "env": Starter(valued="uCS", long_valued=("--unset", "--chdir")),
     "exec": Starter(valued="a"),
+    "fakeroot": Starter(valued="lsib"),
     "find": Starter(at=("-exec", "-execdir", "-ok", "-okdir")),
     "flock": Starter(valued="wE", long_valued=("--timeout", "--wait"), operands=1),
+    "gosu": Starter(operands=1),
     "ionice": Starter(valued="cnpPu", long_valued=("--class", "--classdata")),
     "kubectl": Starter(at=("--",)),
     "nice": Starter(valued="n", long_valued=("--adjustment",)),
@@ -204,16 +231,22 @@ STARTERS: Final[Mapping[str, Starter]] = {
     "nsenter": Starter(valued="tSG", long_valued=("--target",)),
     "podman": Starter(at=("--",)),
     "prlimit": Starter(),
+    "proxychains": Starter(valued="f"),
     "setpriv": Starter(long_valued=("--reuid", "--regid", "--groups")),
     "setsid": Starter(),
+    "sshpass": Starter(valued="fdpP"),
     "stdbuf": Starter(valued="ioe", long_valued=("--input", "--output", "--error")),
     "strace": Starter(valued="aeEIoOpPsSuUX"),
+    "su-exec": Starter(operands=1),
     "sudo": Starter(valued="CDghpRrTtUu", long_valued=("--user", "--group", "--chdir", "--host", "--prompt")),
     "systemd-run": Starter(valued="ptHMuE", long_valued=("--unit", "--property", "--uid", "--gid", "--setenv")),
     "taskset": Starter(operands=1),
     "time": Starter(valued="fo", long_valued=("--format", "--output")),
     "timeout": Starter(valued="ks", long_valued=("--kill-after", "--signal"), operands=1),
+    "tini": Starter(valued="pe"),
+    "torsocks": Starter(),
     "toybox": Starter(),
+    "unbuffer": Starter(),
     "unshare": Starter(valued="SGRw"),
     "xargs": Starter(valued="aEIdLnPs", long_valued=("--arg-file", "--delimiter", "--max-args", "--max-procs")),
 }
@@ -322,7 +355,12 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
     for index in rest:
         word = words[index]
         if options_end or word.shape[:1] not in {"-", "+"} or word.shape == "-":
-            if word.has_expression and _is_code_operand(interpreter, word, number=operands, options=seen):
+            is_harmless = interpreter.takes_choices and bool(word.programs)
+            if (
+                word.has_expression
+                and not is_harmless
+                and _is_code_operand(interpreter, word, number=operands, options=seen)
+            ):
                 yield index
             # An expression may be absent: what follows is then still read as options, and takes its place.
             operands += not (word.has_expression and interpreter.operand_if)

@@ -177,7 +177,7 @@ class Limits(Model):
     rate_limit: WrittenRateLimit | None = None
     """How often calls may begin, such as 100/minute by each caller. A call is a `tools/call`, `resources/read`,
     `prompts/get` or `completion/complete`; lists, pings and notifications do not count. A caller is who authenticated,
-    else the client's address (of IPv6 its /64 network)."""
+    else the client's address (of IPv6 its /64 network). A retry that brings the user's answers counts again."""
     concurrency: WrittenShares | None = None
     """How many calls may run at once, such as 8 of each caller. Those that wait for the user's answer do not count."""
     queue: WrittenShares | None = None
@@ -190,7 +190,8 @@ class Limits(Model):
     streams: WrittenTotals = Shares(in_all=10_000)
     """Open streams at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
     connections: WrittenTotals = Shares()
-    """Connections at once of each HTTP listener; one address may have half of them unless `per_caller` says otherwise.
+    """Connections at once of each HTTP listener. Unless `per_caller` says otherwise, one address may have half of them;
+    loopback, and any where `trusted_proxies` are named, may have all.
     Default: three quarters of the descriptors that the process may have (`ulimit -n`)."""
     threads: PositiveCount = 32
     """Calls of synchronous Python functions that may run at once."""

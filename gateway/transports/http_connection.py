@@ -15,7 +15,7 @@ from aiohttp import web
 
 from gateway.access.identity import network_of
 from gateway.config.server import Shares
-from gateway.transports.guard import Refusal
+from gateway.transports.guard import Refusal, is_loopback_address
 from gateway.transports.incoming import SERVER, refuse
 from gateway.transports.ration import Ration
 
@@ -86,8 +86,7 @@ class HttpConnection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        peer = transport.get_extra_info("peername")
-        caller = network_of(peer[0]) if isinstance(peer, tuple) else ""
+        caller = self._caller_behind(transport.get_extra_info("peername"))
         refusal = self._threshold.ration.refusal_of(caller)
         if refusal is not None:
             self._turn_away(refusal)
@@ -132,6 +131,13 @@ class HttpConnection(web.RequestHandler):
         if isinstance(resp, web.HTTPException):
             resp.headers.update(SERVER)
         return await super().finish_response(request, resp, start_time)
+
+    def _caller_behind(self, peer: object) -> str:
+        """Whose share it is. Nobody's, unless the file says so, for who is on this machine: it may well be a proxy."""
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if self._threshold.ration.is_share_unsaid and is_loopback_address(address):
+            return ""
+        return network_of(address)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

@@ -22,6 +22,8 @@ class Ration:
         """Count nothing yet; `noun` is what they are called under `limits`, `default` how many there are unsaid."""
         self.in_all: Final = shares.in_all or default
         self.per_caller: Final = shares.per_caller or max(self.in_all // 2, min(self.in_all, _SMALL))
+        self.is_share_unsaid: Final = shares.per_caller is None
+        """Whether the file leaves it to us what one caller may have."""
         self.refused = 0
         self._noun: Final = noun
         self._used: Final[Counter[str]] = Counter()

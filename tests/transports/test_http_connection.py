@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import pytest
@@ -122,6 +122,16 @@ async def test_connections_that_are_closed_make_room() -> None:
                     assert b"All 1 connections are taken (limits.connections)" in await one_too_many.rest()
                 only.say(HEAD + b"Connection: close\r\n\r\n")
                 assert (await only.rest()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_this_machine_has_no_share_unless_the_file_gives_it_one() -> None:
+    ration = connection_ration(Shares(in_all=202))
+    assert ration.per_caller == 101
+    async with house(threshold=Threshold(ration=ration)) as served, AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(line(served)) for _ in range(150)]
+        for each in lines:
+            each.say(HEAD + b"\r\n")
+        assert {(await each.answer())[:13] for each in lines} == {b"HTTP/1.1 200 "}
 
 
 def test_where_proxies_are_named_their_connections_are_nobodys_share() -> None:

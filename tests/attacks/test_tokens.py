@@ -189,7 +189,7 @@ def test_a_kid_of_another_type_is_refused(gate: Gate) -> None:
         {"exp": float("inf")},
         {"exp": float("nan")},
         {"exp": [10**10]},
-        {"nbf": int(time.time()) + 120},
+        {"nbf": int(time.time()) + 1_000_000},
         {"nbf": "x"},
         {"sub": None},
         {"sub": ["alice"]},

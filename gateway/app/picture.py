@@ -74,9 +74,10 @@ class Picture:
 
 def draw(document: Document, catalog: Catalog) -> Picture:
     """Draw what is served from a document."""
+    redactor = catalog.redactor  # what is a secret at one place is not shown at another, either
     return Picture(
-        written=dict(_written(document)),
-        left_out={f"{each.kind}.{each.name}": each.reason for each in catalog.left_out},
+        written=redactor.json(dict(_written(document))),
+        left_out={f"{each.kind}.{each.name}": redactor.text(each.reason) for each in catalog.left_out},
         code=dict(_code(catalog)),
         audiences=dict(_audiences(document, catalog)),
     )

@@ -41,7 +41,19 @@ _STATUS: Final = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 _SESSION: Final = re.compile(rb"(?i)mcp-session-id: ([\w-]+)")
 _EVENT: Final = re.compile(rb"id: ([0-9a-f]+-[0-9]+)")
 _ENDPOINT: Final = re.compile(rb"data: (/messages\?session_id=[\w-]+)")
-_PATHS: Final = ("/mcp", "/mcp/", "/sse", "/messages", "/-/healthy", "/-/ready", "/-/status", "/metrics", "/", "/x")
+_PATHS: Final = (
+    "/mcp",
+    "/mcp/",
+    "/sse",
+    "/messages",
+    "/-/healthy",
+    "/-/ready",
+    "/-/status",
+    "/-/config",
+    "/metrics",
+    "/",
+    "/x",
+)
 _RESET: Final = struct.pack("ii", 1, 0)
 
 

@@ -372,7 +372,7 @@ def test_a_caller_who_sends_one_hears_it_from_no_refusal(target: Target, secret:
     assert secret not in "".join(target.log)
 
 
-@pytest.mark.parametrize("path", ["/-/status", "/-/ready", "/metrics"])
+@pytest.mark.parametrize("path", ["/-/status", "/-/config", "/-/ready", "/metrics"])
 def test_pages_for_operators_hold_none(target: Target, path: str) -> None:
     assert target.client.request("GET", path).status == 200
 
@@ -442,6 +442,8 @@ COMMANDS: Final = [
     (["read", ".", "s://file"], 0),
     (["prompt", ".", "spoken"], 0),
     (["lock", "--check", "."], 2),
+    (["test", "."], 0),
+    (["client-config", "vscode", "."], 0),
 ]
 
 
@@ -456,6 +458,15 @@ def test_no_command_shows_one(folder: Path, words: list[str], code: int) -> None
     assert finished.returncode == code, (finished.stdout, finished.stderr)
     assert finished.stdout + finished.stderr
     assert sifted(finished.stdout, finished.stderr) == []
+
+
+def test_a_plan_shows_none(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text("tools: {}")
+    for flags in ([], ["--json"]):
+        finished = command(folder, "plan", ".", str(tmp_path / "old.yaml"), *flags)
+        assert finished.returncode == 0, finished.stderr
+        assert "tools.shown" in finished.stdout
+        assert sifted(finished.stdout, finished.stderr) == []
 
 
 def test_short_secrets_are_not_quoted_by_any_problem(tmp_path: Path) -> None:

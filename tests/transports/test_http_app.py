@@ -75,7 +75,7 @@ async def test_probes_are_answered_whatever_host_they_name(served: House) -> Non
         assert (await served.send(b"", method="POST", path=path)).status == 405
 
 
-@pytest.mark.parametrize("path", ["/-/healthy", "/-/ready", "/-/status", "/metrics", "/no-such-page"])
+@pytest.mark.parametrize("path", ["/-/healthy", "/-/ready", "/-/status", "/-/config", "/metrics", "/no-such-page"])
 async def test_a_page_is_kept_by_no_cache_and_taken_for_nothing_else(served: House, path: str) -> None:
     answer = await served.send(None, method="GET", path=path)
     assert answer.headers["Cache-Control"] == "no-store"

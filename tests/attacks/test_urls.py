@@ -98,9 +98,9 @@ def daemon(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targe
 
 
 def redirect(request: bytes) -> Iterator[bytes]:
-    """To where the query says, byte for byte."""
+    """To where the query says, byte for byte; who was sent back here without saying so is not sent on."""
     target = request.split(b" ", 2)[1].decode("latin-1")
-    [to] = parse_qs(urlsplit(target).query, encoding="latin-1", keep_blank_values=True)["to"]
+    [to] = parse_qs(urlsplit(target).query, encoding="latin-1", keep_blank_values=True).get("to", [""])
     yield reply(b"moved", f"Location: {to}", status="302 Found")
 
 

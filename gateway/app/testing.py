@@ -88,7 +88,8 @@ class _Attempt:
     test: ToolTest
 
     async def verdict(self) -> Verdict:
-        name = self.test.name or f"test {self.index + 1}"
+        redactor = self.rehearsal.loaded.redactor
+        name = redactor.text(self.test.name or f"test {self.index + 1}")
         tool = self.rehearsal.catalog.tools.get(self.tool)
         if tool is None:
             return Verdict(tool=self.tool, name=name, grade=Grade.SKIPPED, reason=self._why_left_out())
@@ -97,7 +98,6 @@ class _Attempt:
         seconds = time.monotonic() - began
         if found is None:
             return Verdict(tool=self.tool, name=name, grade=Grade.PASSED, seconds=seconds)
-        redactor = self.rehearsal.loaded.redactor
         return Verdict(
             tool=self.tool,
             name=name,

@@ -5,7 +5,7 @@ waiting than the newcomer gives way.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -206,7 +206,7 @@ class _Queue:
 
     def __init__(self) -> None:
         self.length = 0
-        self._places: OrderedDict[str, deque[Place]] = OrderedDict()
+        self._places: dict[str, deque[Place]] = {}
 
     def append(self, caller: str, place: Place) -> None:
         self._places.setdefault(caller, deque()).append(place)
@@ -216,7 +216,7 @@ class _Queue:
         """The next in turn."""
         caller, places = next(iter(self._places.items()))
         place = places.popleft()
-        self._places.move_to_end(caller)
+        self._places[caller] = self._places.pop(caller)  # its next turn comes after everybody else's
         self._note_left(caller)
         return place
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.address import is_loopback_name
-from gateway.config.base import ONE_OR_MANY, Flag, Model, matching
+from gateway.config.base import ONE_OR_MANY, Flag, Model, NotEmpty, matching
 
 LONGEST_KEY: Final = 4096
 """Characters. It travels in a header field, of which no server takes much more."""
@@ -78,7 +78,7 @@ class OAuth(Model):
 
     issuer: Annotated[TrustedUrl, AfterValidator(_without_query)]
     """The authorization server, spelled as in its tokens."""
-    audience: str | None = None
+    audience: NotEmpty | None = None
     """Whom tokens must be meant for. Default: `public_url` and `path`."""
     jwks_url: TrustedUrl | None = None
     """Where its keys are; otherwise discovered."""
@@ -93,9 +93,9 @@ class Match(Model):
 
     kind: Literal["tools", "resources", "prompts"] | None = None
     """Of this kind alone."""
-    name: str | None = None
+    name: NotEmpty | None = None
     """A glob over names as they stand in the file: `deploy_*`."""
-    tag: str | None = None
+    tag: NotEmpty | None = None
     """One of the definition's `tags`."""
     annotation: Literal["read_only", "destructive", "idempotent", "open_world"] | None = None
     """A tool's annotation that the file says is true."""
@@ -132,4 +132,6 @@ class Auth(Model):
     def _lets_somebody_in(self) -> Self:
         if not self.api_keys and self.oauth is None:
             raise PydanticCustomError("nothing_given", "nobody could call: needs `api_keys` or `oauth`")
+        if "" in self.api_keys:
+            raise PydanticCustomError("no_name", "a key needs the name of its holder", {"culprit": "api_keys"})
         return self

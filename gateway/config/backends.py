@@ -73,8 +73,8 @@ Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_lin
 class ProcessLimits(Model):
     """What a child may use, and each process that it starts. A call that meets a limit says so. Needs `prlimit`."""
 
-    memory: Size | None = None
-    """Address space of each process."""
+    memory: Annotated[Size, Field(ge=2**20)] | None = None
+    """Address space of each process. Below 1MiB no program starts."""
     cpu: PositiveDuration | None = None
     """Processor time of each process, in whole seconds, rounded up."""
     processes: PositiveCount | None = None

@@ -157,6 +157,15 @@ VerbatimObject = Annotated[dict[str, Json], AfterValidator(without_seams)]
 """A JSON object that no template engine sees: `_meta`, JSON Schemas."""
 
 
+def _something(value: str) -> str:
+    if not value:
+        raise PydanticCustomError("nothing_written", "must not be empty")
+    return value
+
+
+NotEmpty = Annotated[str, AfterValidator(_something), Field(min_length=1)]
+
+
 def matching(pattern: str, expected: str) -> AfterValidator:
     """Text of a form that has a name and an example."""
     regex = re.compile(pattern)

@@ -1,6 +1,7 @@
 """How often: `10/minute`, and for whom that holds."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -53,7 +54,7 @@ NO_RATE: Final = RateLimit()
 
 
 def _per_caller(value: Json) -> Json:
-    return {"per_caller": value} if isinstance(value, str) else value
+    return value if value is None or isinstance(value, Mapping | RateLimit) else {"per_caller": value}
 
 
 WrittenRateLimit = Annotated[RateLimit, ShortForm(_per_caller, _SCHEMA)]

@@ -1,5 +1,6 @@
 """Sections that stand in the main file alone: `server`, `listen`, `limits`."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Final, Literal, Self
 
@@ -16,7 +17,6 @@ from gateway.config.base import (
     ShortForm,
     Size,
     matching,
-    typed_interpolation,
 )
 from gateway.config.definitions import Icon
 from gateway.config.network import UNIX, parse_network
@@ -90,6 +90,12 @@ def _is_below(paths: tuple[str, ...], value: str) -> bool:
     return any(f"{value}/".startswith(f"{path}/") for path in paths)
 
 
+def _share(one: Address, other: Address) -> bool:
+    """Whether only one of them can be listened on: every interface includes each. Port 0 is another each time."""
+    is_same_host = one.host == other.host or one.is_wildcard or other.is_wildcard
+    return is_same_host and one.port == other.port != 0
+
+
 class Listen(Model):
     """Where and to whom the daemon listens. Changing it needs a restart."""
 
@@ -126,6 +132,13 @@ class Listen(Model):
     """host:port for /-/… and /metrics, which are then not on the main listener."""
 
     @model_validator(mode="after")
+    def _listens_apart(self) -> Self:
+        if self.admin is not None and _share(Address.parse(self.http), Address.parse(self.admin)):
+            message = "`http` listens there already; choose another port"
+            raise PydanticCustomError("address_clash", message, {"culprit": "admin"})
+        return self
+
+    @model_validator(mode="after")
     def _has_paths_of_their_own(self) -> Self:
         if self.sse and _is_below(_SSE, self.path):
             message = "`path` is one of HTTP+SSE (/sse, /messages); choose another, or say `sse: false`"
@@ -154,13 +167,11 @@ class Shares(Model):
 
 
 def _per_caller(value: Json) -> Json:
-    value = typed_interpolation(value)
-    return {"per_caller": value} if isinstance(value, int) and not isinstance(value, bool) else value
+    return value if value is None or isinstance(value, Mapping | Shares) else {"per_caller": value}
 
 
 def _in_all(value: Json) -> Json:
-    value = typed_interpolation(value)
-    return {"in_all": value} if isinstance(value, int) and not isinstance(value, bool) else value
+    return value if value is None or isinstance(value, Mapping | Shares) else {"in_all": value}
 
 
 _COUNT: Final = {"type": "integer", "minimum": 1}

@@ -40,6 +40,22 @@ def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, key: str, mes
         assert secret not in problem.source_line
 
 
+@pytest.mark.parametrize(
+    ("auth", "message"),
+    [
+        (f'{{api_keys: {{"": {{sha256: {DIGEST}}}}}}}', "auth: a key needs the name of its holder"),
+        ('{oauth: {issuer: https://idp.example.com, audience: ""}}', "auth.oauth.audience: must not be empty"),
+        (
+            f'{{api_keys: {{ci: {{sha256: {DIGEST}}}}}, rules: [{{match: {{name: ""}}, scopes: [a]}}]}}',
+            "auth.rules.0.match.name: must not be empty",
+        ),
+    ],
+)
+def test_what_is_empty_stands_for_nobody_and_nothing(tmp_path: Path, auth: str, message: str) -> None:
+    [problem] = errors_of(tmp_path, f"auth: {auth}\n")
+    assert f"{problem.path}: {problem.message}" == message
+
+
 def test_one_key_or_several_may_be_written() -> None:
     auth = Auth.model_validate({"api_keys": {"ci": {"secret": "one", "sha256": [DIGEST.upper(), DIGEST]}}})
     assert auth.api_keys["ci"].secret == ["one"]

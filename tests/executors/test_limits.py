@@ -43,6 +43,12 @@ async def test_a_call_without_limits_has_none(tool: Tool) -> None:
     assert text_of(await tool(config)) == text_of(await tool({**config, "limits": {}})) == "unlimited\n"
 
 
+async def test_a_limit_of_nothing_is_one(tool: Tool) -> None:
+    assert "0 bytes in one file" in failure_of(
+        await tool({"script": 'echo much > "$INPUTS_FILE.more"', "limits": {"file_size": 0}})
+    )
+
+
 async def test_a_child_that_stays_below_its_limits_is_left_alone(tool: Tool) -> None:
     script = 'head -c 900000 /dev/zero > "$(dirname "$INPUTS_FILE")/file" && echo "$INPUT_A"'
     assert text_of(await tool({"script": script, "limits": ALL}, a="fine")) == "fine\n"

@@ -61,7 +61,7 @@ class Limits:
 
 def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> Limits | None:
     """Make the limits ready; None without any, and where they cannot be set, which is then reported."""
-    if config is None or not any((config.memory, config.cpu, config.processes, config.file_size)):
+    if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return None
     program = shutil.which("prlimit")
     if program is None or sys.platform != "linux":

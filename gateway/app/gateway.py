@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
@@ -19,16 +19,17 @@ import structlog
 
 from gateway import __version__
 from gateway.access.authenticator import Authenticator
-from gateway.app import clients, status
 from gateway.app.auditing import Auditing
+from gateway.app.clients import RecentClients
 from gateway.app.documents import Documents
 from gateway.app.listeners import Listeners
-from gateway.app.measures import measures, names, refusals
+from gateway.app.measures import measures, names
 from gateway.app.offer import Build, Offer
 from gateway.app.pauses import favour_the_loop
 from gateway.app.picture import Picture, draw
 from gateway.app.service_manager import ServiceManager
 from gateway.app.shutdown import LastResort, StopSignals
+from gateway.app.status import Sources, sources
 from gateway.config.address import Address
 from gateway.config.loader import load
 from gateway.config.settings import Settings
@@ -71,10 +72,10 @@ class Gateway:
         self._service_manager: Final = ServiceManager(os.environ)
         self._listeners: Listeners | None = None
         self._last_resort: LastResort | None = None
-        self._health: Final = Health({name: self._masked(source) for name, source in self._sources().items()})
         self._call_metrics: Final = CallMetrics()
-        self._recent_clients: Final = clients.RecentClients()
+        self._recent_clients: Final = RecentClients()
         self._offer: Offer | None = None
+        self._health: Health
         self._authenticator: Authenticator
         self._services: Services
         self._logs: Logs
@@ -232,6 +233,7 @@ class Gateway:
             build=self._build, apply=self._serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
         )
         stack.push_async_callback(self._reloader.close)
+        self._health = Health(self._sources())
         catalog = offer.store.current
         log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
 
@@ -256,6 +258,19 @@ class Gateway:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _sources(self) -> Sources:
+        return sources(
+            config=self._settings.config,
+            offer=self._offered,
+            reloader=self._reloader,
+            dispatcher=self._dispatcher,
+            services=self._services,
+            auditing=self._auditing,
+            authenticator=self._authenticator,
+            recent_clients=self._recent_clients,
+            listeners=lambda: self._listeners,
+        )
 
     def _metrics(self) -> Metrics:
         return Metrics(
@@ -321,69 +336,8 @@ class Gateway:
             raise RuntimeError("not entered")
         return self._offer
 
-    def _masked(self, source: Callable[[], Json]) -> Callable[[], Json]:
-        """What a source tells, without secrets: a path or a problem may hold one."""
-        return lambda: source() if self._offer is None else self._offer.redactor.json(source())
-
     def _mask(self, text: str) -> str:
         return text if self._offer is None else self._offer.redactor.text(text)
-
-    def _sources(self) -> Mapping[str, Callable[[], Json]]:
-        """What `/-/status` shows."""
-        return {
-            "config": lambda: str(self._settings.config),
-            "generation": lambda: self._offered.store.current.generation,
-            "files": lambda: {str(path): digest for path, digest in self._offered.served.files.items()},
-            "last_reload": lambda: self._reloader.status.at.isoformat(timespec="seconds"),
-            "problems": lambda: [str(problem) for problem in self._reloader.status.problems],
-            "warnings": lambda: [str(problem) for problem in self._offered.store.current.warnings],
-            "restart_required": lambda: self._offered.restart_required,
-            "watch_error": lambda: self._reloader.watch_error,
-            "tools": lambda: self._backends("tools"),
-            "resources": lambda: self._backends("resources"),
-            "prompts": lambda: self._backends("prompts"),
-            "lock": self._lock,
-            "audit": lambda: self._auditing.status,
-            "left_out": lambda: status.left_out(self._offered.served.document, self._offered.store.current),
-            "disabled": lambda: status.disabled(self._offered.served.catalog, self._offered.store.current),
-            "clients": self._clients,
-            "limits": self._limits,
-            "auth": self._auth,
-            "sessions": lambda: len(self._listeners.sessions) if self._listeners else 0,
-            "streams": lambda: len(self._listeners.streams) if self._listeners else 0,
-            "calls_running": lambda: self._dispatcher.slots.running,
-            "calls_waiting": lambda: self._dispatcher.slots.waiting,
-            "refused": lambda: dict(refusals(self._dispatcher, self._listeners)),
-            "children": lambda: self._services.processes.running,
-            "children_ending": lambda: self._services.processes.ending,
-            "tasks": lambda: len(asyncio.all_tasks()),
-            "threads": lambda: self._services.threads.busy,
-            "threads_stuck": lambda: self._services.threads.stuck,
-        }
-
-    def _auth(self) -> Json:
-        return self._authenticator.status()
-
-    def _clients(self) -> Json:
-        sessions = () if self._listeners is None else self._listeners.open_sessions()
-        return {
-            "sessions": clients.listed(clients.with_sessions(sessions), counted="sessions"),
-            "recent": clients.listed(self._recent_clients.calls(), counted="calls"),
-        }
-
-    def _limits(self) -> Json:
-        return status.limits(
-            {} if self._listeners is None else self._listeners.rations,
-            threads=self._services.threads.busy,
-            most_threads=self._offered.first.limits.threads,
-        )
-
-    def _lock(self) -> Json:
-        served = self._offered.served
-        return status.lock(served.lock, served.catalog, mode=served.document.server.lock)
-
-    def _backends(self, kind: str) -> Json:
-        return status.backends(self._offered.served.document, self._offered.store.current, kind)
 
 
 def _take_inherited() -> Inherited:

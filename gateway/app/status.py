@@ -1,23 +1,121 @@
-"""What `/-/status` tells about the primitives: what backs each that is on offer, and what was left out and why."""
+"""What `/-/status` tells: the files, what is on offer and what is not, who is here, and what runs."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from gateway.access.authenticator import Authenticator
+from gateway.app import clients
+from gateway.app.auditing import Auditing
+from gateway.app.clients import RecentClients
+from gateway.app.listeners import Listeners
+from gateway.app.measures import refusals
+from gateway.app.offer import Build, Offer
 from gateway.catalog.lock import Lock
 from gateway.catalog.primitives import Catalog
 from gateway.config.document import Document
 from gateway.config.primitives import Prompt, Resource, Tool
+from gateway.executors.services import Services
 from gateway.json_types import Json
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.reloader.reloader import Reloader
 from gateway.transports.ration import Ration
 
+Sources = Mapping[str, Callable[[], Json]]
+"""By name, in the order in which they are shown."""
 
-def backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]:
+
+def sources(  # noqa: PLR0913 - all that is asked
+    *,
+    config: Path,
+    offer: Offer,
+    reloader: Reloader[Build],
+    dispatcher: Dispatcher,
+    services: Services,
+    auditing: Auditing,
+    authenticator: Authenticator,
+    recent_clients: RecentClients,
+    listeners: Callable[[], Listeners | None],
+) -> Sources:
+    """One source for each fact; what they tell is masked, for a path or a problem may hold a secret."""
+    facts: Sources = {
+        "config": lambda: str(config),
+        **_files(offer, reloader),
+        **_primitives(offer),
+        "audit": lambda: auditing.status,
+        "clients": lambda: _clients(recent_clients, listeners()),
+        "limits": lambda: _limits(
+            {} if (open_ := listeners()) is None else open_.rations,
+            threads=services.threads.busy,
+            most_threads=offer.first.limits.threads,
+        ),
+        "auth": authenticator.status,
+        "sessions": lambda: len(open_.sessions) if (open_ := listeners()) else 0,
+        "streams": lambda: len(open_.streams) if (open_ := listeners()) else 0,
+        **_work(dispatcher, services),
+        "refused": lambda: dict(refusals(dispatcher, listeners())),
+    }
+
+    def masked(source: Callable[[], Json]) -> Callable[[], Json]:
+        return lambda: offer.redactor.json(source())
+
+    return {name: masked(source) for name, source in facts.items()}
+
+
+def _files(offer: Offer, reloader: Reloader[Build]) -> Sources:
+    return {
+        "generation": lambda: offer.store.current.generation,
+        "files": lambda: {str(path): digest for path, digest in offer.served.files.items()},
+        "last_reload": lambda: reloader.status.at.isoformat(timespec="seconds"),
+        "problems": lambda: [str(problem) for problem in reloader.status.problems],
+        "warnings": lambda: [str(problem) for problem in offer.store.current.warnings],
+        "restart_required": lambda: offer.restart_required,
+        "watch_error": lambda: reloader.watch_error,
+    }
+
+
+def _primitives(offer: Offer) -> Sources:
+    def backends(kind: str) -> Json:
+        return _backends(offer.served.document, offer.store.current, kind)
+
+    return {
+        "tools": lambda: backends("tools"),
+        "resources": lambda: backends("resources"),
+        "prompts": lambda: backends("prompts"),
+        "lock": lambda: _lock(offer.served.lock, offer.served.catalog, mode=offer.served.document.server.lock),
+        "left_out": lambda: _left_out(offer.served.document, offer.store.current),
+        "disabled": lambda: _disabled(offer.served.catalog, offer.store.current),
+    }
+
+
+def _work(dispatcher: Dispatcher, services: Services) -> Sources:
+    return {
+        "calls_running": lambda: dispatcher.slots.running,
+        "calls_waiting": lambda: dispatcher.slots.waiting,
+        "children": lambda: services.processes.running,
+        "children_ending": lambda: services.processes.ending,
+        "tasks": lambda: len(asyncio.all_tasks()),
+        "threads": lambda: services.threads.busy,
+        "threads_stuck": lambda: services.threads.stuck,
+    }
+
+
+def _clients(recent: RecentClients, listeners: Listeners | None) -> Json:
+    sessions = () if listeners is None else listeners.open_sessions()
+    return {
+        "sessions": clients.listed(clients.with_sessions(sessions), counted="sessions"),
+        "recent": clients.listed(recent.calls(), counted="calls"),
+    }
+
+
+def _backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]:
     """The backends of `tools`, `resources` or `prompts` by name, in file order."""
     definitions: Mapping[str, Tool | Resource | Prompt] = getattr(document, kind)
     absent = {left_out.name for left_out in catalog.left_out if left_out.kind == kind}
     return {name: _backend_of(definition) for name, definition in definitions.items() if name not in absent}
 
 
-def lock(lock: Lock, catalog: Catalog, *, mode: str) -> dict[str, Json] | None:
+def _lock(lock: Lock, catalog: Catalog, *, mode: str) -> dict[str, Json] | None:
     """How what is on offer compares with the lock; None without one."""
     if lock.pins is None and not lock.trouble:
         return None
@@ -25,7 +123,7 @@ def lock(lock: Lock, catalog: Catalog, *, mode: str) -> dict[str, Json] | None:
     return {"file": str(lock.path), "mode": mode, **trouble, "differs": [str(each) for each in catalog.unlike]}
 
 
-def left_out(document: Document, catalog: Catalog) -> list[Json]:
+def _left_out(document: Document, catalog: Catalog) -> list[Json]:
     """What the file defines and this machine cannot do, with the reason."""
     return [
         {
@@ -38,7 +136,7 @@ def left_out(document: Document, catalog: Catalog) -> list[Json]:
     ]
 
 
-def disabled(whole: Catalog, current: Catalog) -> list[str]:
+def _disabled(whole: Catalog, current: Catalog) -> list[str]:
     """What a plugin has switched off, as `tools.deploy`."""
     resources = {each.name for each in (*current.resources.values(), *current.resource_templates)}
     off = [each.name for each in (*whole.resources.values(), *whole.resource_templates) if each.name not in resources]
@@ -49,7 +147,7 @@ def disabled(whole: Catalog, current: Catalog) -> list[str]:
     ]
 
 
-def limits(rations: Mapping[str, Ration], *, threads: int, most_threads: int) -> dict[str, Json]:
+def _limits(rations: Mapping[str, Ration], *, threads: int, most_threads: int) -> dict[str, Json]:
     """How much is in use of what `limits` allows."""
     return {
         **{

@@ -45,8 +45,9 @@ def _without_query(value: str) -> str:
     return value
 
 
-ScopeToken = Annotated[str, matching(r"[\x21\x23-\x5b\x5d-\x7e]+", "a scope such as ops.read")]
+SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 §3.3."""
+ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]
 KeyText = Annotated[str, AfterValidator(_sendable)]
 Digest = Annotated[
     str,

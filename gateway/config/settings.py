@@ -13,19 +13,26 @@ from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunct
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.config.address import Address
+from gateway.config.auth import SCOPE
 from gateway.config.base import Duration
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 
 PREFIX: Final = "MCP_GATEWAY_"
+_SHORTEST_KEY: Final = 16
 
 
 def _address(value: Json) -> Json:
     return Address.parse(value) if isinstance(value, str) else value
 
 
-def _names(value: Json) -> Json:
-    return frozenset(filter(None, (name.strip() for name in value.split(",")))) if isinstance(value, str) else value
+def _scopes(value: Json) -> Json:
+    if not isinstance(value, str):
+        return value
+    scopes = frozenset(filter(None, (scope.strip() for scope in value.split(","))))
+    if not all(map(SCOPE.fullmatch, scopes)):
+        raise ValueError("expected scopes such as ops.read,ops.write")
+    return scopes
 
 
 def _bare_seconds(value: Json, parse: ValidatorFunctionWrapHandler) -> Json:
@@ -65,7 +72,7 @@ class Settings(BaseSettings):
     """Speak MCP on standard input and output; over HTTP as well only if `http` is given too."""
     allow_anonymous: Switch = False
     """Listen beyond loopback although nobody has to authenticate."""
-    scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_names)] = None
+    scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
     """What a stdio caller may do; None: everything."""
     no_watch: Switch = False
     """Reload on SIGHUP and request alone."""
@@ -88,10 +95,12 @@ class Settings(BaseSettings):
         """The secret key, read from its file where it lies in one, or None when none was given.
 
         Raises:
-            ConfigError: both are given, the file cannot be read, or the key is empty.
+            ConfigError: both are given, the file cannot be read, or the key could be guessed.
         """
         if self.secret_key_file is None:
-            return self.secret_key.get_secret_value().encode() if self.secret_key else None
+            if self.secret_key is None:
+                return None
+            return _unguessable(self.secret_key.get_secret_value().encode(), variable_of("secret_key"))
         variable = variable_of("secret_key_file")
         if self.secret_key is not None:
             raise _refusal(variable, f"and {variable_of('secret_key')} are given; only one can be")
@@ -99,9 +108,7 @@ class Settings(BaseSettings):
             key = self.secret_key_file.read_bytes().removesuffix(b"\n")
         except OSError as error:
             raise _refusal(variable, f"cannot read {self.secret_key_file}: {error.strerror}") from error
-        if not key:
-            raise _refusal(variable, f"{self.secret_key_file} is empty")
-        return key
+        return _unguessable(key, variable)
 
 
 def read_settings(flags: Mapping[str, Json]) -> Settings:
@@ -114,6 +121,13 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
         return Settings(**flags)
     except ValidationError as error:
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
+
+
+def _unguessable(key: bytes, variable: str) -> bytes:
+    """Refuse a key that a client could find: it holds what was signed, and tries at home as often as it likes."""
+    if len(key) < _SHORTEST_KEY:
+        raise _refusal(variable, f"expected a key of {_SHORTEST_KEY} characters or more (openssl rand -hex 32)")
+    return key
 
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:

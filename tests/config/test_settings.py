@@ -51,6 +51,9 @@ def test_scopes_are_names_between_commas(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MCP_GATEWAY_SCOPES", "ops.read, ops.write,")
     assert read_settings({}).scopes == frozenset({"ops.read", "ops.write"})
     assert read_settings({"scopes": ""}).scopes == frozenset()
+    assert problems({"scopes": "ops.read ops.write"}) == [
+        "--scopes: expected scopes such as ops.read,ops.write, not 'ops.read ops.write'"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -97,20 +100,25 @@ def test_an_address_as_it_is_reached_from_here(text: str, shown: str) -> None:
 
 
 def test_the_secret_key_is_read_from_its_file_without_the_last_newline(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("correct horse\n")
-    assert read_settings({"secret_key_file": tmp_path / "key"}).signing_key() == b"correct horse"
+    (tmp_path / "key").write_text("correct horse battery\n")
+    assert read_settings({"secret_key_file": tmp_path / "key"}).signing_key() == b"correct horse battery"
 
 
 def test_the_secret_key_is_read_from_its_variable_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "correct horse")
+    monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "correct horse battery")
     settings = read_settings({})
-    assert settings.signing_key() == b"correct horse"
-    assert "correct horse" not in repr(settings)
+    assert settings.signing_key() == b"correct horse battery"
+    assert "correct horse battery" not in repr(settings)
 
 
 @pytest.mark.parametrize(
     ("content", "key", "message"),
-    [(None, None, "cannot read"), ("", None, "is empty"), ("x", "y", "only one can be")],
+    [
+        (None, None, "MCP_GATEWAY_SECRET_KEY_FILE: cannot read"),
+        ("", None, "MCP_GATEWAY_SECRET_KEY_FILE: expected a key of 16 characters or more"),
+        ("k" * 15 + "\n", None, "expected a key of 16 characters or more"),
+        ("x", "y", "only one can be"),
+    ],
 )
 def test_a_secret_key_that_cannot_be_is_refused(
     tmp_path: Path, content: str | None, key: str | None, message: str
@@ -120,3 +128,10 @@ def test_a_secret_key_that_cannot_be_is_refused(
     settings = read_settings({"secret_key_file": tmp_path / "key"} | ({"secret_key": key} if key else {}))
     with pytest.raises(ConfigError, match=message):
         settings.signing_key()
+
+
+def test_a_secret_key_that_can_be_guessed_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "hunter2")
+    with pytest.raises(ConfigError, match="MCP_GATEWAY_SECRET_KEY: expected a key of 16 characters or more") as refused:
+        read_settings({}).signing_key()
+    assert "hunter2" not in str(refused.value)

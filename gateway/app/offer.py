@@ -7,6 +7,7 @@ other, never two at once: the reloader sees to that.
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -97,6 +98,7 @@ class Offer:
         self._attempted = WatchPlan()
         """What to watch for the sake of what was read last, should that not be served."""
         self._farewells: Final[set[asyncio.Task[None]]] = set()
+        self._is_closing: Final = asyncio.Event()
         self.redactor = redactor
         """Masks the secrets of the files as they were last read, even if they are not served."""
         self.served: Build
@@ -126,8 +128,7 @@ class Offer:
         _report(self.served.catalog.warnings)
 
     async def close(self) -> None:
-        for farewell in self._farewells:
-            farewell.cancel()
+        self._is_closing.set()
         await asyncio.gather(*self._farewells, return_exceptions=True)
         await self._plugins.stop(self._services.threads)
         await self._thread.stop()
@@ -215,10 +216,10 @@ class Offer:
             farewell.add_done_callback(self._farewells.discard)
 
     async def _say_farewell(self, modules: list[ModuleType]) -> None:
-        try:
-            await asyncio.sleep(self._grace)
-        finally:
-            await self._plugins.shut_down(modules, self._services.threads)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._grace):
+                await self._is_closing.wait()
+        await self._plugins.shut_down(modules, self._services.threads)
 
 
 def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:

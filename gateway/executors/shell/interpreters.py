@@ -125,6 +125,7 @@ _SED: Final = Interpreter(
 )
 
 INTERPRETERS: Final[Mapping[str, Interpreter]] = {
+    "ansible": Interpreter(why="`ansible -a`, which may give it to a shell", code=("a", "--args"), valued="imMfeTulB"),
     "autossh": replace(_SSH, valued=_SSH.valued + "M"),
     **dict.fromkeys(("ex", "gvim", "nvim", "rvim", "vi", "view", "vim"), _VIM),
     **{
@@ -183,6 +184,8 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
         code=("I", "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command"),
         valued="CfbTXgHLKNV",
     ),
+    "tmux": Interpreter(why="`tmux`, which gives it to a shell", operand=1, is_rest=True, valued="cefFLnSstxy"),
+    "vagrant": Interpreter(why="`vagrant ssh -c`", code=("c", "--command")),
     "watch": Interpreter(
         why="`watch`, which gives it to a shell",
         valued="nq",

@@ -75,7 +75,7 @@ def _doubts_of_the_file(status: JsonObject) -> Iterator[str]:
     lock = status.get("lock") or {}
     if trouble := lock.get("trouble"):
         yield f"the lock cannot be used: {trouble}"
-    yield from (f"{each} is not as it was locked" for each in lock.get("differs", ()))
+    yield from lock.get("differs", ())
 
 
 def _doubts_of_the_process(status: JsonObject) -> Iterator[str]:

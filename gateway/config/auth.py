@@ -135,4 +135,7 @@ class Auth(Model):
             raise PydanticCustomError("nothing_given", "nobody could call: needs `api_keys` or `oauth`")
         if "" in self.api_keys:
             raise PydanticCustomError("no_name", "a key needs the name of its holder", {"culprit": "api_keys"})
+        if not all(map(str.isprintable, self.api_keys)):
+            message = "the name of a key's holder has invisible characters, and would be read wrongly in logs"
+            raise PydanticCustomError("unprintable_name", message, {"culprit": "api_keys"})
         return self

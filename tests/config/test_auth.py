@@ -56,6 +56,13 @@ def test_what_is_empty_stands_for_nobody_and_nothing(tmp_path: Path, auth: str, 
     assert f"{problem.path}: {problem.message}" == message
 
 
+@pytest.mark.parametrize("name", ["ci\\n", "\\u202eic", "c\\u200bi"])
+def test_a_holder_is_called_by_what_can_be_read(tmp_path: Path, name: str) -> None:
+    [problem] = errors_of(tmp_path, f'auth: {{api_keys: {{"{name}": {{sha256: {DIGEST}}}}}}}\n')
+    assert problem.message.startswith("the name of a key's holder has invisible characters")
+    assert errors_of(tmp_path, f'auth: {{api_keys: {{"Zoë of ops": {{sha256: {DIGEST}}}}}}}\n') == []
+
+
 def test_one_key_or_several_may_be_written() -> None:
     auth = Auth.model_validate({"api_keys": {"ci": {"secret": "one", "sha256": [DIGEST.upper(), DIGEST]}}})
     assert auth.api_keys["ci"].secret == ["one"]

@@ -32,7 +32,7 @@ from gateway.app.shutdown import LastResort, StopSignals
 from gateway.app.status import Sources, sources
 from gateway.config.address import Address
 from gateway.config.loader import load
-from gateway.config.settings import Settings
+from gateway.config.settings import SHORTEST_KEY, Settings, variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.executors.services import Services, running_services
 from gateway.executors.trace import untraced
@@ -199,7 +199,7 @@ class Gateway:
     async def _prepare(self, stack: AsyncExitStack) -> None:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask)
         self._logs = stack.enter_context(logs)
-        key = self._settings.signing_key() or secrets.token_bytes(_KEY_BYTES)
+        key = self._signing_key()
         loaded_at = time.time_ns()
         loaded = load(self._settings.config)
         tracing = open_tracing(os.environ)
@@ -236,6 +236,12 @@ class Gateway:
         self._health = Health(self._sources())
         catalog = offer.store.current
         log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
+
+    def _signing_key(self) -> bytes:
+        key = self._settings.signing_key()
+        if key is not None and len(key) < SHORTEST_KEY:
+            log.warning("the signing key can be guessed", variable=variable_of("secret_key"), shortest=SHORTEST_KEY)
+        return key or secrets.token_bytes(_KEY_BYTES)
 
     @asynccontextmanager
     async def _following_the_files(self) -> AsyncIterator[None]:

@@ -19,7 +19,8 @@ from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 
 PREFIX: Final = "MCP_GATEWAY_"
-_SHORTEST_KEY: Final = 16
+SHORTEST_KEY: Final = 16
+"""Bytes of a signing key that clients, who hold what it signed and may try at home, do not find."""
 
 
 def _address(value: Json) -> Json:
@@ -95,12 +96,10 @@ class Settings(BaseSettings):
         """The secret key, read from its file where it lies in one, or None when none was given.
 
         Raises:
-            ConfigError: both are given, the file cannot be read, or the key could be guessed.
+            ConfigError: both are given, the file cannot be read, or the key is empty.
         """
         if self.secret_key_file is None:
-            if self.secret_key is None:
-                return None
-            return _unguessable(self.secret_key.get_secret_value().encode(), variable_of("secret_key"))
+            return self.secret_key.get_secret_value().encode() if self.secret_key else None
         variable = variable_of("secret_key_file")
         if self.secret_key is not None:
             raise _refusal(variable, f"and {variable_of('secret_key')} are given; only one can be")
@@ -108,7 +107,9 @@ class Settings(BaseSettings):
             key = self.secret_key_file.read_bytes().removesuffix(b"\n")
         except OSError as error:
             raise _refusal(variable, f"cannot read {self.secret_key_file}: {error.strerror}") from error
-        return _unguessable(key, variable)
+        if not key:
+            raise _refusal(variable, f"{self.secret_key_file} is empty")
+        return key
 
 
 def read_settings(flags: Mapping[str, Json]) -> Settings:
@@ -121,13 +122,6 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
         return Settings(**flags)
     except ValidationError as error:
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
-
-
-def _unguessable(key: bytes, variable: str) -> bytes:
-    """Refuse a key that a client could find: it holds what was signed, and tries at home as often as it likes."""
-    if len(key) < _SHORTEST_KEY:
-        raise _refusal(variable, f"expected a key of {_SHORTEST_KEY} characters or more (openssl rand -hex 32)")
-    return key
 
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:

@@ -115,8 +115,7 @@ def test_the_secret_key_is_read_from_its_variable_and_not_shown(monkeypatch: pyt
     ("content", "key", "message"),
     [
         (None, None, "MCP_GATEWAY_SECRET_KEY_FILE: cannot read"),
-        ("", None, "MCP_GATEWAY_SECRET_KEY_FILE: expected a key of 16 characters or more"),
-        ("k" * 15 + "\n", None, "expected a key of 16 characters or more"),
+        ("", None, "is empty"),
         ("x", "y", "only one can be"),
     ],
 )
@@ -128,10 +127,3 @@ def test_a_secret_key_that_cannot_be_is_refused(
     settings = read_settings({"secret_key_file": tmp_path / "key"} | ({"secret_key": key} if key else {}))
     with pytest.raises(ConfigError, match=message):
         settings.signing_key()
-
-
-def test_a_secret_key_that_can_be_guessed_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "hunter2")
-    with pytest.raises(ConfigError, match="MCP_GATEWAY_SECRET_KEY: expected a key of 16 characters or more") as refused:
-        read_settings({}).signing_key()
-    assert "hunter2" not in str(refused.value)

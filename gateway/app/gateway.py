@@ -149,6 +149,7 @@ class Gateway:
             logs=self._logs,
             reload=self._reload,
             config=self._config,
+            mask=self._mask,
             standard_streams=self._standard_streams,
             inherited=self._inherited,
             tls=self._offered.tls,

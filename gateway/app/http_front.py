@@ -61,6 +61,7 @@ class HttpFront:
         sse: HttpSse | None,
         own: OwnPaths,
         is_leaving: Callable[[], bool],
+        mask: Callable[[str], str],
         inherited: Inherited,
         tls: ServerTls | None,
     ) -> None:
@@ -72,6 +73,7 @@ class HttpFront:
         self._sse: Final = sse
         self._own: Final = own
         self._is_leaving: Final = is_leaving
+        self._mask: Final = mask
         self._inherited: Final = inherited
         self._tls: Final = tls
         listen = document.listen
@@ -181,6 +183,7 @@ class HttpFront:
             authenticator=self._authenticator,
             metadata=self._metadata,
             is_leaving=self._is_leaving,
+            mask=self._mask,
         )
 
     def _main_place(self) -> _Place:

@@ -60,6 +60,7 @@ class Listeners:
         logs: Logs,
         reload: Callable[[], Awaitable[JsonObject]],
         config: Callable[[], Awaitable[JsonObject]],
+        mask: Callable[[str], str],
         standard_streams: StandardStreams | None,
         inherited: Inherited,
         tls: ServerTls | None,
@@ -75,6 +76,7 @@ class Listeners:
         self._logs: Final = logs
         self._reload: Final = reload
         self._config: Final = config
+        self._mask: Final = mask
         self._standard_streams: Final = standard_streams
         self._inherited: Final = inherited
         self._tls: Final = tls
@@ -199,6 +201,7 @@ class Listeners:
                 health=self._health, metrics=self._metrics, logs=self._logs, reload=self._reload, config=self._config
             ),
             is_leaving=lambda: self._health.is_stopping,
+            mask=self._mask,
             inherited=self._inherited,
             tls=self._tls,
         )

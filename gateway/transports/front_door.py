@@ -39,6 +39,8 @@ class FrontDoor:
     metadata: ResourceMetadata
     is_leaving: Callable[[], bool] = lambda: False
     """Whether connections should move on to another daemon after their next answer."""
+    mask: Callable[[str], str] = str
+    """Takes the secrets out of a refusal, which quotes what was sent: a key may have slipped into the wrong field."""
 
     def open(self, endpoint: Endpoint) -> Handler:
         """Let everybody in: probes come with whatever Host their orchestrator likes."""
@@ -55,7 +57,7 @@ class FrontDoor:
             approach, origin = self._approach(request), _origin(request)
             refusal = framing.refusal_of(request) or self.guard.check(host=approach.host, origin=origin)
             if refusal is not None:
-                return refuse(refusal, headers=self._fields())
+                return self._refuse(refusal)
             headers = {**self._fields(), **self.guard.cors(origin)}
             if request.method == "OPTIONS":
                 return self._options(request, origin, headers)
@@ -98,7 +100,7 @@ class FrontDoor:
             approach = self._approach(request)
             refusal = framing.refusal_of(request) or self.guard.check(host=approach.host, origin=None)
             if refusal is not None:
-                return refuse(refusal, headers=self._fields())
+                return self._refuse(refusal)
             headers = {**self._fields(), **_FOR_EVERY_PAGE}
             if request.method not in {"GET", "HEAD"}:
                 status = 204 if request.method == "OPTIONS" else 405
@@ -106,6 +108,9 @@ class FrontDoor:
             return await endpoint(Visit(request=request, approach=approach, headers=headers))
 
         return handle
+
+    def _refuse(self, refusal: Refusal) -> web.Response:
+        return refuse(replace(refusal, message=self.mask(refusal.message)), headers=self._fields())
 
     def _fields(self) -> Mapping[str, str]:
         return _LEAVING if self.is_leaving() else SERVER

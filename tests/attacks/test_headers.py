@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.attacks.client import LEGACY_ACCEPT, Answer, Fields, initialize
 from tests.attacks.payloads import TEXTS
+from tests.attacks.seeds import SECRETS
 from tests.attacks.target import Plan, Target
 from tests.e2e.daemon import MODERN, call, request
 
@@ -231,6 +232,19 @@ def test_a_host_is_ours_by_its_whole_name(target: Target, host: bytes, is_ours: 
         assert (answer.status in {400, 421}) != is_ours or (is_ours and path == "/mcp" and answer.status == 400)
     # Probes tell nothing, and come with whatever name their orchestrator likes.
     assert target.client.request("GET", "/-/healthy", fields=[("Host", b"10.1.2.3")]).json == {"healthy": True}
+
+
+@pytest.mark.parametrize(("name", "status"), [("Host", 421), ("Origin", 403)])
+def test_a_secret_that_slipped_into_the_wrong_field_does_not_come_back(target: Target, name: str, status: int) -> None:
+    """That it is not in what the daemon sends, and nowhere in its log, is looked at after each test."""
+    secret = SECRETS["env in a header"]
+    answer = target.client.request("GET", "/mcp", fields=[(name, secret if name == "Host" else f"http://{secret}")])
+    assert answer.status == status
+    assert "***" in answer.json["error"]["message"]
+    evil = target.client.request(
+        "GET", "/mcp", fields=[(name, "evil.example" if name == "Host" else "http://evil.example")]
+    )
+    assert "evil.example" in evil.json["error"]["message"]
 
 
 @pytest.mark.parametrize("first", [b"127.0.0.1", b"evil.example"])

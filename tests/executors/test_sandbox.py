@@ -31,12 +31,12 @@ LIBRARY = [sys.base_prefix]
 
 
 @pytest.fixture(autouse=True)
-def _sandboxes() -> Iterator[None]:
-    """Where they work; orphans of what a test ran by itself are the test process's, whom `Processes` made subreaper."""
+def before() -> Iterator[frozenset[int]]:
+    """The children that other tests have; orphans of what a test runs are ours, for `Processes` makes us subreaper."""
     need_sandboxes()
-    before = set(child_pids())
-    yield
-    for pid in set(child_pids()) - before:
+    before = frozenset(child_pids())
+    yield before
+    for pid in frozenset(child_pids()) - before:
         if (found := child(pid)) and found.is_zombie:
             os.waitpid(pid, 0)
 
@@ -215,13 +215,16 @@ async def test_lines_are_progress(tool: Tool, context: RecordingContext) -> None
     assert "3" in str(context.progressed[-1])
 
 
-async def nothing_left() -> None:
+async def nothing_left(before: frozenset[int]) -> None:
+    """Wait until there is no child but those that were there before."""
     async with asyncio.timeout(15):
-        while [found for pid in child_pids() if (found := child(pid)) and not found.is_zombie]:
+        while [found for pid in child_pids() if pid not in before and (found := child(pid)) and not found.is_zombie]:
             await asyncio.sleep(0.01)
 
 
-async def test_at_the_deadline_it_is_asked_to_end_and_has_time_to(tool: Tool, slot: RecordingSlot) -> None:
+async def test_at_the_deadline_it_is_asked_to_end_and_has_time_to(
+    tool: Tool, slot: RecordingSlot, before: frozenset[int]
+) -> None:
     (tool.folder / "out").mkdir()
     script = "trap 'echo asked > out/asked; exit' TERM; echo ready; while :; do sleep 0.05; done"
     executor = tool.compiled({"script": script, "sandbox": {"writable": ["out"]}})
@@ -229,23 +232,25 @@ async def test_at_the_deadline_it_is_asked_to_end_and_has_time_to(tool: Tool, sl
         await executor.execute(make_invocation(slot=slot, timeout=1.0))
     await slot.freed()
     assert (tool.folder / "out" / "asked").read_text() == "asked\n"
-    await nothing_left()
+    await nothing_left(before)
 
 
-async def test_one_that_does_not_listen_is_killed_with_all_that_it_started(tool: Tool, slot: RecordingSlot) -> None:
+async def test_one_that_does_not_listen_is_killed_with_all_that_it_started(
+    tool: Tool, slot: RecordingSlot, before: frozenset[int]
+) -> None:
     script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 600' & (sleep 600 &); sleep 600; sleep 600"
     executor = tool.compiled(boxed(script))
     with pytest.raises(ExecutionError, match="took longer"):
         await executor.execute(make_invocation(slot=slot, timeout=0.5))
     await slot.freed()
-    await nothing_left()
+    await nothing_left(before)
 
 
-async def test_what_it_leaves_behind_is_ended_with_it(tool: Tool, slot: RecordingSlot) -> None:
+async def test_what_it_leaves_behind_is_ended_with_it(tool: Tool, slot: RecordingSlot, before: frozenset[int]) -> None:
     executor = tool.compiled(boxed("setsid sleep 600 & (trap '' TERM; sleep 600) & echo done"))
     assert text_of(await executor.execute(make_invocation(slot=slot))) == "done\n"
     await slot.freed()
-    await nothing_left()
+    await nothing_left(before)
 
 
 def test_it_dies_with_the_daemon(tmp_path: Path) -> None:

@@ -134,9 +134,11 @@ class Target:
         answer = self.direct.request("GET", "/-/status", fields=self.operator)
         assert answer.status == 200, answer
         process = Path("/proc", str(self.process.pid))
+        pids = (process / "task" / str(self.process.pid) / "children").read_text().split()
         return {
             **{name: answer.json[name] for name in COUNTED},
-            "pids": (process / "task" / str(self.process.pid) / "children").read_text().split(),
+            # A dead one may be a plugin's: the daemon leaves it for a minute to whoever waits for it.
+            "pids": [pid for pid in pids if _is_alive(pid)],
             "descriptors": len(os.listdir(process / "fd")),  # noqa: PTH208 - counts links, does not read them
         }
 
@@ -304,3 +306,12 @@ def _started(plan: Plan, served: Path) -> "subprocess.Popen[bytes]":
         stderr=subprocess.PIPE,
         env={**own, **seeds.environment(unreachable="http://127.0.0.1:9"), **plan.environment},
     )
+
+
+def _is_alive(pid: str) -> bool:
+    """Whether there is such a process, and it is more than its exit status (proc_pid_stat(5), field 3)."""
+    try:
+        stat = Path("/proc", pid, "stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}

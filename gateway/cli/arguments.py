@@ -34,7 +34,7 @@ SERVE_OPTIONS: Final = {
         Option("http", "HOST:PORT", "MCP endpoint at http://HOST:PORT/mcp; port 0 takes a free one"),
         Option("stdio", None, "speak MCP on standard input and output; alone, unless --http is given too"),
         Option("allow_anonymous", None, "listen beyond loopback although the file has no `auth`"),
-        Option("scopes", "A,B", "what the caller on stdio may do"),
+        Option("scopes", "A,B", "what the caller on stdio may do; needs --stdio"),
     ],
     "changes of the file": [
         Option("no_watch", None, "reload on SIGHUP and POST /-/reload alone"),

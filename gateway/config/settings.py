@@ -3,6 +3,7 @@
 The order is flag, variable, file, default: a field that the file may answer too is None here when nobody gave it.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -74,7 +75,7 @@ class Settings(BaseSettings):
     allow_anonymous: Switch = False
     """Listen beyond loopback although nobody has to authenticate."""
     scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
-    """What a stdio caller may do; None: everything."""
+    """What a stdio caller may do; None: everything. The one field whose variable says something when it is empty."""
     no_watch: Switch = False
     """Reload on SIGHUP and request alone."""
     poll: Seconds = timedelta(seconds=30)
@@ -118,8 +119,9 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
     Raises:
         ConfigError: values that cannot be; each problem names the flag or the variable.
     """
+    no_scopes = {"scopes": ""} if os.environ.get(variable_of("scopes")) == "" else {}  # unset would mean all of them
     try:
-        return Settings(**flags)
+        return Settings(**{**no_scopes, **flags})
     except ValidationError as error:
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
 

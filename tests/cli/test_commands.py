@@ -56,6 +56,7 @@ def test_the_version_is_told(run: Run) -> None:
         (["serve", "--htpp", ":80"], "unrecognized arguments: --htpp"),
         (["call"], "the following arguments are required"),
         (["serve", "--poll", "soon"], "--poll: expected a duration"),
+        (["serve", "--scopes", "ops"], "--scopes: is for the caller on stdio: add --stdio"),
         (["list", "tool"], "tool: expected one of tools, resources, templates, prompts"),
         (["call", "greet", "name"], "name: expected key=text"),
         (["validate", "/nowhere.yaml"], "/nowhere.yaml"),
@@ -67,6 +68,17 @@ def test_a_mistake_on_the_command_line_is_named_and_the_code_is_two(run: Run, wo
     assert finished.code == 2
     assert hint in finished.hints + finished.out
     assert "Traceback" not in finished.hints
+
+
+@pytest.mark.parametrize("scopes", ["ops", ""])
+def test_scopes_from_the_environment_that_would_bind_nobody_are_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, scopes: str
+) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_SCOPES", scopes)
+    finished = run("serve", "--http", "127.0.0.1:0")
+    assert finished.code == 2
+    assert "MCP_GATEWAY_SCOPES: is for the caller on stdio: add --stdio" in finished.hints
+    assert run("validate").code == 0
 
 
 def test_a_valid_file_is_said_to_be_one(run: Run) -> None:

@@ -51,6 +51,8 @@ def test_scopes_are_names_between_commas(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MCP_GATEWAY_SCOPES", "ops.read, ops.write,")
     assert read_settings({}).scopes == frozenset({"ops.read", "ops.write"})
     assert read_settings({"scopes": ""}).scopes == frozenset()
+    monkeypatch.setenv("MCP_GATEWAY_SCOPES", "")
+    assert read_settings({}).scopes == frozenset()
     assert problems({"scopes": "ops.read ops.write"}) == [
         "--scopes: expected scopes such as ops.read,ops.write, not 'ops.read ops.write'"
     ]

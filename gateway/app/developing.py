@@ -13,9 +13,9 @@ from typing import Final
 import orjson
 import structlog
 
-from gateway.app.clients import title_of
 from gateway.app.gateway import Gateway
-from gateway.app.planning import Change, plan
+from gateway.app.rehearsal.planning import Change, plan
+from gateway.app.reports.clients import title_of
 from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem

@@ -19,17 +19,17 @@ import structlog
 
 from gateway import __version__
 from gateway.access.authenticator import Authenticator
-from gateway.app.auditing import Auditing
-from gateway.app.clients import RecentClients
 from gateway.app.documents import Documents
-from gateway.app.listeners import Listeners
-from gateway.app.measures import measures, names
+from gateway.app.listening.listeners import Listeners
 from gateway.app.offer import Build, Offer
-from gateway.app.pauses import favour_the_loop
-from gateway.app.picture import Picture, draw
-from gateway.app.service_manager import ServiceManager
-from gateway.app.shutdown import LastResort, StopSignals
-from gateway.app.status import Sources, sources
+from gateway.app.process.pauses import favour_the_loop
+from gateway.app.process.service_manager import ServiceManager
+from gateway.app.process.shutdown import LastResort, StopSignals
+from gateway.app.reports.auditing import Auditing
+from gateway.app.reports.clients import RecentClients
+from gateway.app.reports.measures import measures, names
+from gateway.app.reports.picture import Picture, draw
+from gateway.app.reports.status import Sources, sources
 from gateway.config.address import Address
 from gateway.config.loader import load
 from gateway.config.settings import SHORTEST_KEY, Settings, variable_of
@@ -45,9 +45,9 @@ from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tracing import open_tracing
-from gateway.transports.inherited_sockets import Inherited, InheritedError, take_inherited
+from gateway.transports.listener.inherited_sockets import Inherited, InheritedError, take_inherited
 from gateway.transports.memory import MemoryClient
-from gateway.transports.standard_streams import StandardStreams
+from gateway.transports.stdio.standard_streams import StandardStreams
 
 log: Final = structlog.get_logger()
 

@@ -17,10 +17,10 @@ from typing import Final
 
 import structlog
 
-from gateway.app.exposure import check_still_closed, exposures
-from gateway.app.listener_identity import with_identity
-from gateway.app.pauses import collections_put_off
-from gateway.app.rehearsal import CHECKS
+from gateway.app.listening.exposure import check_still_closed, exposures
+from gateway.app.listening.listener_identity import with_identity
+from gateway.app.process.pauses import collections_put_off
+from gateway.app.rehearsal.rehearsal import CHECKS
 from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import LOCK_NAME, Lock, read_lock
@@ -37,7 +37,7 @@ from gateway.errors import Problem
 from gateway.executors.services import Services
 from gateway.executors.threads import Threads
 from gateway.reloader.watch_plan import WatchPlan
-from gateway.transports.server_tls import ServerIdentity, ServerTls
+from gateway.transports.listener.server_tls import ServerIdentity, ServerTls
 
 log: Final = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from aiohttp import web
 from gateway.transports.front_door import Endpoint, FrontDoor
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
 from gateway.transports.own_paths import OwnPaths, json_response
-from gateway.transports.streamable_http import StreamableHttp
+from gateway.transports.streamable_http.streamable_http import StreamableHttp
 from gateway.transports.visit import Visit
 
 

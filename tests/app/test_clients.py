@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.access.identity import ANYBODY
-from gateway.app.clients import MOST, RECENT_SECONDS, RecentClients, listed, title_of, with_sessions
+from gateway.app.reports.clients import MOST, RECENT_SECONDS, RecentClients, listed, title_of, with_sessions
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher

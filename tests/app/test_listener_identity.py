@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.listener_identity import with_identity
+from gateway.app.listening.listener_identity import with_identity
 from gateway.catalog.footprint import Footprint
 from gateway.config.loader import load
 from gateway.errors import Severity

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.locking import compare_lock, write_lock
 from gateway.app.offer import Offer
+from gateway.app.rehearsal.locking import compare_lock, write_lock
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.app.second_opinion import second_opinions
+from gateway.app.rehearsal.second_opinion import second_opinions
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.app import Gateway, explain
-from gateway.app.rehearsal import rehearsed
+from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.config.settings import read_settings
 from gateway.executors.explanation import Explainable
 from tests.cli.typed import Run

@@ -30,16 +30,16 @@ from gateway.transports.event_stream import Pace
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
-from gateway.transports.http_connection import Threshold
-from gateway.transports.http_listener import HttpListener
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
-from gateway.transports.kept_streams import ReplayBounds
+from gateway.transports.listener.http_connection import Threshold
+from gateway.transports.listener.http_listener import HttpListener
 from gateway.transports.own_paths import OwnPaths
 from gateway.transports.ration import Ration
 from gateway.transports.resource_metadata import ResourceMetadata
-from gateway.transports.sessions import Sessions
-from gateway.transports.streamable_http import StreamableHttp
+from gateway.transports.streamable_http.kept_streams import ReplayBounds
+from gateway.transports.streamable_http.sessions import Sessions
+from gateway.transports.streamable_http.streamable_http import StreamableHttp
 from gateway.transports.trusted_proxies import TrustedProxies
 
 BOTH: Final = "application/json, text/event-stream"

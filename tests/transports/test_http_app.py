@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.config.address import Address
 from gateway.transports.guard import Guard
-from gateway.transports.http_listener import HttpListener, ListenError
+from gateway.transports.listener.http_listener import HttpListener, ListenError
 from gateway.transports.trusted_proxies import TrustedProxies
 from tests.transports.house import House, house, initialize_request
 

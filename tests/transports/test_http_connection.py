@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from gateway.config.server import Shares
-from gateway.transports.http_connection import Threshold, connection_ration
+from gateway.transports.listener.http_connection import Threshold, connection_ration
 from tests.transports.house import House, house
 
 SECONDS: Final = 10

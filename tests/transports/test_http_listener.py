@@ -8,9 +8,9 @@ from aiohttp import web
 from gateway.config.address import Address
 from gateway.config.problems import Problems
 from gateway.config.server import Tls
-from gateway.transports.http_connection import Threshold
-from gateway.transports.http_listener import HttpListener
-from gateway.transports.server_tls import ServerTls, load_identity
+from gateway.transports.listener.http_connection import Threshold
+from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.listener.server_tls import ServerTls, load_identity
 from tests.certificates import Authority
 from tests.executors.recording import OneFile
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from structlog.testing import capture_logs
 
 from gateway.transports.guard import Refusal
-from gateway.transports.kept_streams import Cursor, KeptStreams, ReplayBounds, ReplayRoom
-from gateway.transports.session_stream import SessionStream
+from gateway.transports.streamable_http.kept_streams import Cursor, KeptStreams, ReplayBounds, ReplayRoom
+from gateway.transports.streamable_http.session_stream import SessionStream
 
 
 def said_on(kept: KeptStreams, *frames: bytes, stream: SessionStream | None = None) -> SessionStream:

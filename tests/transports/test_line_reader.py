@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.transports.line_reader import LineReader, Mark
+from gateway.transports.stdio.line_reader import LineReader, Mark
 
 LIMIT = 3_000_000
 

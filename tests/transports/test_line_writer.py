@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.transports.line_writer import LineWriter
+from gateway.transports.stdio.line_writer import LineWriter
 
 
 @pytest.fixture

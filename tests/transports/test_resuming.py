@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.json_types import Json
-from gateway.transports.kept_streams import ReplayBounds
-from gateway.transports.sessions import LiveSession
+from gateway.transports.streamable_http.kept_streams import ReplayBounds
+from gateway.transports.streamable_http.sessions import LiveSession
 from tests.requirements import requirement
 from tests.transports.house import House, call, house, legacy_request
 from tests.transports.test_streamable_http import in_session, settled, until

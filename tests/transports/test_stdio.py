@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from gateway.transports.standard_streams import StandardStreams
-from gateway.transports.stdio import LAST_WORDS_SECONDS, Stdio
+from gateway.transports.stdio.standard_streams import StandardStreams
+from gateway.transports.stdio.stdio import LAST_WORDS_SECONDS, Stdio
 from tests.transports.house import Course, call, dispatching, initialize_request, legacy_request, modern_request
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}

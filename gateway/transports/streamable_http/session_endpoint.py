@@ -21,12 +21,12 @@ from gateway.transports.admissions import Admissions
 from gateway.transports.event_stream import EventStream, Pace
 from gateway.transports.guard import Refusal
 from gateway.transports.incoming import BUSY, MOST_IN_FLIGHT, NOT_ACCEPTABLE, SESSION_HEADER, Incoming
-from gateway.transports.kept_streams import Cursor
 from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
-from gateway.transports.request_stream import RequestStream, Unheard
-from gateway.transports.session_stream import SessionStream
-from gateway.transports.sessions import LiveSession, Sessions
+from gateway.transports.streamable_http.kept_streams import Cursor
+from gateway.transports.streamable_http.request_stream import RequestStream, Unheard
+from gateway.transports.streamable_http.session_stream import SessionStream
+from gateway.transports.streamable_http.sessions import LiveSession, Sessions
 
 log: Final = structlog.get_logger()
 

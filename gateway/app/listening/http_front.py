@@ -11,8 +11,8 @@ import structlog
 from aiohttp import web
 
 from gateway.access.authenticator import Authenticator
-from gateway.app.exposure import exposed
-from gateway.app.own_urls import own_urls
+from gateway.app.listening.exposure import exposed
+from gateway.app.listening.own_urls import own_urls
 from gateway.config.address import Address
 from gateway.config.document import Document
 from gateway.config.server import Shares
@@ -21,15 +21,15 @@ from gateway.errors import ConfigError, Problem
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
 from gateway.transports.http_app import HttpApp
-from gateway.transports.http_connection import Threshold, connection_ration
-from gateway.transports.http_listener import HttpListener, ListenError
 from gateway.transports.http_sse import SSE_PATH, HttpSse
-from gateway.transports.inherited_sockets import ADMIN, Inherited, address_of
+from gateway.transports.listener.http_connection import Threshold, connection_ration
+from gateway.transports.listener.http_listener import HttpListener, ListenError
+from gateway.transports.listener.inherited_sockets import ADMIN, Inherited, address_of
+from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.own_paths import OwnPaths
 from gateway.transports.ration import Ration
 from gateway.transports.resource_metadata import ResourceMetadata
-from gateway.transports.server_tls import ServerTls
-from gateway.transports.streamable_http import StreamableHttp
+from gateway.transports.streamable_http.streamable_http import StreamableHttp
 from gateway.transports.trusted_proxies import TrustedProxies
 
 log: Final = structlog.get_logger()

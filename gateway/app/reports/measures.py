@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gateway import __version__
 from gateway.access.authenticator import Authenticator
-from gateway.app.auditing import Auditing
-from gateway.app.listeners import Listeners
+from gateway.app.listening.listeners import Listeners
 from gateway.app.offer import Build, Offer
+from gateway.app.reports.auditing import Auditing
 from gateway.catalog.primitives import Catalog
 from gateway.executors.services import Services
 from gateway.protocol.dispatcher import Dispatcher

@@ -13,7 +13,7 @@ from typing import Final
 import yaml
 
 from gateway.app.offer import FIXED_SECTIONS
-from gateway.app.picture import KINDS, Audience, Picture
+from gateway.app.reports.picture import KINDS, Audience, Picture
 from gateway.json_types import Json
 
 _CONTEXT: Final = 1

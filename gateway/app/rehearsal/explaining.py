@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway import __version__
-from gateway.app.rehearsal import rehearsed
+from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.catalog.primitives import Catalog, Confirmation, Resource, ResourceTemplate, Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets import Redactor

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gateway.catalog.footprint import Footprint
 from gateway.config.loader import LoadedConfig
-from gateway.transports.server_tls import ServerIdentity, identity_files, load_identity
+from gateway.transports.listener.server_tls import ServerIdentity, identity_files, load_identity
 
 
 def with_identity(loaded: LoadedConfig, *, footprint: Footprint) -> tuple[LoadedConfig, ServerIdentity | None]:

@@ -22,8 +22,8 @@ from gateway.transports.guard import ALLOWED_METHODS, Refusal
 from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
-from gateway.transports.session_endpoint import SessionEndpoint
-from gateway.transports.sessions import Sessions
+from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
+from gateway.transports.streamable_http.sessions import Sessions
 from gateway.transports.visit import Task, Visit
 
 _LISTEN: Final = "subscriptions/listen"

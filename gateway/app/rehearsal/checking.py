@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.app.exposure import exposures
-from gateway.app.rehearsal import rehearsed
-from gateway.app.second_opinion import second_opinions
+from gateway.app.listening.exposure import exposures
+from gateway.app.rehearsal.rehearsal import rehearsed
+from gateway.app.rehearsal.second_opinion import second_opinions
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings
 from gateway.errors import Problem, Severity

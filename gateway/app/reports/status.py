@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gateway.access.authenticator import Authenticator
-from gateway.app import clients
-from gateway.app.auditing import Auditing
-from gateway.app.clients import RecentClients
-from gateway.app.listeners import Listeners
-from gateway.app.measures import refusals
+from gateway.app.listening.listeners import Listeners
 from gateway.app.offer import Build, Offer
+from gateway.app.reports import clients
+from gateway.app.reports.auditing import Auditing
+from gateway.app.reports.clients import RecentClients
+from gateway.app.reports.measures import refusals
 from gateway.catalog.lock import Lock
 from gateway.catalog.primitives import Catalog
 from gateway.config.document import Document

@@ -11,8 +11,8 @@ import structlog
 from aiohttp import web
 
 from gateway.config.address import Address
-from gateway.transports.http_connection import QUIET, HttpConnection, Threshold
-from gateway.transports.server_tls import ServerTls
+from gateway.transports.listener.http_connection import QUIET, HttpConnection, Threshold
+from gateway.transports.listener.server_tls import ServerTls
 
 log: Final = structlog.get_logger()
 

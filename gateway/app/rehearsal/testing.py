@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from gateway import __version__
-from gateway.app.comparison import Mismatch, mismatch
-from gateway.app.rehearsal import Rehearsal, rehearsed_for_real
-from gateway.app.stand_in import StandIn, asking
+from gateway.app.rehearsal.comparison import Mismatch, mismatch
+from gateway.app.rehearsal.rehearsal import Rehearsal, rehearsed_for_real
+from gateway.app.rehearsal.stand_in import StandIn, asking
 from gateway.catalog.primitives import Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.settings import Settings

@@ -14,9 +14,9 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
 from gateway.transports.conversation import FAREWELL_SECONDS, Conversation
-from gateway.transports.line_reader import LineReader, Mark
-from gateway.transports.line_writer import LineWriter
-from gateway.transports.standard_streams import StandardStreams
+from gateway.transports.stdio.line_reader import LineReader, Mark
+from gateway.transports.stdio.line_writer import LineWriter
+from gateway.transports.stdio.standard_streams import StandardStreams
 
 MOST_IN_FLIGHT: Final = 1024
 """Requests. Further lines are not read before one of them is done."""

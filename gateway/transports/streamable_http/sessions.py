@@ -20,8 +20,8 @@ from gateway.protocol.exchange import Reply
 from gateway.protocol.session import Session
 from gateway.protocol.versions import V2025_11_25
 from gateway.transports.admissions import Renewed
-from gateway.transports.kept_streams import KeptStreams, ReplayBounds, ReplayRoom
 from gateway.transports.ration import Ration
+from gateway.transports.streamable_http.kept_streams import KeptStreams, ReplayBounds, ReplayRoom
 
 log: Final = structlog.get_logger()
 

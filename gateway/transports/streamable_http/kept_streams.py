@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from gateway.transports.guard import Refusal
-from gateway.transports.session_stream import SessionStream
+from gateway.transports.streamable_http.session_stream import SessionStream
 
 log: Final = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from typing import Final, Self
 import structlog
 
 from gateway.access.authenticator import Authenticator
-from gateway.app.http_front import HttpFront
+from gateway.app.listening.http_front import HttpFront
 from gateway.config.address import Address
 from gateway.config.document import Document
 from gateway.config.settings import Settings
@@ -26,14 +26,14 @@ from gateway.transports.admissions import Admissions, Renewed
 from gateway.transports.event_stream import Pace
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
-from gateway.transports.inherited_sockets import Inherited
+from gateway.transports.listener.inherited_sockets import Inherited
+from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.own_paths import OwnPaths
 from gateway.transports.ration import Ration
-from gateway.transports.server_tls import ServerTls
-from gateway.transports.sessions import Sessions
-from gateway.transports.standard_streams import StandardStreams
-from gateway.transports.stdio import Stdio
-from gateway.transports.streamable_http import StreamableHttp
+from gateway.transports.stdio.standard_streams import StandardStreams
+from gateway.transports.stdio.stdio import Stdio
+from gateway.transports.streamable_http.sessions import Sessions
+from gateway.transports.streamable_http.streamable_http import StreamableHttp
 
 log: Final = structlog.get_logger()
 

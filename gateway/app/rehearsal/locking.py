@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.app.rehearsal import rehearsed
+from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.catalog.lock import Difference, differences, read_lock, rendered
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem

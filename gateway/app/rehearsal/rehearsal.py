@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.access.authenticator import check_auth
-from gateway.app.listener_identity import with_identity
-from gateway.app.picture import Picture, draw
+from gateway.app.listening.listener_identity import with_identity
+from gateway.app.reports.picture import Picture, draw
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import read_lock

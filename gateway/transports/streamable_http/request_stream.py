@@ -15,7 +15,7 @@ from gateway.protocol import jsonrpc, results
 from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.jsonrpc import Batch, Request
 from gateway.transports.late_response import LateResponse
-from gateway.transports.session_stream import SessionStream
+from gateway.transports.streamable_http.session_stream import SessionStream
 
 _TOO_LARGE: Final = "The answer was lost with the connection: it is too large to be kept"
 

@@ -1,0 +1,1 @@
+"""Where the daemon listens: its bindings, addresses and certificate, and who could reach them."""

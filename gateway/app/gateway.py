@@ -292,7 +292,7 @@ class Gateway:
                 calls=self._call_metrics,
                 listeners=lambda: self._listeners,
             ),
-            counted=[self._call_metrics.registry],
+            counted=[self._call_metrics],
         )
 
     async def _hang_up(self) -> None:

@@ -18,9 +18,6 @@ from gateway.telemetry.measure import READ, Measure
 Reading = float | Mapping[tuple[str, ...], float]
 """A number; or numbers by the values of the labels."""
 
-_CREATED: Final = "_created"
-"""When a series began, which doubles the number of lines and which nobody plots."""
-
 
 class Metrics:
     """Everything that is measured."""
@@ -47,9 +44,7 @@ class _Exposition(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for collector in self._counted:
-            for family in collector.collect():
-                family.samples = [sample for sample in family.samples if not sample.name.endswith(_CREATED)]
-                yield family
+            yield from collector.collect()
         yield from (_family(measure, reading) for measure, reading in self._readings)
 
 

@@ -25,7 +25,7 @@ def series(metrics: CallMetrics, sample: str, /, **labels: str) -> Mapping[tuple
 
 
 def _series(metrics: CallMetrics, name: str, wanted: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:
-    for family in metrics.registry.collect():
+    for family in metrics.collect():
         for sample in family.samples:
             if sample.name == name and wanted.items() <= sample.labels.items():
                 yield tuple(value for label, value in sample.labels.items() if label not in wanted), sample.value

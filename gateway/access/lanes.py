@@ -13,7 +13,8 @@ from gateway.errors import ExecutionError, OverLimitError
 
 _RETRY_SECONDS: Final = 1
 """When to come back to a lane that is full: nobody knows how long its calls take."""
-
+_MOST_IDLE: Final = 1024
+"""Lanes that are kept for their next call, which would have to make them anew; keys may be callers' addresses."""
 
 Ceiling = tuple[int, int]
 """How many may run at once, and how many may wait."""
@@ -38,9 +39,7 @@ class Lanes:
             OverLimitError: the queue is full.
             ExecutionError: none came free in time.
         """
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane()
+        lane = self._lanes.get(key) or self._new(key)
         lane.concurrency, queue = ceiling
         if lane.running < lane.concurrency and not lane.is_waited_for:
             lane.running += 1
@@ -76,8 +75,12 @@ class Lanes:
     def give_back(self, key: str, lane: "_Lane") -> None:
         lane.running -= 1
         lane.wake()
-        if not lane.running and not lane.is_waited_for:
+        if lane.is_idle and len(self._lanes) > _MOST_IDLE:
             self._lanes.pop(key, None)
+
+    def _new(self, key: str) -> "_Lane":
+        lane = self._lanes[key] = _Lane()
+        return lane
 
 
 class HeldPlace:
@@ -147,6 +150,10 @@ class _Lane:
     @property
     def is_waited_for(self) -> bool:
         return bool(self.queue.length or self.returning)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self.is_waited_for
 
     async def wait(self, limit_of_queue: int, deadline: float, *, caller: str, limit: str) -> None:
         loser = None if self.queue.length < limit_of_queue else self.queue.longest(than=caller)

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -41,21 +40,10 @@ def open_asker(
     Raises:
         RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
     """
-    ledger = Ledger(
-        request.catalog,
-        rates=runtime.rates,
-        caller=request.exchange.caller.payer,
-        on_asked=partial(runtime.witness.asked, request),
-    )
+    ledger = Ledger(request, rates=runtime.rates, witness=runtime.witness)
     if request.session is not None:
         return LiveAsker(request, request.session, ledger=ledger, patience=primitive.ask_timeout)
-    binding = Binding(
-        owner=request.exchange.caller.identity.owner,
-        method=method,
-        params=request.params,
-        definition=primitive.version,
-    )
-    return RetryAsker(request, ledger=ledger, seal=runtime.seal, binding=binding)
+    return RetryAsker(request, method=method, definition=primitive.version, ledger=ledger, seal=runtime.seal)
 
 
 class LiveAsker:
@@ -154,9 +142,10 @@ class RetryAsker:
 
     __slots__ = (
         "_answers",
-        "_binding",
+        "_definition",
         "_has_state",
         "_ledger",
+        "_method",
         "_needs_proof",
         "_open",
         "_request",
@@ -164,11 +153,14 @@ class RetryAsker:
         "_seal",
     )
 
-    def __init__(self, request: RequestContext, *, ledger: Ledger, seal: StateSeal, binding: Binding) -> None:
+    def __init__(
+        self, request: RequestContext, *, method: str, definition: str, ledger: Ledger, seal: StateSeal
+    ) -> None:
         self._request: Final = request
+        self._method: Final = method
+        self._definition: Final = definition
         self._ledger: Final = ledger
         self._seal: Final = seal
-        self._binding: Final = binding
         self._has_state, self._responses, self._answers = self._brought()
         """Whether a state came that is still good, what answers came beside it, and those that count."""
         self._needs_proof = False
@@ -206,6 +198,16 @@ class RetryAsker:
         check_capabilities(questions, self._request.client_capabilities, self._request.revision)
         self._ledger.charge(questions)
         self._open.update(questions)
+
+    @property
+    def _binding(self) -> Binding:
+        """What a state of this call belongs to."""
+        return Binding(
+            owner=self._request.exchange.caller.identity.owner,
+            method=self._method,
+            params=self._request.params,
+            definition=self._definition,
+        )
 
     def _brought(self) -> tuple[bool, JsonObject, dict[str, Json]]:
         responses = self._request.params.get("inputResponses", {})

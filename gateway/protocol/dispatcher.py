@@ -33,7 +33,7 @@ from gateway.protocol.message_log import numbered, spoken
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.table import METHODS, Method
 from gateway.protocol.progress import SILENCE, Progress
-from gateway.protocol.request import Nobody, RequestContext, Runtime, Witness
+from gateway.protocol.request import Nobody, RequestContext, Runtime, Witness, trace_of
 from gateway.protocol.sealed_state import StateSeal
 from gateway.protocol.session import Session
 from gateway.protocol.versions import V2025_03_26, V2026_07_28, Era
@@ -257,6 +257,7 @@ class Dispatcher:
             catalog=self._views.of(self._store.current, exchange.caller.identity.scopes),
             exchange=exchange,
             envelope_log_level=envelope.log_level,
+            trace=trace_of(request.params, exchange),
         )
 
     def _legacy_context(self, request: Request, session: Session, exchange: Exchange) -> RequestContext:
@@ -269,6 +270,7 @@ class Dispatcher:
             catalog=self._views.of(self._store.current, exchange.caller.identity.scopes),
             exchange=exchange,
             session=session,
+            trace=trace_of(request.params, exchange),
         )
 
 

@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 import orjson
 
 from gateway.access.rates import Rates
-from gateway.catalog.primitives import Catalog
 from gateway.config.rates import RateLimit
 from gateway.config.server import SamplingLimits
 from gateway.errors import ExecutionError
@@ -14,6 +13,7 @@ from gateway.json_types import Json
 from gateway.plugin import ToolError
 from gateway.protocol.askable import with_at_most
 from gateway.protocol.questions import SAMPLE, Question
+from gateway.protocol.request import RequestContext, Witness
 
 T = TypeVar("T")
 
@@ -21,16 +21,12 @@ T = TypeVar("T")
 class Ledger:
     """Of one call. A modern call is tried several times and has one for each try, which repeats what came before."""
 
-    __slots__ = ("_asked", "_caller", "_limits", "_on_asked", "_rates", "_redactor", "results")
+    __slots__ = ("_asked", "_rates", "_request", "_witness", "results")
 
-    def __init__(
-        self, catalog: Catalog, *, rates: Rates, caller: str, on_asked: Callable[[Mapping[str, Question]], None]
-    ) -> None:
-        self._redactor: Final = catalog.redactor
-        self._limits: Final[SamplingLimits] = catalog.limits.sampling
+    def __init__(self, request: RequestContext, *, rates: Rates, witness: Witness) -> None:
+        self._request: Final = request
         self._rates: Final = rates
-        self._caller: Final = caller
-        self._on_asked: Final = on_asked
+        self._witness: Final = witness
         self._asked: dict[str, Question] = {}
         self.results: Final[dict[str, Json]] = {}
         """By key, what `once` has brought."""
@@ -63,11 +59,11 @@ class Ledger:
             self._rates.spend(
                 "limits.sampling",
                 limit,
-                caller=self._caller,
+                caller=self._request.exchange.caller.payer,
                 cost=samples,
                 saying="The client's model was asked too often",
             )
-        self._on_asked(questions)
+        self._witness.asked(self._request, questions)
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """What `function` returned when it first ran, as JSON has it, so that it is the same in every try.
@@ -78,14 +74,18 @@ class Ledger:
         """
         if key not in self.results:
             result = orjson.loads(orjson.dumps(await function(), option=_STRICT))
-            if self._redactor.json(result) != result:
+            if self._request.catalog.redactor.json(result) != result:
                 raise ValueError(f"what once({key!r}, …) returned holds a secret, and clients can read it")
             self.results[key] = result
         kept: T = self.results[key]
         return kept
 
+    @property
+    def _limits(self) -> SamplingLimits:
+        return self._request.catalog.limits.sampling
+
     def _permitted(self, question: Question) -> Question:
-        masked = Question(question.method, self._redactor.json(question.params))
+        masked = Question(question.method, self._request.catalog.redactor.json(question.params))
         return with_at_most(masked, self._limits.max_tokens)
 
 

@@ -46,6 +46,8 @@ class RequestContext:
     """Whether this is a call within that of the request, which has its caller's place and was counted."""
     progress: Progress | None = None
     """Where its sender wants to hear of it, and it may take a while."""
+    trace: TraceContext | None = None
+    """The trace that it belongs to: see `trace_of`."""
 
     @property
     def era(self) -> Era:
@@ -63,19 +65,6 @@ class RequestContext:
         return fields if isinstance(fields, dict) else {}
 
     @property
-    def trace(self) -> TraceContext | None:
-        """The trace that it belongs to. 2026-07-28 basic/index, "OpenTelemetry trace context": `_meta` carries it.
-
-        What the HTTP request carries may be a proxy's own, and is the same for every message of a batch.
-        """
-        return read_trace(self.fields) or self.carried_trace
-
-    @property
-    def carried_trace(self) -> TraceContext | None:
-        """The trace that the HTTP request belongs to, by its header fields."""
-        return read_trace(self.exchange.caller.headers)
-
-    @property
     def progress_token(self) -> str | int | None:
         token: Json = self.fields.get(meta.META_PROGRESS_TOKEN)
         return token if isinstance(token, str | int) and not isinstance(token, bool) else None
@@ -84,6 +73,16 @@ class RequestContext:
     def is_modern_http(self) -> bool:
         """Whether header fields mirror the body (2026-07-28 over Streamable HTTP)."""
         return self.session is None and self.exchange.caller.binding is Binding.STREAMABLE_HTTP
+
+
+def trace_of(params: JsonObject, exchange: Exchange) -> TraceContext | None:
+    """The trace that a request belongs to. 2026-07-28 basic/index, "OpenTelemetry trace context": `_meta` carries it.
+
+    What the HTTP request carries may be a proxy's own, and is the same for every message of a batch.
+    """
+    fields = params.get(meta.META)
+    carried = read_trace(fields) if isinstance(fields, dict) else None
+    return carried or read_trace(exchange.caller.headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

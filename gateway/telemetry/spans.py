@@ -28,7 +28,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, T
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
-from gateway.executors.trace import TraceContext
+from gateway.executors.trace import TraceContext, read_trace
 from gateway.protocol.calls import Call, EndedAs, Ending
 from gateway.protocol.exchange import Binding
 from gateway.protocol.log_facts import CALL, LOG_FACTS, TRACE_ID
@@ -179,8 +179,8 @@ def _travelling(context: SpanContext) -> TraceContext:
 
 def _links(call: Call) -> list[Link]:
     """The span of the HTTP request, where the message says by itself which one it belongs to."""
-    carried, message = call.request.carried_trace, call.request.trace
-    if carried is None or carried == message:
+    carried = read_trace(call.request.exchange.caller.headers)
+    if carried is None or carried == call.request.trace:
         return []
     return [Link(trace.get_current_span(_context_of(carried)).get_span_context())]
 

@@ -31,7 +31,8 @@ def refusal_of(request: web.BaseRequest) -> Refusal | None:
     """
     if request.version < HttpVersion10:
         return Refusal(status=505, message="HTTP/1.1 is spoken here", headers={"Connection": "close"})
-    if request.headers.get("Transfer-Encoding", _CHUNKED).strip().lower() != _CHUNKED:
+    coding = request.headers.get("Transfer-Encoding")
+    if coding is not None and coding.strip().lower() != _CHUNKED:
         return Refusal(status=501, message="The only transfer coding that is understood is chunked")
     return None
 

@@ -8,7 +8,8 @@ import structlog
 from aiohttp import web
 
 from gateway.access.authenticator import Authenticator
-from gateway.access.denial import Denial, Entry, insufficient
+from gateway.access.denial import Denial, insufficient
+from gateway.access.identity import NOBODY
 from gateway.transports import framing
 from gateway.transports.guard import ALLOWED_METHODS, Guard, Refusal
 from gateway.transports.incoming import SERVER, refuse
@@ -20,6 +21,8 @@ log: Final = structlog.get_logger()
 
 Endpoint = Callable[[Visit], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Passed = Callable[[web.Request, Approach, Mapping[str, str]], Awaitable[web.StreamResponse]]
+"""Takes a request that the guard has let pass, how it came, and the fields that every response to it carries."""
 
 _LEAVING: Final = {**SERVER, "Connection": "close"}
 _FOR_EVERY_PAGE: Final = {
@@ -53,23 +56,10 @@ class FrontDoor:
     def guarded(self, endpoint: Endpoint) -> Handler:
         """Let in whom the guard lets pass."""
 
-        async def handle(request: web.Request) -> web.StreamResponse:
-            approach, origin = self._approach(request), _origin(request)
-            refusal = framing.refusal_of(request) or self.guard.check(host=approach.host, origin=origin)
-            if refusal is not None:
-                return self._refuse(refusal)
-            headers = {**self._fields(), **self.guard.cors(origin)}
-            if request.method == "OPTIONS":
-                return self._options(request, origin, headers)
-            try:
-                return await endpoint(Visit(request=request, approach=approach, headers=headers))
-            except ConnectionError:
-                raise  # the client went away in the middle of its answer
-            except Exception:  # Boundary: aiohttp answers 500; what happened is for the operator.
-                log.exception("request handler failed", path=request.path, method=request.method)
-                raise
+        async def enter(request: web.Request, approach: Approach, headers: Mapping[str, str]) -> web.StreamResponse:
+            return await endpoint(Visit(request=request, approach=approach, headers=headers))
 
-        return handle
+        return self._guarded(enter)
 
     def private(self, endpoint: Endpoint, *, scopes: frozenset[str] = frozenset()) -> Handler:
         """Let in whom the guard lets pass, and who then says who it is, and holds the scopes.
@@ -79,19 +69,25 @@ class FrontDoor:
         3. the scopes: 403
         """
 
-        async def admit(visit: Visit) -> web.StreamResponse:
-            fields = visit.request.headers
-            entry = self.metadata.entry(visit.approach, path=visit.request.path, scopes=scopes)
+        async def enter(request: web.Request, approach: Approach, headers: Mapping[str, str]) -> web.StreamResponse:
             identity = await self.authenticator.identify(
-                authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
+                authorization=request.headers.getall("Authorization", ()),
+                api_key=request.headers.getall("X-API-Key", ()),
+            )
+            visit = Visit(
+                request=request,
+                approach=approach,
+                headers=headers,
+                identity=NOBODY if isinstance(identity, Denial) else identity,
+                entry=self.metadata.entry(approach, path=request.path, scopes=scopes),
             )
             if isinstance(identity, Denial):
-                return self._deny(identity, entry, visit)
+                return self._deny(identity, visit)
             if not identity.holds(scopes):
-                return self._deny(insufficient(scopes), entry, visit)
-            return await endpoint(replace(visit, identity=identity, entry=entry))
+                return self._deny(insufficient(scopes), visit)
+            return await endpoint(visit)
 
-        return self.guarded(admit)
+        return self._guarded(enter)
 
     def published(self, endpoint: Endpoint) -> Handler:
         """Let in whoever knows a name of ours, pages of every origin too: what is answered is no secret."""
@@ -109,15 +105,34 @@ class FrontDoor:
 
         return handle
 
+    def _guarded(self, passed: Passed) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            approach, origin = self._approach(request), _origin(request)
+            refusal = framing.refusal_of(request) or self.guard.check(host=approach.host, origin=origin)
+            if refusal is not None:
+                return self._refuse(refusal)
+            headers = {**self._fields(), **self.guard.cors(origin)}
+            if request.method == "OPTIONS":
+                return self._options(request, origin, headers)
+            try:
+                return await passed(request, approach, headers)
+            except ConnectionError:
+                raise  # the client went away in the middle of its answer
+            except Exception:  # Boundary: aiohttp answers 500; what happened is for the operator.
+                log.exception("request handler failed", path=request.path, method=request.method)
+                raise
+
+        return handle
+
     def _refuse(self, refusal: Refusal) -> web.Response:
         return refuse(replace(refusal, message=self.mask(refusal.message)), headers=self._fields())
 
     def _fields(self) -> Mapping[str, str]:
         return _LEAVING if self.is_leaving() else SERVER
 
-    def _deny(self, denial: Denial, entry: Entry, visit: Visit) -> web.Response:
+    def _deny(self, denial: Denial, visit: Visit) -> web.Response:
         self.authenticator.tell(denial, address=visit.approach.address, path=visit.request.path)
-        refusal = Refusal(status=denial.status, message=denial.message, headers=denial.fields(entry))
+        refusal = Refusal(status=denial.status, message=denial.message, headers=denial.fields(visit.entry))
         return refuse(refusal, headers=visit.headers)
 
     def _approach(self, request: web.Request) -> Approach:

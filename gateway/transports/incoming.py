@@ -115,11 +115,10 @@ def _fields(request: web.Request) -> dict[str, str]:
 
     Without credentials: they have done their work at the front door, and nobody further in can pass them on.
     """
-    fields: dict[str, str] = {}
-    for name, value in request.headers.items():
-        key = name.lower()
-        if key in _CREDENTIALS:
-            continue
-        known = fields.get(key)
-        fields[key] = value if known is None or known == value else f"{known}, {value}"
+    fields = {name.lower(): value for name, value in request.headers.items()}
+    if len(fields) < len(request.headers):
+        for name in fields:
+            fields[name] = ", ".join(dict.fromkeys(request.headers.getall(name)))
+    for name in _CREDENTIALS & fields.keys():
+        del fields[name]
     return fields

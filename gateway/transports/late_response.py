@@ -29,7 +29,7 @@ _LARGE_BODY: Final = 64 * 1024
 class LateResponse:
     """An `Exchange` whose sender waits on the same connection."""
 
-    __slots__ = ("_accepted", "_caller", "_entry", "_headers", "_is_over", "_pace", "_request", "_whole", "stream")
+    __slots__ = ("_accepted", "_entry", "_headers", "_is_over", "_pace", "_request", "_whole", "caller", "stream")
 
     def __init__(  # noqa: PLR0913 - all that a response depends on
         self,
@@ -44,7 +44,7 @@ class LateResponse:
     ) -> None:
         """Write nothing yet; `preamble` is what an event stream would begin with."""
         self._request = request
-        self._caller = caller
+        self.caller: Final = caller
         self._accepted = accepted
         self._pace = pace
         self._headers = headers
@@ -55,10 +55,6 @@ class LateResponse:
         """What it becomes, should it become one."""
         if accepted.names_event_stream:
             self.stream.open_after(SOON_SECONDS)
-
-    @property
-    def caller(self) -> Caller:
-        return self._caller
 
     @property
     def takes_events(self) -> bool:

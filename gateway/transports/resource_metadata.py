@@ -5,14 +5,14 @@ host's well-known paths on, where the RFC puts it: between the host and that pre
 reaches us wherever our endpoint does.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
 from gateway.access.authenticator import Authenticator
-from gateway.access.denial import Entry
+from gateway.access.denial import NO_ENTRY, Entry
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import jsonrpc
 from gateway.transports.accept import JSON
@@ -34,11 +34,11 @@ class ResourceMetadata:
     others: tuple[str, ...] = ()
     """More paths that clients may know us by."""
 
-    def entry(self, approach: Approach, *, path: str, scopes: Iterable[str]) -> Entry:
+    def entry(self, approach: Approach, *, path: str, scopes: frozenset[str]) -> Entry:
         """What a client needs to be let in that asked for a path, which takes these scopes beside the usual ones."""
         oauth = self.authenticator.oauth
         if oauth is None:
-            return Entry(scopes=sorted(scopes))
+            return Entry(scopes=sorted(scopes)) if scopes else NO_ENTRY
         resource = next((other for other in self.others if path.rstrip("/").endswith(other)), self.path)
         url = f"{approach.base_url}{WELL_KNOWN}{resource}"
         return Entry(metadata_url=url, scopes=(*oauth.required_scopes, *sorted(scopes)))

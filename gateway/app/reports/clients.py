@@ -18,7 +18,7 @@ _REMEMBERED: Final = 200
 _LONGEST: Final = 60
 """Characters of what a client calls itself, which is whatever it likes."""
 
-Kind = tuple[str, str, str, str]
+Kind = tuple[Era, str, Binding, str]
 """Era, revision, transport, and what the client calls itself."""
 
 
@@ -30,12 +30,13 @@ class RecentClients:
         self._calls: Final[OrderedDict[Kind, tuple[float, int]]] = OrderedDict()
 
     def began(self, call: Call) -> None:
-        if call.request.era is not Era.MODERN:
+        request = call.request
+        if request.session is not None:
             return
-        binding = call.request.exchange.caller.binding
-        kind = (Era.MODERN.value, call.request.revision, binding.value, title_of(call.request.client_info))
-        _, calls = self._calls.pop(kind, (0.0, 0))
+        kind = (Era.MODERN, request.revision, request.exchange.caller.binding, title_of(request.client_info))
+        _, calls = self._calls.get(kind, (0.0, 0))
         self._calls[kind] = (self._clock(), calls + 1)
+        self._calls.move_to_end(kind)
         if len(self._calls) > _REMEMBERED:
             self._calls.popitem(last=False)
 
@@ -53,8 +54,7 @@ class RecentClients:
 def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[Kind, int]:
     """Sessions of each kind of client."""
     return Counter(
-        (Era.LEGACY.value, session.revision, binding.value, title_of(session.client_info))
-        for binding, session in sessions
+        (Era.LEGACY, session.revision, binding, title_of(session.client_info)) for binding, session in sessions
     )
 
 
@@ -66,7 +66,7 @@ def listed(kinds: dict[Kind, int], *, counted: str) -> list[Json]:
 
 def _entry(ranked: tuple[Kind, int], counted: str) -> JsonObject:
     (era, revision, transport, client), count = ranked
-    return {"client": client, "era": era, "revision": revision, "transport": transport, counted: count}
+    return {"client": client, "era": era.value, "revision": revision, "transport": transport.value, counted: count}
 
 
 def _others(ranked: list[tuple[Kind, int]], counted: str) -> Iterator[JsonObject]:
@@ -76,5 +76,5 @@ def _others(ranked: list[tuple[Kind, int]], counted: str) -> Iterator[JsonObject
 
 def title_of(client_info: JsonObject) -> str:
     """Name and version, as the client gives them."""
-    parts = (client_info.get("name"), client_info.get("version"))
-    return " ".join(part for part in parts if isinstance(part, str))[:_LONGEST] or "unnamed"
+    parts = [part for part in (client_info.get("name"), client_info.get("version")) if isinstance(part, str)]
+    return " ".join(parts)[:_LONGEST] or "unnamed"

@@ -7,9 +7,10 @@ many as the process may have descriptors. What comes after the head is bounded w
 import asyncio
 import logging
 import resource
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 
@@ -124,13 +125,13 @@ class HttpConnection(web.RequestHandler):
         response.force_close()
         return response
 
-    async def finish_response(
+    def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
+    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
         """Send an answer; those that the router gives by itself are to look like ours."""
         if isinstance(resp, web.HTTPException):
             resp.headers.update(SERVER)
-        return await super().finish_response(request, resp, start_time)
+        return super().finish_response(request, resp, start_time)
 
     def _caller_behind(self, peer: object) -> str:
         """Whose share it is. Nobody's, unless the file says so, for who is on this machine: it may well be a proxy."""

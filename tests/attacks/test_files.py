@@ -217,7 +217,7 @@ def test_a_file_that_becomes_a_fifo_holds_nobody_up(target: Target) -> None:
 OUTSIDE = (
     "", ".", "..", "a.md", "./docs/a.md", "{docs}/../main.yaml", "{docs}/sub/../../main.yaml", "{docs}/out.md",
     "{docs}/out/canary.txt", "{docs}/up/main.yaml", "{docs}x", "{docs}-private/a.md", "/etc/passwd", "~/x",
-    "/proc/self/cwd/main.yaml", "/proc/self/root/etc/passwd", "file://{docs}/a.md", "//etc/passwd",
+    "/proc/self/cwd/main.yaml", "/proc/1/cwd/etc/passwd", "file://{docs}/a.md", "//etc/passwd",
     "{docs}/a.md\0", "\0{docs}/a.md", "{docs}/%2e%2e/../../main.yaml", "-{docs}/a.md", " {docs}/a.md",
     "\n{docs}/a.md", "{docs}\\..\\main.yaml/../../x",
 )  # fmt: skip

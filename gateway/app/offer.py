@@ -17,10 +17,10 @@ from typing import Final
 
 import structlog
 
+from gateway.access.authenticator import check_auth
 from gateway.app.listening.exposure import check_still_closed, exposures
 from gateway.app.listening.listener_identity import with_identity
 from gateway.app.process.pauses import collections_put_off
-from gateway.app.rehearsal.rehearsal import CHECKS
 from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import LOCK_NAME, Lock, read_lock
@@ -43,6 +43,9 @@ log: Final = structlog.get_logger()
 
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections of the file that only a start of the process takes up."""
+
+CHECKS: Final = (check_auth,)
+"""Of what is in the file and no part of the catalog, by whoever compiles it."""
 
 _LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
 

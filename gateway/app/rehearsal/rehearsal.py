@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
 
-from gateway.access.authenticator import check_auth
 from gateway.app.listening.listener_identity import with_identity
+from gateway.app.offer import CHECKS
 from gateway.app.reports.picture import Picture, draw
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.footprint import Footprint
@@ -23,9 +22,6 @@ from gateway.executors.services import Services, running_services
 from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 from gateway.telemetry.logs import Logs
-
-CHECKS: Final = (check_auth,)
-"""Of what is no part of the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,8 @@ FIXED_SECTIONS: Final = ("listen", "limits")
 CHECKS: Final = (check_auth,)
 """Of what is in the file and no part of the catalog, by whoever compiles it."""
 
-_LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
+LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
+"""Keys of `limits` that each call looks up, so that a reload changes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +245,7 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
 def _fixed(section: Listen | Limits) -> Model:
     """What of a section only a start takes up: each call looks up some limits, each handshake its certificate."""
     if isinstance(section, Limits):
-        return section.model_copy(update=dict.fromkeys(_LOOKED_UP))
+        return section.model_copy(update=dict.fromkeys(LOOKED_UP))
     return section.model_copy(update={"tls": section.tls is not None})
 
 

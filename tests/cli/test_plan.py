@@ -116,6 +116,12 @@ def test_what_only_a_start_takes_up_is_said(plan: Any) -> None:
     assert list(changes_of(found)) == ["+ listen", "+ limits"]
 
 
+def test_limits_that_each_call_looks_up_need_no_restart(plan: Any) -> None:
+    looked_up = "rate_limit: 5/second, concurrency: 3, queue: 4, sampling: {per_call: 3}"
+    assert plan(OLD + f"limits: {{{looked_up}}}\n")["restart_required"] == []
+    assert plan(OLD + f"limits: {{{looked_up}, sessions: 7}}\n")["restart_required"] == ["limits"]
+
+
 def test_what_would_be_left_out_is_said_with_the_reason(plan: Any) -> None:
     found = plan(OLD.replace("description: Old.,", "description: Old., requires: {commands: [no-such-command]},"))
     assert changes_of(found) == {"~ tools.old": "requires; is left out: the command no-such-command is not on the PATH"}

@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from gateway.app.offer import FIXED_SECTIONS
+from gateway.app.offer import FIXED_SECTIONS, LOOKED_UP
 from gateway.app.reports.picture import KINDS, Audience, Picture
 from gateway.json_types import Json
 
@@ -78,8 +78,11 @@ def plan(old: Picture, new: Picture) -> Plan:
 
 
 def _fixed(written: Mapping[str, Json], section: str) -> Json:
-    """What of a section only a start takes up: `limits.sampling` is looked up by each call."""
-    return {key: value for key, value in written.get(section, {}).items() if key != "sampling"}
+    """What of a section only a start takes up: each call looks up some limits, each handshake its certificate."""
+    said = written.get(section, {})
+    if section == "limits":
+        return {key: value for key, value in said.items() if key not in LOOKED_UP}
+    return {**said, "tls": said.get("tls") is not None}
 
 
 def _changes(old: Picture, new: Picture) -> Iterator[Change]:

@@ -100,6 +100,47 @@ def test_warnings_fail_only_when_strictness_is_asked_for(run: Run, tmp_path: Pat
     assert run("validate", "--strict", "warn.yaml").code == 1
 
 
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [("nowhere/audit.log", "there is no directory"), (".", "it is a directory"), ("pipe", "it is not a regular file")],
+)
+def test_an_audit_log_that_could_not_be_kept_is_a_mistake_of_the_file(
+    run: Run, tmp_path: Path, file: str, why: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "audited.yaml").write_text(f"audit:\n  file: {file}\ntools: {{a: {{description: A., content: x}}}}\n")
+    finished = run("validate", "audited.yaml")
+    assert finished.code == 2
+    assert "audited.yaml:2:9: audit.file: " in finished.out
+    assert why in finished.out
+    assert run("call", "audited.yaml", "a").out == "x\n"
+
+
+def test_an_audit_log_that_could_be_kept_is_not_made_by_a_look(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "audited.yaml").write_text("audit: {file: audit.log}\ntools: {a: {description: A., content: x}}\n")
+    assert run("validate", "audited.yaml").code == 0
+    assert not (tmp_path / "audit.log").exists()
+
+
+def test_an_answer_that_no_test_could_give_is_a_doubt(run: Run, tmp_path: Path) -> None:
+    text = """\
+tools:
+  a:
+    description: Ask.
+    http: {url: "https://example.com/a"}
+    tests:
+      - {http: {file: there.json}}
+      - {http: {file: absent.json}}
+"""
+    (tmp_path / "tested.yaml").write_text(text)
+    (tmp_path / "there.json").write_text("{}")
+    finished = run("validate", "tested.yaml")
+    assert finished.code == 0
+    assert "tested.yaml:7:23: warning: tools.a.tests.1.http.file: there is no file `absent.json`" in finished.out
+    assert "there.json" not in finished.out
+    assert run("validate", "--strict", "tested.yaml").code == 1
+
+
 def test_problems_can_be_had_as_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("tools:\n  a: {shel: {}}\n")
     finished = run("validate", "--json", "bad.yaml")

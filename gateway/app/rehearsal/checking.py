@@ -6,6 +6,8 @@ from dataclasses import replace
 from gateway.app.listening.exposure import exposures
 from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.app.rehearsal.second_opinion import second_opinions
+from gateway.app.rehearsal.testing import check_test_files
+from gateway.app.reports.audit_file import check_audit_file
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings
 from gateway.errors import Problem, Severity
@@ -17,7 +19,7 @@ def check(settings: Settings) -> Sequence[Problem]:
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
-    with rehearsed(settings) as rehearsal:
+    with rehearsed(settings, checks=(check_audit_file, check_test_files)) as rehearsal:
         doubts = _exposures(rehearsal.loaded, settings)
         return (*rehearsal.catalog.warnings, *doubts, *second_opinions(rehearsal.catalog))
 

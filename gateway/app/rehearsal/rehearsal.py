@@ -1,13 +1,13 @@
 """A file made ready as though it were served, for commands that only look at it, or try it without a listener."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
 from gateway.app.listening.listener_identity import with_identity
 from gateway.app.offer import CHECKS
 from gateway.app.reports.picture import Picture, draw
-from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import read_lock
 from gateway.catalog.plugins import Plugins
@@ -34,10 +34,11 @@ class Rehearsal:
 
 
 @contextmanager
-def rehearsed(settings: Settings, *, heeds_lock: bool = True) -> Iterator[Rehearsal]:
+def rehearsed(settings: Settings, *, heeds_lock: bool = True, checks: Sequence[Check] = ()) -> Iterator[Rehearsal]:
     """Load and compile the file, or the directory of files; nothing of it can run, and plugins are only imported.
 
-    What is not as it was locked is told of, unless the lock is not heeded; it is left out in no case.
+    What is not as it was locked is told of, unless the lock is not heeded; it is left out in no case. What `checks`
+    find joins the report.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
@@ -45,7 +46,7 @@ def rehearsed(settings: Settings, *, heeds_lock: bool = True) -> Iterator[Rehear
     plugins = Plugins()
     with _loaded(settings) as loaded:
         try:
-            yield _compiled(loaded, _at_rest(), plugins, heeds_lock=heeds_lock)
+            yield _compiled(loaded, _at_rest(), plugins, heeds_lock=heeds_lock, checks=checks)
         finally:
             plugins.close()
 
@@ -92,9 +93,13 @@ def _loaded(settings: Settings) -> Iterator[LoadedConfig]:
         yield loaded
 
 
-def _compiled(loaded: LoadedConfig, services: Services, plugins: Plugins, *, heeds_lock: bool) -> Rehearsal:
+def _compiled(
+    loaded: LoadedConfig, services: Services, plugins: Plugins, *, heeds_lock: bool, checks: Sequence[Check] = ()
+) -> Rehearsal:
     lock = replace(read_lock(loaded.root), withholds=False) if heeds_lock else None
-    catalog = compile_catalog(loaded, services=services, plugins=plugins, generation=1, lock=lock, checks=CHECKS)
+    catalog = compile_catalog(
+        loaded, services=services, plugins=plugins, generation=1, lock=lock, checks=(*CHECKS, *checks)
+    )
     return Rehearsal(loaded=loaded, catalog=catalog, services=services)
 
 

@@ -21,6 +21,8 @@ from gateway.app.rehearsal.rehearsal import Rehearsal, rehearsed_for_real
 from gateway.app.rehearsal.stand_in import StandIn, asking
 from gateway.catalog.primitives import Tool
 from gateway.catalog.store import CatalogStore
+from gateway.config.loader import LoadedConfig
+from gateway.config.problems import Problems
 from gateway.config.settings import Settings
 from gateway.config.tool_tests import ToolTest
 from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
@@ -67,6 +69,17 @@ async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIt
                 continue
             for index, test in enumerate(config.tests):
                 yield await _Attempt(rehearsal, name, index, test).verdict()
+
+
+def check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
+    """Warn of answers that no test could give."""
+    for name, tool in loaded.document.tools.items():
+        for index, test in enumerate(tool.tests):
+            if test.http is None or test.http.file is None:
+                continue
+            place = problems.at("tools", name, "tests", index, "http", "file")
+            if not (place.directory / test.http.file).is_file():
+                place.warning(f"there is no file `{test.http.file}`")
 
 
 def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ allowed to write to the daemon's log.
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from gateway import __version__
@@ -15,6 +14,7 @@ from gateway.access.audit_log import AuditLog, refusal_of
 from gateway.access.denial import Denial
 from gateway.access.denials import Denials
 from gateway.app.offer import Build
+from gateway.app.reports.audit_file import audit_path
 from gateway.catalog.primitives import Catalog
 from gateway.config.audit import Audit
 from gateway.errors import ConfigError, Problem
@@ -64,7 +64,7 @@ class Auditing:
         """
         if build.document.audit is None:
             return
-        path = _path(build.document.audit, build)
+        path = audit_path(build.document.audit, build.root)
         if (refusal := refusal_of(path)) is not None:
             raise ConfigError([Problem(message=f"{path} cannot be written: {refusal}", path="audit.file")])
 
@@ -135,7 +135,7 @@ class Auditing:
         self._stop()
         if section is None:
             return
-        self._log = log = AuditLog(_path(section, build))
+        self._log = log = AuditLog(audit_path(section, build.root))
         log.start()
         keeps_arguments = section.arguments == "full"
         self._trail = AuditTrail(log.append, whole=self._whole, keeps_arguments=keeps_arguments, key=self._key)
@@ -156,7 +156,3 @@ class Auditing:
     def _note(self, record: Mapping[str, Json]) -> None:
         if self._log is not None:
             self._log.append({**record, "pid": os.getpid()})
-
-
-def _path(section: Audit, build: Build) -> Path:
-    return build.root / Path(section.file).expanduser()

@@ -1,0 +1,25 @@
+"""Where the audit log is to be. Looks, and makes nothing: whoever checks a file may not be who serves it."""
+
+import os
+from pathlib import Path
+
+from gateway.config.audit import Audit
+from gateway.config.loader import LoadedConfig
+from gateway.config.problems import Problems
+
+
+def audit_path(section: Audit, root: Path) -> Path:
+    """The file, relative to the directory of the main file."""
+    return root / os.path.expanduser(section.file)  # noqa: PTH111 - Path.expanduser raises for a user that is not there
+
+
+def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
+    """Report an audit log that has no place to be; whether the daemon may write there shows when it opens it."""
+    if loaded.document.audit is None:
+        return
+    path = audit_path(loaded.document.audit, loaded.root)
+    place = problems.at("audit", "file")
+    if not path.parent.is_dir():
+        place.error(f"{path} cannot be written: there is no directory {path.parent}")
+    elif path.exists() and not path.is_file():
+        place.error(f"{path} cannot be written: it is {'a directory' if path.is_dir() else 'not a regular file'}")

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.catalog import definitions
 from gateway.catalog.backends import described, signature_of
 from gateway.catalog.completion import compile_completer
-from gateway.catalog.primitives import Completer, Prompt, PromptArgument, PromptMessages
+from gateway.catalog.primitives import Completer, Prompt, PromptArgument
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.versions import definition_version
 from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, warn_of_unused
@@ -15,6 +15,7 @@ from gateway.config import primitives as models
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
+from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Invocation
 from gateway.executors.output.scrubber import Scrubber
@@ -111,7 +112,7 @@ def _compile_completers(
 
 def _compile_messages(
     config: models.Prompt, signature: Signature | None, *, scope: Scope, bench: Workbench
-) -> PromptMessages:
+) -> "_WrittenMessages | _ReturnedMessages":
     if config.python is not None and signature is not None:
         place = scope.at("python")
         return _ReturnedMessages(compile_python(config.python, signature, scope=place, threads=bench.services.threads))
@@ -127,8 +128,11 @@ def _compile_messages(
 class _MaskedMessages:
     """Messages without secrets: files that they embed, and functions, may hold some."""
 
-    messages: PromptMessages
+    messages: "_WrittenMessages | _ReturnedMessages"
     scrubber: Scrubber
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        return self.messages.explain(invocation)
 
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
         return [
@@ -143,6 +147,12 @@ class _WrittenMessages:
 
     messages: tuple[tuple[str, BlocksTemplate], ...]
 
+    def explain(self, invocation: Invocation) -> Explanation:
+        reads = [source for _, template in self.messages for source in template.reads(invocation)]
+        return Explanation(
+            does="gives messages that the file fixes", facts={"messages": len(self.messages), "reads": reads}
+        )
+
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
         return [
             {"role": role, "content": block}
@@ -156,6 +166,9 @@ class _ReturnedMessages:
     """`python:`, a function that returns messages or content; content without a role is the user's."""
 
     function: PythonExecutor
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        return self.function.explain(invocation)
 
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
         return await self.function.call(invocation, convert=_messages_of)

@@ -224,6 +224,7 @@ examples:
 {WORDS_WITH_CONFIG}""",
     )
     parser.add_argument("words", nargs="+", metavar="NAME", help="which, and with what")
+    add_explain(parser, "the files and resources that it would read, or the function; runs nothing")
     add_result(parser)
     add_peer(parser)
     return parser

@@ -1,4 +1,4 @@
-"""The flag `--explain` of `call` and `read`: what would be done, without doing it."""
+"""The flag `--explain` of `call`, `read` and `prompt`: what would be done, without doing it."""
 
 import json
 import shlex

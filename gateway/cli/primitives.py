@@ -82,8 +82,11 @@ async def read(options: Namespace, out: Screen, hints: Screen) -> int:
 async def prompt(options: Namespace, out: Screen, hints: Screen) -> int:
     config, words = split_config(options.words, url=options.url)
     name, *pairs = _named(words, "NAME")
+    params = {"name": name, "arguments": arguments_of(pairs)}
+    if options.explain:
+        return await show_explanation(options, config, "prompts/get", params, out, hints)
     async with _peer(options, config) as peer:
-        result = await peer.request("prompts/get", {"name": name, "arguments": arguments_of(pairs)})
+        result = await peer.request("prompts/get", params)
     if options.raw or options.output is not None:
         _show(result, pieces_of(message["content"] for message in result["messages"]), options, out, hints)
         return 0

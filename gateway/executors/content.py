@@ -48,6 +48,10 @@ class BlocksTemplate:
         """
         return tuple([block for part in self.parts for block in await part.render(invocation)])
 
+    def reads(self, invocation: Invocation) -> list[str]:
+        """The files and resources that `render` would read."""
+        return [source for part in self.parts if (source := _read_by(part, invocation)) is not None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentExecutor:
@@ -56,9 +60,10 @@ class ContentExecutor:
     blocks: BlocksTemplate
     is_error: bool
 
-    def explain(self, _invocation: Invocation) -> Explanation:
+    def explain(self, invocation: Invocation) -> Explanation:
         kind = "an error" if self.is_error else "an answer"
-        return Explanation(does=f"gives {kind} that the file fixes", facts={"blocks": len(self.blocks.parts)})
+        facts = {"blocks": len(self.blocks.parts), "reads": self.blocks.reads(invocation)}
+        return Explanation(does=f"gives {kind} that the file fixes", facts=facts)
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
@@ -233,6 +238,15 @@ class _ReferencePart:
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
         contents = await invocation.context.read_resource(self.uri.expand(invocation.arguments))
         return [{"type": "resource", "resource": resource, **self.extra} for resource in contents]
+
+
+def _read_by(part: _Part, invocation: Invocation) -> str | None:
+    match part:
+        case _ReferencePart(uri=uri):
+            return uri.expand(invocation.arguments)
+        case _MediaPart(data=_File(path=path)) | _EmbeddedPart(source=_File(path=path)):
+            return str(path)
+    return None
 
 
 def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, reader: FileReader) -> _Part:

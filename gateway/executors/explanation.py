@@ -24,11 +24,11 @@ class Explanation:
 
 @runtime_checkable
 class Explainable(Protocol):
-    """An executor that can say what it would do. All of ours can."""
+    """An executor, or a prompt's messages, that can say what it would do. All of ours can."""
 
     def explain(self, invocation: Invocation) -> Explanation:
-        """Say what `execute` would do, and do nothing of it.
+        """Say what `execute` or `render` would do, and do nothing of it.
 
         Raises:
-            ExecutionError: it could not be done; the same that `execute` would raise before it begins.
+            ExecutionError: it could not be done; the same that they would raise before they begin.
         """

@@ -203,9 +203,40 @@ def test_the_file_behind_a_resource_is_shown(run: Run, tmp_path: Path) -> None:
     assert run("read", "one://x", "--explain").out.startswith("one gives a text")
 
 
+PROMPTS: Final = """
+plugins: [plugins]
+resources:
+  state: {uri: "state://{of}", shell: {script: "touch ran"}}
+prompts:
+  triage:
+    arguments: {of: {required: true}, tone: {default: kind}}
+    messages:
+      - user: "Look at {{ of }}, and be {{ tone }}."
+      - user: {resource: "state://{of}"}
+      - assistant: {image: picture.png}
+  scored: {python: "scoring:score", arguments: {text: {required: true}}}
+"""
+
+
+def test_what_a_prompt_would_read_is_shown_and_not_read(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "scoring.py").write_text(PLUGIN.replace(", weights: list[float]", ""))
+    (tmp_path / "picture.png").write_bytes(b"x")
+    (tmp_path / "config.yaml").write_text(PROMPTS)
+    shown = json.loads(run("prompt", "triage", "of=a b", "--explain", "--raw").out)
+    assert shown["arguments"] == {"of": "a b", "tone": "kind"}
+    assert (shown["messages"], shown["reads"]) == (3, ["state://a%20b", str(tmp_path / "picture.png")])
+    assert not (tmp_path / "ran").exists()
+    assert json.loads(run("prompt", "scored", "text=x", "--explain", "--raw").out)["function"] == "scoring:score"
+    assert not (tmp_path / "called").exists()
+    assert run("prompt", "triage", "of=a b").code == 0
+    assert (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
+        (["prompt", "ask", "--explain"], 1, "missing: what"),
         (["call", "add", "a=x", "--explain"], 1, "/a must be an integer"),
         (["call", "nothing", "--explain"], 1, "nothing"),
         (["read", "item://1/2", "--explain"], 1, "item://1/2"),
@@ -225,3 +256,5 @@ def test_every_backend_can_explain_itself(monkeypatch: pytest.MonkeyPatch) -> No
         primitives = (*catalog.tools.values(), *catalog.resources.values(), *catalog.resource_templates)
         assert len(primitives) > 20
         assert [each.name for each in primitives if not isinstance(getattr(each, "executor", None), Explainable)] == []
+        assert len(catalog.prompts) > 2
+        assert [each.name for each in catalog.prompts.values() if not isinstance(each.messages, Explainable)] == []

@@ -1,7 +1,7 @@
-"""Say what a call or a read would do, and do nothing of it.
+"""Say what a call, a read or a prompt would do, and do nothing of it.
 
 Why through the dispatcher: what is explained has gone the whole way of a call, so that aliases, defaults, coercion and
-every refusal are those of the real one. Only the executors at the end of it are others, which say what they would do.
+every refusal are those of the real one. Only what stands at the end of it is another, which says what it would do.
 """
 
 import secrets
@@ -11,13 +11,13 @@ from typing import Final
 
 from gateway import __version__
 from gateway.app.rehearsal.rehearsal import rehearsed
-from gateway.catalog.primitives import Catalog, Confirmation, Resource, ResourceTemplate, Tool
+from gateway.catalog.primitives import Catalog, Confirmation, Prompt, Resource, ResourceTemplate, Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets import Redactor
 from gateway.config.settings import Settings
 from gateway.errors import ExecutionError
 from gateway.executors.explanation import Explainable
-from gateway.executors.invocation import Blocks, Executor, Invocation, Outcome, ToolResult
+from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.transports.memory import MemoryClient
@@ -28,7 +28,7 @@ _EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What a call or a read would do. Secrets are masked."""
+    """What a call, a read or a prompt would do. Secrets are masked."""
 
     name: str
     """The primitive's key in the file."""
@@ -55,7 +55,7 @@ class Explained:
 
 
 async def explain(settings: Settings, method: str, params: JsonObject) -> Explained:
-    """Explain `tools/call` or `resources/read`.
+    """Explain `tools/call`, `resources/read` or `prompts/get`.
 
     Raises:
         ConfigError: the file cannot be served.
@@ -81,9 +81,11 @@ async def explain(settings: Settings, method: str, params: JsonObject) -> Explai
 def _explaining(catalog: Catalog, tell: Callable[[Explained], None]) -> Catalog:
     """The catalog, with executors that say what they would do, and with nothing that a user would have to answer."""
 
-    def explainer(given: Tool | Resource | ResourceTemplate) -> _Explainer:
+    def explainer(given: Tool | Resource | ResourceTemplate | Prompt) -> _Explainer:
         confirm = given.confirm if isinstance(given, Tool) else None
-        return _Explainer(given.executor, given, confirm, catalog.redactor, tell)
+        backend = given.messages if isinstance(given, Prompt) else given.executor
+        assert isinstance(backend, Explainable)  # noqa: S101 - all of ours are
+        return _Explainer(backend, given, confirm, catalog.redactor, tell)
 
     tools = {
         name: replace(each, executor=explainer(each), confirm=None, result=_NOTHING)
@@ -93,20 +95,28 @@ def _explaining(catalog: Catalog, tell: Callable[[Explained], None]) -> Catalog:
         uri: replace(each, executor=explainer(each), contents=_NOTHING) for uri, each in catalog.resources.items()
     }
     templates = (replace(each, executor=explainer(each), contents=_NOTHING) for each in catalog.resource_templates)
-    return replace(catalog, tools=tools, resources=resources, resource_templates=tuple(templates))
+    prompts = {name: replace(each, messages=explainer(each)) for name, each in catalog.prompts.items()}
+    return replace(catalog, tools=tools, resources=resources, resource_templates=tuple(templates), prompts=prompts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Explainer:
-    executor: Executor
-    primitive: Tool | Resource | ResourceTemplate
+    backend: Explainable
+    primitive: Tool | Resource | ResourceTemplate | Prompt
     confirm: Confirmation | None
     redactor: Redactor
     tell: Callable[[Explained], None]
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        assert isinstance(self.executor, Explainable)  # noqa: S101 - all of ours are
-        explanation = self.executor.explain(invocation)
+        self._tell_of(invocation)
+        return Blocks(content=())
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        self._tell_of(invocation)
+        return ()
+
+    def _tell_of(self, invocation: Invocation) -> None:
+        explanation = self.backend.explain(invocation)
         question = None if self.confirm is None else self.confirm.message.render(invocation.arguments)
         redactor = self.redactor
         self.tell(
@@ -119,7 +129,6 @@ class _Explainer:
                 timeout_seconds=self.primitive.timeout.total_seconds(),
             )
         )
-        return Blocks(content=())
 
 
 class _Nothing:

@@ -155,7 +155,8 @@ class Gateway:
             tls=self._offered.tls,
             on_input_end=self._stop_wanted.set,
         )
-        self._listeners = await self._stack.enter_async_context(listeners)
+        await listeners.open(self._stack)
+        self._listeners = listeners
         await self._stack.enter_async_context(self._following_the_files())
         await self._stack.enter_async_context(self._service_manager.watched())
         self._health.become_ready()

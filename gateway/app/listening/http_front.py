@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from socket import socket
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import structlog
 from aiohttp import web
@@ -48,7 +47,7 @@ class _Place:
 
 
 class HttpFront:
-    """Open while entered."""
+    """Opens the listeners, and says of them what others want to know."""
 
     def __init__(  # noqa: PLR0913 - what the rooms hand over
         self,
@@ -87,39 +86,30 @@ class HttpFront:
         has_proxies = bool(listen.trusted_proxies)
         self.connections: Final = connection_ration(document.limits.connections, has_proxies=has_proxies)
         """Those of the main listener."""
-        self._stack: Final = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        """Begin to accept.
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Begin to accept; what is opened closes with the stack.
 
         Raises:
             ConfigError: an address cannot be listened on, or must not be without authentication.
         """
-        async with AsyncExitStack() as stack:
-            place, admin = self._main_place(), self._admin_place()
-            app = HttpApp(
-                door=self._door(place),
-                mcp=self._mcp,
-                sse=self._sse,
-                path=self._document.listen.path,
-                own=self._own if admin is None else None,
-                prefix=self._proxies.prefix,
-            )
-            if admin is not None:
-                tls = None if admin.address.is_loopback else self._tls
-                application = self._own.application(self._door(admin), is_private=not admin.address.is_loopback)
-                listener = await self._open(admin, application, tls, connection_ration(Shares()), stack)
-                log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
-            self._main = await self._open(place, app.application(), self._tls, self.connections, stack)
-            self._authenticator.answer_to(own_urls(self._document.listen, self._main.address))
-            log.info("listening", url=self.url)
-            self._stack.push_async_callback(stack.pop_all().aclose)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
+        place, admin = self._main_place(), self._admin_place()
+        app = HttpApp(
+            door=self._door(place),
+            mcp=self._mcp,
+            sse=self._sse,
+            path=self._document.listen.path,
+            own=self._own if admin is None else None,
+            prefix=self._proxies.prefix,
+        )
+        if admin is not None:
+            tls = None if admin.address.is_loopback else self._tls
+            application = self._own.application(self._door(admin), is_private=not admin.address.is_loopback)
+            listener = await self._open(admin, application, tls, connection_ration(Shares()), stack)
+            log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
+        self._main = await self._open(place, app.application(), self._tls, self.connections, stack)
+        self._authenticator.answer_to(own_urls(self._document.listen, self._main.address))
+        log.info("listening", url=self.url)
 
     @property
     def address(self) -> Address | None:

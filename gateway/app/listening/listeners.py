@@ -4,8 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import structlog
 
@@ -45,7 +44,7 @@ _MOST: Final = 10_000
 
 
 class Listeners:
-    """Open while entered."""
+    """Opens the bindings, says of them what others want to know, and empties them before the end."""
 
     def __init__(  # noqa: PLR0913 - what the rooms hand over
         self,
@@ -107,26 +106,17 @@ class Listeners:
         )
         self._http: HttpFront | None = None
         self._stdio: Stdio | None = None
-        self._stack: Final = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        """Open them.
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Begin to listen; what is opened closes with the stack.
 
         Raises:
             ConfigError: an address cannot be listened on, or must not be without authentication.
         """
-        async with AsyncExitStack() as stack:
-            if self._settings.serves_http:
-                await self._open_http(stack)
-            if self._standard_streams is not None:
-                self._open_stdio(self._standard_streams, stack)
-            self._stack.push_async_callback(stack.pop_all().aclose)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
+        if self._settings.serves_http:
+            await self._open_http(stack)
+        if self._standard_streams is not None:
+            self._open_stdio(self._standard_streams, stack)
 
     @property
     def http_address(self) -> Address | None:
@@ -205,7 +195,8 @@ class Listeners:
             inherited=self._inherited,
             tls=self._tls,
         )
-        self._http = await stack.enter_async_context(front)
+        await front.open(stack)
+        self._http = front
         await stack.enter_async_context(self.sessions)
 
     def _open_stdio(self, streams: StandardStreams, stack: AsyncExitStack) -> None:

@@ -2,9 +2,10 @@
 
 import re
 import socket
-import threading
 from contextlib import suppress
 from typing import Final
+
+from tests.attacks.loopback import Loopback
 
 ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n" + b'{"ok":true}'
 
@@ -15,13 +16,11 @@ class Backend:
     def __init__(self) -> None:
         self.requests: Final[list[bytes]] = []
         self.answer = ANSWER
-        self._listener: Final = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port: Final[int] = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._loopback: Final = Loopback(self._serve)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self._loopback.port}"
 
     @property
     def last_fields(self) -> list[tuple[bytes, bytes]]:
@@ -31,15 +30,7 @@ class Backend:
         return [(name.lower(), value.strip(b" \t")) for name, _, value in pairs]
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        self._loopback.close()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):

@@ -2,10 +2,11 @@
 
 import secrets
 import socket
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from tests.attacks.loopback import Loopback
 
 
 class Canary:
@@ -17,27 +18,25 @@ class Canary:
         self.file.write_text(self.content)
         self.trophy: Final = folder / "trophy"
         """What a payload that runs would make."""
-        self.reached: Final[list[bytes]] = []
-        """What the listener was sent, once a connection."""
-        self._listener: Final = socket.create_server(("127.0.0.1", 0))
-        self.port: Final[int] = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.reached: Final[list[bytearray]] = []
+        """What the listener was sent, by each connection; one that says nothing counts, too."""
+        self._loopback: Final = Loopback(self._serve)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
+        return f"http://127.0.0.1:{self._loopback.port}/"
+
+    @property
+    def port(self) -> int:
+        return self._loopback.port
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._loopback.close()
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                with connection, suppress(OSError):
-                    connection.settimeout(1)
-                    self.reached.append(connection.recv(4096))
-                    connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.content)}\r\n\r\n".encode())
-                    connection.sendall(self.content.encode())
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(1)
+            self.reached.append(sent := bytearray())
+            sent += connection.recv(4096)
+            connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.content)}\r\n\r\n".encode())
+            connection.sendall(self.content.encode())

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from tests.attacks.loopback import Loopback
+
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER that makes `close` a reset."""
 
@@ -27,25 +29,20 @@ class Sieve:
 
 
 class Tap:
-    """Listens on loopback; threads pass on what comes, each end's farewell included."""
+    """Threads pass on what comes, each end's farewell included."""
 
     def __init__(self, port: int, *, sieve: Sieve) -> None:
         self._port: Final = port
         self._sieve: Final = sieve
-        self._listener: Final = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port: Final[int] = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._loopback: Final = Loopback(self._relay, backlog=512)
+
+    @property
+    def port(self) -> int:
+        """Where to connect to instead."""
+        return self._loopback.port
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._relay, args=(client,), daemon=True).start()
+        self._loopback.close()
 
     def _relay(self, client: socket.socket) -> None:
         try:

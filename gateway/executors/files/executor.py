@@ -100,7 +100,7 @@ class ServedFiles:
         if not uri.startswith(self.prefix):
             return None
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
-        return path if _is_plain(path) and self.globs.matches(path) else None
+        return path if self._means(path) else None
 
     def explain(self, path: str) -> Explanation:
         """Say which file `read` would read.
@@ -108,7 +108,7 @@ class ServedFiles:
         Raises:
             ResourceNotFoundError: the globs mean no such path.
         """
-        if not (_is_plain(path) and self.globs.matches(path)):
+        if not self._means(path):
             raise ResourceNotFoundError(self.uri_of(path))
         return Explanation(
             does=_READS,
@@ -126,12 +126,13 @@ class ServedFiles:
             ResourceNotFoundError: they mean no such file.
             ExecutionError: it is too large, or cannot be read, or not in time.
         """
-        data = None
-        if _is_plain(path) and self.globs.matches(path):
-            data = await self.reader.read_beneath(self.globs.root, path, invocation)
+        data = await self.reader.read_beneath(self.globs.root, path, invocation) if self._means(path) else None
         if data is None:
             raise ResourceNotFoundError(self.uri_of(path))
         return RawOutput(data=data, media_type=media_type_of(path))
+
+    def _means(self, path: str) -> bool:
+        return _is_plain(path) and self.globs.matches(path)
 
 
 @dataclass(frozen=True, slots=True)

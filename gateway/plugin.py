@@ -164,7 +164,7 @@ class Context(_Facts, Protocol):
 
     @property
     def http(self) -> HttpClient:
-        """The shared client; private, loopback and link-local addresses are refused."""
+        """The shared client; it hands the call's trace on. Private, loopback and link-local addresses are refused."""
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Tell how far the call is, if the client wants to know; values grow, and one that does not is left out."""

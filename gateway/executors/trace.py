@@ -8,6 +8,7 @@ know.
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self
@@ -103,6 +104,8 @@ class Untraced:
 
 
 UNTRACED: Final = Untraced()
+CURRENT: Final[ContextVar[Trace]] = ContextVar("trace", default=UNTRACED)
+"""Of the call that an author's code is at work for: the shared client is not told."""
 
 
 def untraced(context: TraceContext | None) -> Untraced:

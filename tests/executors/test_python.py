@@ -4,23 +4,29 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
 from gateway.config.backends import PythonCall
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError, RpcError
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.http.traced import steps_of_requests
 from gateway.executors.invocation import Blocks, Invocation, Outcome, RawOutput, Value
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import outcome_of
 from gateway.executors.python.signature import read_signature
 from gateway.executors.threads import Threads
+from gateway.executors.trace import UNTRACED, TraceContext, Untraced
 from gateway.json_types import Json
 from gateway.plugin import (
     Audio,
@@ -47,6 +53,19 @@ async def threads() -> AsyncIterator[Threads]:
     async with asyncio.timeout(15):
         while any(thread.name == "plugin" for thread in threading.enumerate()):
             await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[str]:
+    """The URL of a server that answers with the trace that it is told."""
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response([request.headers.get(name) for name in ("traceparent", "tracestate")])
+
+    application = web.Application()
+    application.router.add_get("/", handle)
+    async with TestServer(application) as server:
+        yield str(server.make_url("/"))
 
 
 def executor(function: Callable[..., Any], threads: Threads, *, timeout: float | None = None) -> PythonExecutor:
@@ -409,3 +428,38 @@ async def test_a_thousand_calls_leave_nothing_behind(threads: Threads) -> None:
         for call in (executor(plain, threads), executor(asynchronous, threads)):
             await asyncio.gather(*(call.execute(make_invocation({"n": n})) for n in range(500)), return_exceptions=True)
     assert (threads.busy, threads.stuck) == (0, 0)
+
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("trace", "own", "seen"),
+    [
+        (Untraced(TraceContext(parent=PARENT, state="a=1")), {}, [PARENT, "a=1"]),
+        (
+            Untraced(TraceContext(parent=PARENT, state="a=1")),
+            {"Traceparent": PARENT[:-1] + "0"},
+            [PARENT[:-1] + "0", None],
+        ),
+        (UNTRACED, {}, [None, None]),
+    ],
+)
+async def test_requests_of_a_plugin_carry_the_trace_of_its_call(
+    threads: Threads, echo: str, trace: Untraced, own: dict[str, str], seen: list[str | None]
+) -> None:
+    async with aiohttp.ClientSession(trace_configs=[steps_of_requests()]) as session:
+
+        async def ask() -> list[str | None]:
+            async with session.get(echo, headers=own) as answer:
+                found: list[str | None] = await answer.json()
+            return found
+
+        told = await executor(ask, threads).execute(replace(make_invocation({}), trace=trace))
+        assert told == Value(value=seen)
+        assert await ask() == [None if not own else own["Traceparent"], None]
+
+
+async def test_the_client_that_plugins_share_hands_traces_on() -> None:
+    async with HttpClients() as clients:
+        assert len(clients.shared.trace_configs) == 1

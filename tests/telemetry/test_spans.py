@@ -28,7 +28,7 @@ SECRET: Final = "correct-horse-battery"
 
 PLUGIN: Final = '''
 from opentelemetry import trace
-from gateway.plugin import ProtocolError, ToolError
+from gateway.plugin import Context, ProtocolError, ToolError
 
 def current() -> str:
     """In a thread."""
@@ -38,6 +38,14 @@ async def current_on_loop() -> str:
     """On the loop."""
     with trace.get_tracer("author").start_as_current_span("of the author"):
         return format(trace.get_current_span().get_span_context().trace_id, "032x")
+
+async def asks_others(context: Context) -> str:
+    """Ask with the shared client, which refuses."""
+    try:
+        async with context.http.get("http://127.0.0.1:9/secret-path"):
+            return "answered"
+    except Exception as error:
+        return type(error).__name__
 
 def fails(word: str) -> str:
     """Fail with what was given."""
@@ -102,6 +110,7 @@ tools:
     http: {{url: "{upstream.url}/own", allow_private: true, headers: {{traceparent: "{OTHER}"}}}}
   current: {{python: "author:current"}}
   current_on_loop: {{python: "author:current_on_loop"}}
+  asks_others: {{python: "author:asks_others"}}
   fails: {{python: "author:fails"}}
   protests: {{python: "author:protests"}}
   raises: {{python: "author:raises"}}
@@ -278,6 +287,22 @@ async def test_a_plugin_runs_within_its_span(
     if tool == "current_on_loop":
         [own] = await spans_of(collector, given, "of the author")
         assert own.parent_id == python.span_id
+
+
+async def test_what_a_plugin_asks_others_is_a_part_of_its_span(
+    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
+) -> None:
+    given = fresh()
+    raised = await call(traced, http, "asks_others", traceparent=given)
+    [python] = await spans_of(collector, given, "python")
+    [get] = await spans_of(collector, given, "GET")
+    assert (get.kind, get.parent_id) == ("client", python.span_id)
+    assert get.attributes == {
+        "http.request.method": "GET",
+        "server.address": "127.0.0.1",
+        "server.port": 9,
+        "error.type": raised,
+    }
 
 
 async def test_the_message_says_which_trace_it_belongs_to_and_the_http_request_is_linked(

@@ -18,6 +18,7 @@ from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.connector import BoundedConnector
 from gateway.executors.http.dns import DaemonResolver
 from gateway.executors.http.tls import ClientTrust
+from gateway.executors.http.traced import steps_of_requests
 from gateway.executors.threads import Threads
 
 MAX_POOLS: Final = 64
@@ -54,7 +55,7 @@ class HttpClients:
         self._shared: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._shared = self._open(ClientProfile(guard=AddressGuard()))
+        self._shared = self._open(ClientProfile(guard=AddressGuard()), steps_of_requests())
         return self
 
     async def __aexit__(
@@ -102,7 +103,7 @@ class HttpClients:
         if unused is not None:
             await self._pools.pop(unused).session.close()
 
-    def _open(self, profile: ClientProfile) -> aiohttp.ClientSession:
+    def _open(self, profile: ClientProfile, *observed_by: aiohttp.TraceConfig) -> aiohttp.ClientSession:
         connector = BoundedConnector(
             limit=0,
             resolver=DaemonResolver(self._lookups),
@@ -115,4 +116,5 @@ class HttpClients:
             headers={"User-Agent": USER_AGENT},
             proxy=profile.proxy,
             timeout=aiohttp.ClientTimeout(total=None),
+            trace_configs=list(observed_by),
         )

@@ -21,6 +21,7 @@ from gateway.executors.http.retries import REPEATABLE, RetryPolicy, compile_retr
 from gateway.executors.http.sender import Response, Sender, check_proxy
 from gateway.executors.http.shown import facts_of
 from gateway.executors.http.tls import ClientIdentity, compile_tls
+from gateway.executors.http.traced import note_status, shown_facts
 from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.plain_text import clean
 from gateway.executors.scope import Scope
@@ -95,15 +96,15 @@ class HttpExecutor:
         deadline = invocation.deadline
         if self.timeout is not None:
             deadline = min(deadline, asyncio.get_running_loop().time() + self.timeout.total_seconds())
-        with invocation.trace.step(request.method, kind="client", facts=_facts(request)) as step:
+        with invocation.trace.step(
+            request.method, kind="client", facts=shown_facts(request.method, request.url)
+        ) as step:
             try:
                 response = await self.sender.send(_traced(request, step.context), deadline=deadline)
             except ConnectionFailedError as error:
                 step.fail("connection")
                 return error
-            step.note("http.response.status_code", response.status)
-            if response.status >= HTTPStatus.BAD_REQUEST:
-                step.fail(str(response.status))
+            note_status(step, response.status)
             return response
 
     def _pause_after(self, result: Response | ConnectionFailedError, attempt: int) -> float | None:
@@ -145,12 +146,6 @@ class HttpExecutor:
         if len(excerpt) > MAX_EXCERPT:
             excerpt = f"{excerpt[:MAX_EXCERPT]}…"
         return "\n".join([*(self.redactor.text(clean(line)) for line in said), *filter(None, [excerpt])])
-
-
-def _facts(request: Request) -> Mapping[str, str | int]:
-    """What a trace shows of a request: neither path nor query, which hold arguments."""
-    port = {} if request.url.port is None else {"server.port": request.url.port}
-    return {"http.request.method": request.method, "server.address": request.url.host or "", **port}
 
 
 def _traced(request: Request, trace: TraceContext | None) -> Request:

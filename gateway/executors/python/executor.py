@@ -24,6 +24,7 @@ from gateway.executors.python.results import outcome_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature
 from gateway.executors.scope import Scope
 from gateway.executors.threads import Threads
+from gateway.executors.trace import CURRENT
 from gateway.json_types import Json
 from gateway.plugin import ProtocolError, ToolError
 
@@ -96,6 +97,7 @@ class PythonExecutor:
 
     async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
         async def attempted() -> _Returned[T] | _Raised:
+            CURRENT.set(invocation.trace)  # in this task alone, and in those that it begins
             try:
                 bound = self.signature.bind(invocation.arguments, invocation.context)
                 returning: Awaitable[object] = self.signature.function(**bound)

@@ -7,6 +7,7 @@ from gateway.app.rehearsal.checking import check
 from gateway.app.rehearsal.explaining import Explained, explain
 from gateway.app.rehearsal.locking import Comparison, compare_lock, write_lock
 from gateway.app.rehearsal.planning import Plan, Sign, plan
+from gateway.app.rehearsal.prerequisites import Prerequisites, prerequisites_of
 from gateway.app.rehearsal.rehearsal import picture_of
 from gateway.app.rehearsal.testing import Grade, Verdict, run_tests
 from gateway.app.reports.picture import Picture
@@ -22,6 +23,7 @@ __all__ = [
     "Happening",
     "Picture",
     "Plan",
+    "Prerequisites",
     "Reloaded",
     "Sign",
     "Verdict",
@@ -31,6 +33,7 @@ __all__ = [
     "explain",
     "picture_of",
     "plan",
+    "prerequisites_of",
     "reference",
     "run_tests",
     "write_lock",

@@ -297,8 +297,8 @@ examples:
   {name} cursor config.yaml --name ops
   {name} vscode --url https://tools.example.com/ops/mcp
 
-Where it is to be pasted is said on standard error. A key is never printed: the client takes it
-from its environment or asks for it.""",
+Where it is to be pasted is said on standard error. Variables that the file reads are named in
+`env`. No key and no value is ever printed: the client takes them from its environment or asks.""",
     )
     parser.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=", ".join(CLIENTS))
     parser.add_argument("config_file", nargs="?", default=None, metavar="CONFIG", help="the file that is to be served")

@@ -5,18 +5,19 @@ import re
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.app import picture_of
+from gateway.app import Prerequisites, prerequisites_of
 from gateway.cli.own_output import own_output
 from gateway.cli.remote import Wanted, endpoint, wanted_by
 from gateway.cli.screen import Screen
 from gateway.cli.settings import one_shot_settings
 from gateway.cli.words import refusal
+from gateway.config.interpolation import Variable
 from gateway.json_types import Json
 
 _NAME: Final = "mcp-gateway"
@@ -29,6 +30,8 @@ class Started:
     name: str
     command: str
     arguments: list[str]
+    variables: Mapping[str, Variable]
+    """What it reads of its environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,8 @@ class Reached:
 
 class Client(NamedTuple):
     title: str
+    source_of_variables: str
+    """Where it takes the values from that its notation stands for."""
     started: Callable[[Started], Json]
     reached: Callable[[Reached], Json]
     place_of_started: str
@@ -57,23 +62,36 @@ async def client_config(options: Namespace, out: Screen, hints: Screen) -> int:
         server = await _reached(options, hints)
         snippet, place = client.reached(server), client.place_of_reached
     else:
-        snippet, place = client.started(_started(options)), client.place_of_started
+        snippet, place = client.started(_started(options, client, hints)), client.place_of_started
     hints.line(hints.styled(f"For {client.title}: {place}", "dim"))
     out.line(json.dumps(snippet, indent=2, ensure_ascii=False))
     return 0
 
 
-def _started(options: Namespace) -> Started:
+def _started(options: Namespace, client: Client, hints: Screen) -> Started:
     settings = one_shot_settings(options, options.config_file)
     with own_output():
-        server = picture_of(settings).written.get("server", {})
+        prerequisites = prerequisites_of(settings)
+    for hint in _about_variables(prerequisites, client):
+        hints.line(hint)
     command, *arguments = _ourselves()
     config = str(settings.config.absolute())
     return Started(
-        name=options.name or server.get("name", _NAME),
+        name=options.name or prerequisites.name,
         command=command,
         arguments=[*arguments, "serve", config, "--stdio"],
+        variables=prerequisites.variables,
     )
+
+
+def _about_variables(prerequisites: Prerequisites, client: Client) -> Iterator[str]:
+    if prerequisites.unset:
+        yield f"Not set here, so that the file could not be checked: {', '.join(prerequisites.unset)}"
+    if prerequisites.variables:
+        yield f"What `env` names is not written into the file: {client.source_of_variables}."
+    optional = [name for name, variable in prerequisites.variables.items() if not variable.is_needed]
+    if optional:
+        yield f"The server starts without these, too; leave out what you do not set: {', '.join(optional)}"
 
 
 def _ourselves() -> list[str]:
@@ -125,45 +143,75 @@ def _cursor_http(server: Reached) -> Json:
 
 
 def _vscode_http(server: Reached) -> Json:
-    fields = _with_headers(server, f"${{input:{server.key_variable}}}")
-    servers = {"servers": {server.name: {"type": "http", **fields}}}
-    if server.key_variable is None:
-        return servers
-    asked = {
-        "type": "promptString",
-        "id": server.key_variable,
-        "description": f"API key of {server.name}",
-        "password": True,
+    key = server.key_variable
+    fields = _with_headers(server, _input(key))
+    questions = [] if key is None else [_question(key, f"API key of {server.name}", is_secret=True)]
+    return _of_vscode(server.name, {"type": "http", **fields}, questions)
+
+
+def _claude_stdio(server: Started) -> Json:
+    """An empty value, as one that is not set gets here, is as good as none to the server."""
+    notations = {
+        name: f"${{{name}}}" if variable.is_needed else f"${{{name}:-}}" for name, variable in server.variables.items()
     }
-    return {"inputs": [asked], **servers}
+    return {"mcpServers": {server.name: _with_environment(server, notations)}}
 
 
-def _started_by_most(server: Started) -> Json:
-    return {"mcpServers": {server.name: {"command": server.command, "args": server.arguments}}}
+def _cursor_stdio(server: Started) -> Json:
+    return {"mcpServers": {server.name: _with_environment(server, {n: f"${{env:{n}}}" for n in server.variables})}}
 
 
-def _started_by_vscode(server: Started) -> Json:
-    return {"servers": {server.name: {"type": "stdio", "command": server.command, "args": server.arguments}}}
+def _vscode_stdio(server: Started) -> Json:
+    """Nobody is asked for what the server can do without."""
+    notations = {
+        name: _input(name) if variable.is_needed else f"${{env:{name}}}" for name, variable in server.variables.items()
+    }
+    questions = [
+        _question(name, f"{name} of {server.name}", is_secret=variable.is_secret)
+        for name, variable in server.variables.items()
+        if variable.is_needed
+    ]
+    return _of_vscode(server.name, {"type": "stdio", **_with_environment(server, notations)}, questions)
+
+
+def _with_environment(server: Started, notations: Mapping[str, str]) -> dict[str, Json]:
+    environment = {"env": dict(notations)} if notations else {}
+    return {"command": server.command, "args": server.arguments, **environment}
+
+
+def _of_vscode(name: str, server: Json, questions: list[Json]) -> Json:
+    return {**({"inputs": questions} if questions else {}), "servers": {name: server}}
+
+
+def _input(variable: str | None) -> str:
+    return f"${{input:{variable}}}"
+
+
+def _question(variable: str, description: str, *, is_secret: bool) -> Json:
+    return {"type": "promptString", "id": variable, "description": description, "password": is_secret}
 
 
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude": Client(
         title="Claude",
-        started=_started_by_most,
+        source_of_variables="Claude Code takes it from its environment. Claude Desktop does not: write values there",
+        started=_claude_stdio,
         reached=_claude_http,
         place_of_started=".mcp.json of the project (Claude Code), or claude_desktop_config.json (Settings, Developer)",
         place_of_reached=".mcp.json of the project (Claude Code)",
     ),
     "cursor": Client(
         title="Cursor",
-        started=_started_by_most,
+        source_of_variables="Cursor takes it from its environment",
+        started=_cursor_stdio,
         reached=_cursor_http,
         place_of_started="~/.cursor/mcp.json, or .cursor/mcp.json of the project",
         place_of_reached="~/.cursor/mcp.json, or .cursor/mcp.json of the project",
     ),
     "vscode": Client(
         title="VS Code",
-        started=_started_by_vscode,
+        source_of_variables="VS Code asks for what is needed, and takes the rest from its environment",
+        started=_vscode_stdio,
         reached=_vscode_http,
         place_of_started=".vscode/mcp.json of the workspace, or the command `MCP: Open User Configuration`",
         place_of_reached=".vscode/mcp.json of the workspace, or the command `MCP: Open User Configuration`",

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping as Map
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
@@ -89,6 +90,15 @@ _KEY: Final = secrets.token_bytes(32)
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """How the document uses a variable of the environment."""
+
+    is_needed: bool
+    """Whether it has no default somewhere."""
+    is_secret: bool
+
+
 class Interpolation:
     """Fills in values, and gathers what is learned by doing so."""
 
@@ -101,6 +111,8 @@ class Interpolation:
         """Files named by `${file:}` → digest, keyed lest secrets be tried out; empty for one that could not be read."""
         self.literal_secrets: list[Scalar] = []
         """Secrets written into the file itself: masked when its lines are shown."""
+        self.variables: dict[str, Variable] = {}
+        """Every variable that is asked for, set or not."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
         self._path: list[str | int] = []
@@ -192,6 +204,7 @@ class Interpolation:
         if default is not None and "${" in default:
             self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot hold another `${{…}}`")
             return None
+        self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
         value = self._environ.get(name)
         if not value and default is not None:
             value = default
@@ -199,6 +212,13 @@ class Interpolation:
             self._fail(f"the variable {name} is not set; a default is written `${{env:{name}:-default}}`")
             return None
         return self._insert(value, secret=use is Use.SECRET)
+
+    def _note(self, name: str, *, is_needed: bool, is_secret: bool) -> None:
+        before = self.variables.get(name)
+        self.variables[name] = Variable(
+            is_needed=is_needed or (before is not None and before.is_needed),
+            is_secret=is_secret or (before is not None and before.is_secret),
+        )
 
     def _from_file(self, name: str, source: SourceFile, use: Use) -> Inserted | None:
         if use is Use.SHOWN:

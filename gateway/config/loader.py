@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.config.document import Document
 from gateway.config.inclusion import Inclusion
-from gateway.config.interpolation import Interpolation
+from gateway.config.interpolation import Interpolation, Variable
 from gateway.config.merger import Merger
 from gateway.config.nodes import Finding, Place
 from gateway.config.permissions import files_open_to_all
@@ -37,6 +37,8 @@ class LoadedConfig:
     """Every file that was asked for → SHA-256 (keyed for secrets); empty where it could not be read."""
     globs: tuple[str, ...]
     """Absolute patterns of `include` and `prompt_files`: a file that appears under one belongs to the configuration."""
+    variables: Mapping[str, Variable]
+    """Every variable of the environment that `${env:…}` asks for, set or not."""
     root: Path
     """The directory of the main file, or the one that was given."""
     problems: tuple[Problem, ...] = ()
@@ -110,6 +112,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         secrets=frozenset(interpolation.secrets),
         files=files,
         globs=tuple(dict.fromkeys(inclusion.globs)),
+        variables=dict(interpolation.variables),
         root=inclusion.directory,
         problems=tuple(
             sources.problem(finding, redactor) for finding in _in_order(findings, files=list(inclusion.digests))

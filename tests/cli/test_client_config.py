@@ -1,6 +1,7 @@
 """`mcp-gateway client-config`: what is pasted works as it is, wherever the client starts it, and holds no key."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,92 @@ def test_what_a_client_would_start_starts_from_anywhere(
         check=True,
     )
     assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "small"
+
+
+READS_VARIABLES = """\
+server: {name: ops}
+connections:
+  api:
+    base_url: https://api.example.com
+    headers: {Authorization: "Bearer ${env:API_TOKEN}", X-Team: "${env:TEAM:-a default}", X-Home: "${env:HOME}"}
+tools:
+  one: {description: One., http: {connection: api, url: "/${env:API_STAGE}/one"}}
+  two:
+    description: Two.
+    requires: {env: [LICENCE]}
+    shell: {command: [env], inherit_env: [PROFILE, NOT_SET_ANYWHERE]}
+"""
+NAMED_IN_ENV = {
+    "claude": {
+        "API_TOKEN": "${API_TOKEN}",
+        "TEAM": "${TEAM:-}",
+        "API_STAGE": "${API_STAGE}",
+        "LICENCE": "${LICENCE:-}",
+        "PROFILE": "${PROFILE:-}",
+    },
+    "cursor": {name: f"${{env:{name}}}" for name in ("API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE")},
+    "vscode": {
+        "API_TOKEN": "${input:API_TOKEN}",
+        "TEAM": "${env:TEAM}",
+        "API_STAGE": "${input:API_STAGE}",
+        "LICENCE": "${env:LICENCE}",
+        "PROFILE": "${env:PROFILE}",
+    },
+}
+
+
+@pytest.mark.parametrize("client", NAMED_IN_ENV)
+def test_what_the_file_reads_of_the_environment_is_named_in_the_client_s_own_notation(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(READS_VARIABLES)
+    values = {"API_TOKEN": KEY, "TEAM": "my-team-of-mine", "API_STAGE": "live-stage", "PROFILE": "profile-of-mine"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    finished = run("client-config", client)
+    assert finished.code == 0
+    snippet = json.loads(finished.out)
+    assert (snippet.get("mcpServers") or snippet["servers"])["ops"]["env"] == NAMED_IN_ENV[client]
+    asked = {question["id"]: question["password"] for question in snippet.get("inputs", [])}
+    assert asked == ({"API_TOKEN": True, "API_STAGE": False} if client == "vscode" else {})
+    assert "leave out what you do not set: TEAM, LICENCE, PROFILE" in finished.hints
+    assert not [value for value in (*values.values(), "a default") if value in finished.out + finished.hints]
+
+
+def test_a_variable_that_is_not_set_here_may_be_set_where_the_client_runs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text(READS_VARIABLES)
+    monkeypatch.delenv("API_TOKEN", raising=False)
+    monkeypatch.setenv("API_STAGE", "live")
+    finished = run("client-config", "claude")
+    assert finished.code == 0
+    assert json.loads(finished.out)["mcpServers"]["ops"]["env"]["API_TOKEN"] == "${API_TOKEN}"
+    assert "Not set here, so that the file could not be checked: API_TOKEN\n" in finished.hints
+
+
+def test_what_the_client_fills_in_is_what_the_server_takes(run: Run, tmp_path: Path) -> None:
+    """An empty value, as a client leaves it of what is not set, is as good as none."""
+    text = 'tools: {t: {description: T., shell: {command: [echo, "${env:WORD:-none}", "${env:NUMBER}"]}}}'
+    (tmp_path / "config.yaml").write_text(text)
+    entry = json.loads(run("client-config", "claude").out)["mcpServers"]["mcp-gateway"]
+    assert entry["env"] == {"WORD": "${WORD:-}", "NUMBER": "${NUMBER}"}
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t", "arguments": {}, "_meta": meta}}
+    done = subprocess.run(
+        [entry["command"], *entry["args"]],
+        env={"PATH": os.environ["PATH"], "WORD": "", "NUMBER": "7"},
+        input=json.dumps(call) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[0])["result"]["content"] == [{"type": "text", "text": "none 7\n"}]
 
 
 def entry_of(run: Run, client: str, url: str, *words: str) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class Connection(Model):
     tls: ClientTls | None = None
     """Certificates."""
     allow_private: AllowPrivate = False
-    """Addresses that are otherwise refused: true, or hosts and CIDR ranges."""
+    """Addresses that are otherwise refused: hosts and CIDR ranges; true is all, a cloud's metadata service too."""
 
 
 class Http(Model):
@@ -264,7 +264,7 @@ class Http(Model):
     follow_redirects: Count = 3
     """How many redirects are followed; each is checked like the first address."""
     allow_private: AllowPrivate | None = None
-    """Addresses that are otherwise refused: true, or hosts and CIDR ranges."""
+    """Addresses that are otherwise refused: hosts and CIDR ranges; true is all, a cloud's metadata service too."""
 
     @property
     def body_kind(self) -> Literal["json_", "form", "body"] | None:

@@ -20,7 +20,7 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
     if isinstance(refused, AddressRefusedError):
         return ExecutionError(
             f"`{host}` has {refused.kind}, to which no connection is made. The operator can allow it: "
-            "`allow_private: true`, or a list of hosts and networks, in the tool's `http` or in its connection"
+            f"`allow_private: [{host}]`, or `true` for every address, in the tool's `http` or in its connection"
         )
     for kind, explain in _EXPLANATIONS:
         if isinstance(error, kind):

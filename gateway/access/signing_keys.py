@@ -1,8 +1,8 @@
 """The public keys with which an issuer signs, kept up to date while requests go on.
 
 Keys are got in the background, before they are needed and again when they grow old; a request waits for them only when
-it brings a key id that nobody knows yet. What requests can cause is bounded: one fetch at a time, none soon after the
-last, and ever fewer while the issuer does not answer. Meanwhile the keys that are known keep working.
+it brings a key id that nobody knows yet. What requests can cause is bounded: one fetch at a time, few at once and then
+one in a while, and ever fewer while the issuer does not answer. Meanwhile the keys that are known keep working.
 """
 
 import asyncio
@@ -37,7 +37,9 @@ class KeyPace:
     renew_after: timedelta = timedelta(minutes=10)
     """Age of what is known, after which a request has it got again in the background."""
     floor: timedelta = timedelta(seconds=15)
-    """Between the end of one fetch and the beginning of the next, whatever requests bring."""
+    """What one fetch takes in the long run, whatever requests bring."""
+    spare: int = 2
+    """Fetches that may follow one at once: an issuer changes its keys, too, right after they were got."""
     patience: timedelta = timedelta(seconds=5)
     """How long a request waits for a fetch, which may ask at several places."""
     longest_pause: timedelta = timedelta(minutes=2)
@@ -95,6 +97,8 @@ class SigningKeys:
         self._known_since = 0.0
         self._not_before = 0.0
         """When the next fetch may begin."""
+        self._paid_until = 0.0
+        """When the fetches so far have taken their `floor` each."""
         self._failures = 0
         """Since keys were last got."""
         self._fetching: asyncio.Task[None] | None = None
@@ -144,7 +148,7 @@ class SigningKeys:
         return self._fetching
 
     async def _renew(self) -> None:
-        pause = self._pace.floor.total_seconds()
+        pause = 0.0
         try:
             url = self._keys_url or await discover_keys_url(self._issuer, self._fetch)
             self._keys = read_key_set(await self._fetch(url), url=url)
@@ -157,10 +161,17 @@ class SigningKeys:
             self._failures, self.error = 0, None
             self.version += 1
             self._known_since = self._clock()
+            pause = self._pause()
             log.debug("signing keys got", issuer=self._issuer, keys=len(self._keys))
         finally:
             self._fetching = None
             self._not_before = self._clock() + pause
+
+    def _pause(self) -> float:
+        """Seconds until keys may be got again, after they were."""
+        now, floor = self._clock(), self._pace.floor.total_seconds()
+        self._paid_until = max(self._paid_until, now) + floor
+        return max(0.0, self._paid_until - self._pace.spare * floor - now)
 
 
 def read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:

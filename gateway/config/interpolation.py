@@ -150,9 +150,11 @@ class Interpolation:
 
     def _scalar(self, node: Scalar, uses: Uses, key: str) -> Json:
         value = node.value
-        if not isinstance(value, str):
-            return value
         use = uses.get(ITSELF, Use.PLAIN) if isinstance(uses, dict) else uses
+        if not isinstance(value, str):
+            if use is Use.SECRET and SECRET_KEY.search(key) and _is_number(value):
+                self.literal_secrets.append(node)  # digits without quotes
+            return value
         if use is Use.SECRET and SECRET_KEY.search(key) and ("${" not in value or ":-" in value):
             self.literal_secrets.append(node)
         if is_secret(value, tuple(self._path), belongs_here=use is Use.SECRET):
@@ -264,6 +266,10 @@ class Interpolation:
 
     def _fail(self, message: str) -> None:
         self.findings.append(Finding(message=message, path=tuple(self._path), place=self._place))
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _step(uses: Uses, key: str | int) -> Uses:

@@ -66,12 +66,22 @@ class WrittenSources:
     def problem(self, finding: Finding, redactor: Redactor) -> Problem:
         location, line = self.pointed(finding.place) if finding.place is not None else (None, "")
         return Problem(
-            message=redactor.strictly(finding.message),
+            message=redactor.strictly(self._covered(finding)),
             path=".".join(map(str, finding.path)),
             location=location,
             source_line=redactor.text(line),
             severity=finding.severity,
         )
+
+    def _covered(self, finding: Finding) -> str:
+        """What is said of a node, without the literal secret that it is."""
+        message, place = finding.message, finding.place
+        if place is None:
+            return message
+        for scalar in self._secrets.get((place.source.path, place.line - 1), ()):
+            if scalar.start.column == place.column - 1 and str(scalar.value):
+                message = re.sub(rf"(?<!\w){re.escape(str(scalar.value))}(?!\w)", MASK, message)
+        return message
 
     def _line(self, source: SourceFile, number: int) -> str:
         line = source.lines[number] if number < len(source.lines) else ""

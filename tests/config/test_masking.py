@@ -52,6 +52,20 @@ def test_a_literal_secret_is_covered_and_the_caret_stays(tmp_path: Path, line: s
         assert source[caret.index("^") :].startswith("oops")
 
 
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("auth: {api_keys: {ci: {secret: 27182818284590452}}}", "27182818284590452"),
+        ("auth: {api_keys: {ci: {secret: [2.7182818]}}}", "2.7182818"),
+        (f"auth: {{api_keys: {{ci: {SECRET}}}}}", SECRET),
+        (f"auth: {{api_keys: {SECRET}}}", SECRET),
+        ("tools: {t: {shell: {env: {PASSWORD: 27182818}, oops: 1}}}", "27182818"),
+    ],
+)
+def test_a_literal_secret_in_the_wrong_form_or_place_is_not_quoted(tmp_path: Path, text: str, secret: str) -> None:
+    assert secret not in shown(tmp_path, text)
+
+
 def test_lines_of_a_file_that_is_not_yaml_are_covered_by_their_looks(tmp_path: Path) -> None:
     assert SECRET not in shown(tmp_path, f"a: [\nheaders: {{X-Api-Key: {SECRET}, a: ]\n")
     assert SECRET not in shown(tmp_path, f'a: b\n  password: "{SECRET}"\n')

@@ -21,6 +21,7 @@ from gateway.access.authenticator import check_auth
 from gateway.app.listening.exposure import check_still_closed, exposures
 from gateway.app.listening.listener_identity import with_identity
 from gateway.app.process.pauses import collections_put_off
+from gateway.app.reports.audit_file import check_audit_is_apart
 from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import LOCK_NAME, Lock, read_lock
@@ -44,7 +45,7 @@ log: Final = structlog.get_logger()
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections of the file that only a start of the process takes up."""
 
-CHECKS: Final = (check_auth,)
+CHECKS: Final = (check_auth, check_audit_is_apart)
 """Of what is in the file and no part of the catalog, by whoever compiles it."""
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")

@@ -12,8 +12,9 @@ import pytest
 
 from gateway.access.identity import Identity
 from gateway.app import Gateway
+from gateway.app.rehearsal.checking import check
 from gateway.config.settings import read_settings
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Severity
 from gateway.json_types import Json, JsonObject
 from tests.protocol.peers import ERAS, House, call, house
 
@@ -261,6 +262,15 @@ async def test_a_file_that_cannot_be_written_keeps_the_daemon_from_starting(fold
     async with Gateway(settings) as gateway:
         with pytest.raises(ConfigError, match=r"audit.file: .*nowhere/audit.log cannot be written: no such file"):
             await gateway.start()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "secret", "mcp-gateway.lock", "link"])
+def test_the_log_is_not_written_into_what_the_daemon_reads(folder: Path, name: str) -> None:
+    (folder / "link").symlink_to("config.yaml")
+    (folder / "config.yaml").write_text(FILE.replace("audit.log", name), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        check(read_settings({"config": folder / "config.yaml"}))
+    assert [each.path for each in caught.value.problems if each.severity is Severity.ERROR] == ["audit.file"]
 
 
 async def test_a_reload_to_a_file_that_cannot_be_written_keeps_what_is_served(folder: Path) -> None:

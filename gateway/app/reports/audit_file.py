@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from gateway.catalog.lock import LOCK_NAME
 from gateway.config.audit import Audit
 from gateway.config.loader import LoadedConfig
 from gateway.config.problems import Problems
@@ -23,3 +24,12 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
         place.error(f"{path} cannot be written: there is no directory {path.parent}")
     elif path.exists() and not path.is_file():
         place.error(f"{path} cannot be written: it is {'a directory' if path.is_dir() else 'not a regular file'}")
+
+
+def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
+    """Refuse a log that would be written into what the daemon reads, which its first record would break."""
+    if loaded.document.audit is None:
+        return
+    path = audit_path(loaded.document.audit, loaded.root).resolve()
+    if path in {file.resolve() for file in (*loaded.files, loaded.root / LOCK_NAME)}:
+        problems.at("audit", "file").error("belongs to the configuration; the log needs a file of its own")

@@ -17,7 +17,6 @@ from typing import Final, Self
 
 import structlog
 
-from gateway import __version__
 from gateway.access.authenticator import Authenticator
 from gateway.app.documents import Documents
 from gateway.app.listening.listeners import Listeners
@@ -47,6 +46,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tracing import open_tracing
 from gateway.transports.listener.inherited_sockets import Inherited, InheritedError, take_inherited
 from gateway.transports.memory import MemoryClient
+from gateway.transports.own_paths import OwnPaths
 from gateway.transports.stdio.standard_streams import StandardStreams
 
 log: Final = structlog.get_logger()
@@ -145,10 +145,13 @@ class Gateway:
             authenticator=self._authenticator,
             dispatcher=self._dispatcher,
             health=self._health,
-            metrics=self._metrics(),
-            logs=self._logs,
-            reload=self._reload,
-            config=self._config,
+            own=OwnPaths(
+                health=self._health,
+                metrics=self._metrics(),
+                logs=self._logs,
+                reload=self._reload,
+                config=self._config,
+            ),
             mask=self._mask,
             standard_streams=self._standard_streams,
             inherited=self._inherited,
@@ -172,7 +175,7 @@ class Gateway:
 
     def memory_client(self) -> MemoryClient:
         """A client of the newest revision, in this process."""
-        return MemoryClient(self._dispatcher, client_info={"name": "mcp-gateway", "version": __version__})
+        return MemoryClient(self._dispatcher)
 
     def status(self) -> JsonObject:
         """What `/-/status` says."""

@@ -8,6 +8,7 @@ from typing import Final
 
 import orjson
 
+from gateway import __version__
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import meta
@@ -18,6 +19,9 @@ from gateway.protocol.versions import MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
 """Takes the notifications that come before an answer."""
+
+
+OURSELVES: Final = MappingProxyType[str, Json]({"name": "mcp-gateway", "version": __version__})
 
 
 async def _ignore(_notification: JsonObject) -> None:
@@ -46,7 +50,7 @@ class MemoryClient:
         self,
         dispatcher: Dispatcher,
         *,
-        client_info: JsonObject,
+        client_info: JsonObject = OURSELVES,
         capabilities: JsonObject = MappingProxyType({}),
     ) -> None:
         self._dispatcher: Final = dispatcher

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -14,13 +14,10 @@ from gateway.config.address import Address
 from gateway.config.document import Document
 from gateway.config.settings import Settings
 from gateway.errors import Problem
-from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.telemetry.health import Health
-from gateway.telemetry.logs import Logs
-from gateway.telemetry.metrics import Metrics
 from gateway.transports.admissions import Admissions, Renewed
 from gateway.transports.event_stream import Pace
 from gateway.transports.http_sse import HttpSse
@@ -55,10 +52,7 @@ class Listeners:
         authenticator: Authenticator,
         dispatcher: Dispatcher,
         health: Health,
-        metrics: Metrics,
-        logs: Logs,
-        reload: Callable[[], Awaitable[JsonObject]],
-        config: Callable[[], Awaitable[JsonObject]],
+        own: OwnPaths,
         mask: Callable[[str], str],
         standard_streams: StandardStreams | None,
         inherited: Inherited,
@@ -71,10 +65,7 @@ class Listeners:
         self._authenticator: Final = authenticator
         self._dispatcher: Final = dispatcher
         self._health: Final = health
-        self._metrics: Final = metrics
-        self._logs: Final = logs
-        self._reload: Final = reload
-        self._config: Final = config
+        self._own: Final = own
         self._mask: Final = mask
         self._standard_streams: Final = standard_streams
         self._inherited: Final = inherited
@@ -187,9 +178,7 @@ class Listeners:
             authenticator=self._authenticator,
             mcp=self._mcp,
             sse=self._sse,
-            own=OwnPaths(
-                health=self._health, metrics=self._metrics, logs=self._logs, reload=self._reload, config=self._config
-            ),
+            own=self._own,
             is_leaving=lambda: self._health.is_stopping,
             mask=self._mask,
             inherited=self._inherited,

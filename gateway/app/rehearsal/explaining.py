@@ -4,23 +4,18 @@ Why through the dispatcher: what is explained has gone the whole way of a call, 
 every refusal are those of the real one. Only what stands at the end of it is another, which says what it would do.
 """
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway import __version__
 from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.catalog.primitives import Catalog, Confirmation, Prompt, Resource, ResourceTemplate, Tool
-from gateway.catalog.store import CatalogStore
 from gateway.config.secrets import Redactor
 from gateway.config.settings import Settings
 from gateway.errors import ExecutionError
 from gateway.executors.explanation import Explainable
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.dispatcher import Dispatcher
-from gateway.transports.memory import MemoryClient
 
 _EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 """Capabilities of a client whom no definition refuses."""
@@ -64,14 +59,7 @@ async def explain(settings: Settings, method: str, params: JsonObject) -> Explai
     """
     with rehearsed(settings) as rehearsal:
         told: list[Explained] = []
-        dispatcher = Dispatcher(
-            store=CatalogStore(_explaining(rehearsal.catalog, told.append)),
-            services=rehearsal.services,
-            secret_key=secrets.token_bytes(32),
-        )
-        client = MemoryClient(
-            dispatcher, client_info={"name": "mcp-gateway", "version": __version__}, capabilities=_EVERYTHING
-        )
+        client = rehearsal.client(_explaining(rehearsal.catalog, told.append), capabilities=_EVERYTHING)
         result = await client.request(method, params)
     if not told:
         raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))

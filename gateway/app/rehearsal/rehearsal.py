@@ -1,8 +1,10 @@
 """A file made ready as though it were served, for commands that only look at it, or try it without a listener."""
 
+import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 from gateway.app.listening.listener_identity import with_identity
 from gateway.app.offer import CHECKS
@@ -12,6 +14,7 @@ from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import read_lock
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Catalog
+from gateway.catalog.store import CatalogStore
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.secrets import Redactor
 from gateway.config.settings import Settings
@@ -21,7 +24,12 @@ from gateway.executors.output.parking import ParkedOutputs
 from gateway.executors.services import Services, running_services
 from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
+from gateway.json_types import JsonObject
+from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.logs import Logs
+from gateway.transports.memory import MemoryClient
+
+_KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +39,13 @@ class Rehearsal:
     loaded: LoadedConfig
     catalog: Catalog
     services: Services
+
+    def client(self, offered: Catalog, *, capabilities: JsonObject) -> MemoryClient:
+        """A client of the newest revision, and a dispatcher of its own, which offers it that catalog."""
+        dispatcher = Dispatcher(
+            store=CatalogStore(offered), services=self.services, secret_key=secrets.token_bytes(_KEY_BYTES)
+        )
+        return MemoryClient(dispatcher, capabilities=capabilities)
 
 
 @contextmanager

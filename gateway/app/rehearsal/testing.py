@@ -4,7 +4,6 @@ Commands and functions run, and HTTP backends send, but to a server on loopback 
 tool that would be confirmed gets a yes.
 """
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,19 +14,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from gateway import __version__
 from gateway.app.rehearsal.comparison import Mismatch, mismatch
 from gateway.app.rehearsal.rehearsal import Rehearsal, rehearsed_for_real
 from gateway.app.rehearsal.stand_in import StandIn, asking
 from gateway.catalog.primitives import Tool
-from gateway.catalog.store import CatalogStore
 from gateway.config.loader import LoadedConfig
 from gateway.config.problems import Problems
 from gateway.config.settings import Settings
 from gateway.config.tool_tests import ToolTest
 from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.questions import CONFIRMATION_KEY
 from gateway.transports.memory import MemoryClient
 
@@ -151,10 +147,8 @@ class _Attempt:
 
     def _client(self, tool: Tool) -> MemoryClient:
         catalog = self.rehearsal.catalog
-        store = CatalogStore(replace(catalog, tools={**catalog.tools, self.tool: tool}))
-        dispatcher = Dispatcher(store=store, services=self.rehearsal.services, secret_key=secrets.token_bytes(32))
-        info = {"name": "mcp-gateway", "version": __version__}
-        return MemoryClient(dispatcher, client_info=info, capabilities=_CAPABILITIES)
+        offered = replace(catalog, tools={**catalog.tools, self.tool: tool})
+        return self.rehearsal.client(offered, capabilities=_CAPABILITIES)
 
 
 async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:

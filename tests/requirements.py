@@ -137,6 +137,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "subscriptions/several": "basic/patterns/subscriptions: several at once",
         "subscriptions/ends": "basic/patterns/subscriptions: ended by its client, without an answer",
         "subscriptions/server-ends": "basic/patterns/subscriptions: with a result; on stdio after a cancellation",
+        "subscriptions/task-ids": "ext-tasks listen: without the extension declared -32021; there are no tasks here",
         "subscriptions/malformed": "basic/patterns/subscriptions: -32602",
     }
 )

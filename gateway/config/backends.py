@@ -120,7 +120,7 @@ class Shell(Model):
     """Exit codes that are not an error."""
     progress: Literal["stdout", "stderr"] | None = None
     """Send each line of this stream as a progress message."""
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     """How long it may take."""
     limits: ProcessLimits | None = None
     """What the child may use."""
@@ -222,7 +222,7 @@ class Connection(Model):
     """Query fields of each request."""
     retry: Retry | None = None
     """When to send a request again."""
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     """How long a request may take."""
     proxy: str | None = None
     """URL of a proxy, which must itself refuse what is private; proxies from the environment are ignored."""
@@ -253,7 +253,7 @@ class Http(Model):
     """Any other body, as text."""
     success: list[StatusPattern] = ["2xx"]
     """Statuses that are not an error."""
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     """How long the request may take, repetitions included."""
     retry: Retry | None = None
     """When to send the request again."""
@@ -293,7 +293,7 @@ class PythonCall(Model):
 
     call: Annotated[str, matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "module:callable, such as scoring:score")]
     """`module:callable`, such as scoring:score."""
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     """How long a call may take."""
 
 

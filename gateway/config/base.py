@@ -248,6 +248,7 @@ def _no_less_than_a_millisecond(value: timedelta) -> timedelta:
 
 
 PositiveDuration = Annotated[Duration, AfterValidator(_no_less_than_a_millisecond)]
+PositiveSize = Annotated[Size, Field(ge=1)]
 
 
 def _listed_if_single(value: Json) -> Json:

@@ -17,7 +17,8 @@ from gateway.config.base import (
     Model,
     Number,
     PositiveCount,
-    Size,
+    PositiveDuration,
+    PositiveSize,
     Template,
     VerbatimObject,
 )
@@ -96,7 +97,7 @@ class Definition(Model):
     """Who may use it; without this everybody."""
     requires: Requires = Requires()
     """What must be there for it to be on offer."""
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     """How long a call may take, waiting for its turn included. Default 60s."""
     concurrency: PositiveCount | None = None
     """How many calls may run at once. Default 16."""
@@ -121,7 +122,7 @@ class Output(Model):
     """Text made from `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
     schema_: SchemaObject | None = Field(None, alias="schema")
     """JSON Schema; becomes `outputSchema`, and the structured content is validated against it."""
-    max_size: Size | None = None
+    max_size: PositiveSize | None = None
     """The most that is passed on. Default 256KiB."""
     overflow: Literal["truncate", "resource", "error"] | None = None
     """What becomes of more: cut in the middle, parked as a resource that is linked, or an error. Default truncate."""
@@ -132,7 +133,7 @@ class Output(Model):
 class Defaults(Model):
     """What tools, resources and prompts take when they say nothing."""
 
-    timeout: Duration | None = None
+    timeout: PositiveDuration | None = None
     """How long a call may take. Default 60s."""
     concurrency: PositiveCount | None = None
     """How many calls of one tool may run at once. Default 16."""
@@ -140,7 +141,7 @@ class Defaults(Model):
     """How many more calls of one tool may wait for their turn. Default 64."""
     rate_limit: WrittenRateLimit | None = None
     """How often each of them may be called, such as 10/minute by each caller."""
-    ask_timeout: Duration | None = None
+    ask_timeout: PositiveDuration | None = None
     """How long a question to the user may stay open. Default 10m."""
     coerce: Flag = True
     """Take a string that is exactly the JSON of the wanted type as that."""

@@ -9,12 +9,12 @@ from gateway.config.backends import Argv, Http, Python, Shell
 from gateway.config.base import (
     ONE_OR_MANY,
     TEXT_SCHEMA,
-    Duration,
     Flag,
     Model,
     PositiveCount,
+    PositiveDuration,
+    PositiveSize,
     ShortForm,
-    Size,
     Template,
     exactly_one,
     misplaced,
@@ -101,7 +101,7 @@ class Tool(Definition):
     """A question put to the user before the tool runs."""
     confirm_fallback: Literal["deny", "allow"] = "deny"
     """What happens where the client cannot ask."""
-    ask_timeout: Duration | None = None
+    ask_timeout: PositiveDuration | None = None
     """How long the question may stay open. Default 10m."""
     coerce: Flag | None = None
     """Take a string that is exactly the JSON of the wanted type as that."""
@@ -116,6 +116,8 @@ class Tool(Definition):
     def _is_consistent(self) -> Self:
         if self.backend != "content" and self.is_error:
             raise misplaced("is_error", goes_with="content")
+        if self.confirm is None and "confirm_fallback" in self.model_fields_set:
+            raise misplaced("confirm_fallback", goes_with="confirm")
         not_together(self, "input", "input_schema")
         if self.http is None and any(test.http is not None for test in self.tests):
             message = "has tests with `http`, which stands in for the server of an `http` backend; this is {backend}"
@@ -184,7 +186,7 @@ class Resource(Definition):
     """Media type; without it the file's name or the backend decides."""
     annotations: ContentAnnotations | None = None
     """Hints for the client."""
-    max_size: Size | None = None
+    max_size: PositiveSize | None = None
     """The most that is read. Default 10MiB."""
     complete: dict[str, Completion] = {}
     """Suggestions for the variables of `uri`."""
@@ -200,6 +202,8 @@ class Resource(Definition):
                 raise PydanticCustomError("nothing_given", "needs `uri`")
             if self.root is not None:
                 raise misplaced("root", goes_with="files")
+            if "max_files" in self.model_fields_set:
+                raise misplaced("max_files", goes_with="files")
         elif self.files is not None and len(self.files) != 1 and self.root is None:
             raise PydanticCustomError("nothing_given", "a list of globs needs `root`")
         return self

@@ -12,10 +12,11 @@ from gateway.config.base import (
     Duration,
     Flag,
     Model,
+    NotEmpty,
     PositiveCount,
     PositiveDuration,
+    PositiveSize,
     ShortForm,
-    Size,
     matching,
 )
 from gateway.config.definitions import Icon
@@ -27,7 +28,7 @@ from gateway.json_types import Json
 class Server(Model):
     """How the server introduces itself."""
 
-    name: str = "mcp-gateway"
+    name: NotEmpty = "mcp-gateway"
     """What clients call it."""
     title: str | None = None
     """A name for people."""
@@ -39,7 +40,7 @@ class Server(Model):
     """What a model should know before it uses anything of this server."""
     icons: list[Icon] | None = None
     """Pictures that clients may show."""
-    website_url: str | None = None
+    website_url: Annotated[str, matching(r"https?://[^\s/?#]\S*", "a URL such as https://example.com")] | None = None
     """Where people can read more."""
     lock: Literal["report", "enforce"] = "report"
     """What becomes of a definition that is not as `mcp-gateway.lock` has it, where there is that file: it is reported,
@@ -96,6 +97,22 @@ def _share(one: Address, other: Address) -> bool:
     return is_same_host and one.port == other.port != 0
 
 
+_Host = Annotated[
+    str,
+    matching(
+        r"\*|(\*\.)?[^\s/:@*\[\]]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?",
+        "a host as clients name it: tools.example.com, tools.example.com:8443, *.example.com, or * for any",
+    ),
+]
+_Origin = Annotated[
+    str,
+    matching(
+        r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+/?",
+        "an origin such as https://app.example.com, or * for any",
+    ),
+]
+
+
 class Listen(Model):
     """Where and to whom the daemon listens. Changing it needs a restart."""
 
@@ -112,11 +129,11 @@ class Listen(Model):
     """The prefix under which a reverse proxy mounts the whole daemon."""
     trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = []
     """Addresses and CIDR ranges whose forwarded headers are believed; `unix:` is whoever comes over a Unix socket."""
-    allowed_hosts: list[str] | None = None
+    allowed_hosts: list[_Host] | None = None
     """Values of Host that are answered. Default: loopback, and `public_url`'s."""
-    allowed_origins: list[str] | None = None
+    allowed_origins: list[_Origin] | None = None
     """Origins that are answered, with CORS. Default: any port of loopback, and `public_url`'s."""
-    max_body: Size = 4 * 2**20
+    max_body: PositiveSize = 4 * 2**20
     """The largest message."""
     keepalive: PositiveDuration = timedelta(seconds=15)
     """How often an open stream gets a comment, so that proxies keep it."""

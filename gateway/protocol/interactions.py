@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from gateway.executors.output.plain_text import clean
 from gateway.json_types import Json, JsonObject
@@ -13,6 +13,8 @@ from gateway.protocol.questions import CONFIRMATION_KEY, Question
 from gateway.protocol.request import RequestContext, Runtime
 
 T = TypeVar("T")
+
+_KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
 
 
 class CallContext:
@@ -93,7 +95,7 @@ class CallContext:
         return await self._read_resource(uri)
 
     def notify_changed(self, kind: ListKind) -> None:
-        self._runtime.announcements.list_changed(kind)
+        self._runtime.announcements.list_changed(_known(kind))
 
     def resource_updated(self, uri: str) -> None:
         catalog = self._runtime.store.current
@@ -101,10 +103,10 @@ class CallContext:
             self._runtime.announcements.resource_updated(name, catalog)
 
     def enable(self, kind: ListKind, name: str) -> None:
-        self._runtime.store.enable(kind, name)
+        self._runtime.store.enable(_known(kind), name)
 
     def disable(self, kind: ListKind, name: str) -> None:
-        self._runtime.store.disable(kind, name)
+        self._runtime.store.disable(_known(kind), name)
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
         return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))
@@ -171,3 +173,10 @@ class CallContext:
     async def _send(self, method: str, params: JsonObject) -> None:
         if not self._is_closed:
             await self._request.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": params})
+
+
+def _known(kind: ListKind) -> ListKind:
+    """What an author says is not typed at run time, and a kind that there is not would be a method that MCP has not."""
+    if kind not in _KINDS:
+        raise ToolError(f"{kind!r} is no kind: there are {', '.join(_KINDS)}")
+    return kind

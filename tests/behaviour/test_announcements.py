@@ -12,6 +12,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+TASKS: Final = "io.modelcontextprotocol/tasks"
 CHANGED: Final = {
     "tools": "notifications/tools/list_changed",
     "prompts": "notifications/prompts/list_changed",
@@ -174,6 +175,21 @@ async def test_a_malformed_subscription_is_invalid_params(client: Client, params
     answer = await client.ask("subscriptions/listen", params)
     assert answer.error["code"] == -32602
     assert answer.status in {None, 200}
+
+
+@cells(since=LATEST)
+@requirement("subscriptions/task-ids")
+async def test_tasks_are_for_clients_that_speak_the_extension_alone(client: Client) -> None:
+    wanted: dict[str, Json] = {"notifications": {"taskIds": ["one"]}}
+    answer = await client.ask("subscriptions/listen", wanted)
+    assert answer.error["code"] == -32021
+    assert answer.error["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    assert answer.status in {None, 400}
+    declared: dict[str, Json] = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}}}
+    call = await client.start("subscriptions/listen", {**wanted, "_meta": declared})
+    acknowledged = await call.notification("notifications/subscriptions/acknowledged")
+    assert acknowledged["notifications"] == {}
+    await client.cancel(call)
 
 
 @cells(since=LATEST)

@@ -122,3 +122,26 @@ async def test_errors_that_cannot_be_sent_as_they_are_raised_cost_nobody_else_an
             assert (await client.call(name))["isError"]
         error = await client.error("tools/call", {"name": "half_a_character"})
     assert (error.code, error.message, error.data) == (7, "?", [1])
+
+
+NAMING = """
+from gateway.plugin import Context
+
+async def announce(context: Context) -> None:
+    context.notify_changed("tool")
+
+async def switch_on(context: Context) -> None:
+    context.enable("prompt", "announce")
+
+async def switch_off(context: Context) -> None:
+    context.disable("tool", "announce")
+"""
+
+
+@pytest.mark.parametrize(("tool", "named"), [("announce", "tool"), ("switch_on", "prompt"), ("switch_off", "tool")])
+async def test_a_kind_that_there_is_not_is_told_which_ones_are(tmp_path: Path, tool: str, named: str) -> None:
+    text = f'plugins: [plugins]\ntools: {{{tool}: {{description: d, python: "naming:{tool}"}}}}\n'
+    async with product(tmp_path, text, {"plugins/naming.py": NAMING}) as client:
+        answer = await client.call(tool)
+    assert answer["isError"]
+    assert answer["content"][0]["text"] == f"'{named}' is no kind: there are tools, prompts, resources"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, MissingCapabilityError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol import jsonrpc, meta
@@ -20,6 +20,9 @@ MOST_URIS: Final = 1000
 LONGEST_URI: Final = 8192
 """Characters of one that is watched: it is kept as long as somebody watches it."""
 
+_TASKS: Final = "io.modelcontextprotocol/tasks"
+"""An extension: whoever speaks it may name tasks (`taskIds`), of which there are none here."""
+
 _KINDS: Final[Mapping[str, ListKind]] = {
     "toolsListChanged": "tools",
     "promptsListChanged": "prompts",
@@ -35,6 +38,8 @@ async def listen(request: RequestContext, runtime: Runtime) -> JsonObject:
     wanted = request.params.get("notifications")
     if not isinstance(wanted, dict):
         raise RpcError(ErrorCode.INVALID_PARAMS, "`notifications` must be an object")
+    if "taskIds" in wanted:
+        _check_extension(_TASKS, request)
     honoured = {name: True for name in _KINDS if _flag(wanted, name)}
     uris = [uri for uri in _uris(wanted) if _may_be_read(uri, request)]
     kinds = frozenset(_KINDS[name] for name in honoured)
@@ -68,6 +73,12 @@ async def unsubscribe(request: RequestContext, _runtime: Runtime) -> JsonObject:
     if request.session is not None:
         request.session.subscriptions -= {uri}
     return {}
+
+
+def _check_extension(name: str, request: RequestContext) -> None:
+    extensions = request.client_capabilities.get("extensions")
+    if not isinstance(extensions, dict) or name not in extensions:
+        raise MissingCapabilityError({"extensions": {name: {}}})
 
 
 def _may_be_read(uri: str, request: RequestContext) -> bool:

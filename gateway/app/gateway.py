@@ -27,8 +27,9 @@ from gateway.app.process.shutdown import LastResort, StopSignals
 from gateway.app.reports.auditing import Auditing
 from gateway.app.reports.clients import RecentClients
 from gateway.app.reports.measures import measures, names
+from gateway.app.reports.parts import Parts
 from gateway.app.reports.picture import Picture, draw
-from gateway.app.reports.status import Sources, sources
+from gateway.app.reports.status import sources
 from gateway.config.address import Address
 from gateway.config.loader import load
 from gateway.config.settings import SHORTEST_KEY, Settings, variable_of
@@ -238,7 +239,7 @@ class Gateway:
             build=self._build, apply=self._serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
         )
         stack.push_async_callback(self._reloader.close)
-        self._health = Health(self._sources())
+        self._health = Health(sources(self._parts(), config=self._settings.config, recent_clients=self._recent_clients))
         catalog = offer.store.current
         log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
 
@@ -270,34 +271,20 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _sources(self) -> Sources:
-        return sources(
-            config=self._settings.config,
+    def _parts(self) -> Parts:
+        return Parts(
             offer=self._offered,
             reloader=self._reloader,
             dispatcher=self._dispatcher,
             services=self._services,
-            auditing=self._auditing,
             authenticator=self._authenticator,
-            recent_clients=self._recent_clients,
+            auditing=self._auditing,
             listeners=lambda: self._listeners,
         )
 
     def _metrics(self) -> Metrics:
-        return Metrics(
-            measures(
-                health=self._health,
-                offer=self._offered,
-                auditing=self._auditing,
-                services=self._services,
-                dispatcher=self._dispatcher,
-                reloader=self._reloader,
-                authenticator=self._authenticator,
-                calls=self._call_metrics,
-                listeners=lambda: self._listeners,
-            ),
-            counted=[self._call_metrics],
-        )
+        sources = measures(self._parts(), health=self._health, calls=self._call_metrics)
+        return Metrics(sources, counted=[self._call_metrics])
 
     async def _hang_up(self) -> None:
         """What daemons do on SIGHUP: open the logs anew, and take up what is on disk."""

@@ -1,7 +1,6 @@
 """The bindings that a daemon was told to offer: HTTP, stdio, or both at once."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
@@ -127,10 +126,6 @@ class Listeners:
             Binding.STDIO: self._stdio.open_sessions if self._stdio is not None else (),
         }
         return ((binding, session) for binding, sessions in places.items() for session in sessions)
-
-    def sessions_by_revision(self) -> Mapping[tuple[str, ...], int]:
-        """How many sessions each transport has, by its name and the protocol's revision."""
-        return Counter[tuple[str, ...]]((binding.value, session.revision) for binding, session in self.open_sessions())
 
     @property
     def url(self) -> str | None:

@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from gateway import __version__
-from gateway.access.authenticator import Authenticator
-from gateway.app.listening.listeners import Listeners
 from gateway.app.offer import Build, Offer
-from gateway.app.reports.auditing import Auditing
+from gateway.app.reports.parts import Parts
 from gateway.catalog.primitives import Catalog
 from gateway.executors.services import Services
 from gateway.protocol.dispatcher import Dispatcher
@@ -16,37 +14,25 @@ from gateway.reloader.reloader import Reloader
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.metrics import Reading
-from gateway.transports.ration import Ration
 
 Sources = Mapping[str, Callable[[], Reading]]
 
 
-def measures(  # noqa: PLR0913 - all that is measured
-    *,
-    health: Health,
-    offer: Offer,
-    services: Services,
-    dispatcher: Dispatcher,
-    reloader: Reloader[Build],
-    authenticator: Authenticator,
-    calls: CallMetrics,
-    listeners: Callable[[], Listeners | None],
-    auditing: Auditing,
-) -> Sources:
+def measures(parts: Parts, *, health: Health, calls: CallMetrics) -> Sources:
     """One source for each measure of `gateway.telemetry.measure.READ`."""
     return {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
         "mcp_gateway_ready": lambda: health.is_ready,
         "mcp_gateway_calls_in_flight": calls.in_flight,
-        **_work(services, dispatcher),
+        **_work(parts.services, parts.dispatcher),
         "mcp_gateway_requests_denied_total": lambda: {
-            (str(status),): count for status, count in authenticator.denied.items()
+            (str(status),): count for status, count in parts.authenticator.denied.items()
         },
-        **_clients(dispatcher, listeners),
-        **_config(offer, reloader),
-        "mcp_gateway_audit_records_total": lambda: auditing.written,
-        "mcp_gateway_audit_records_dropped_total": lambda: auditing.dropped,
-        "mcp_gateway_audit_failing": lambda: auditing.is_failing,
+        **_clients(parts),
+        **_config(parts.offer, parts.reloader),
+        "mcp_gateway_audit_records_total": lambda: parts.auditing.written,
+        "mcp_gateway_audit_records_dropped_total": lambda: parts.auditing.dropped,
+        "mcp_gateway_audit_failing": lambda: parts.auditing.is_failing,
     }
 
 
@@ -59,16 +45,6 @@ def names(catalog: Catalog) -> dict[str, frozenset[str]]:
         "resource": resources,
         "prompt": prompts,
         "completion": prompts | resources,
-    }
-
-
-def refusals(dispatcher: Dispatcher, listeners: Listeners | None) -> Mapping[str, int]:
-    """How often a limit has refused somebody, by the limit's name."""
-    rations = {} if listeners is None else listeners.rations
-    return {
-        "rate": dispatcher.rates.refused,
-        "concurrency": dispatcher.slots.refused,
-        **{name: ration.refused for name, ration in rations.items()},
     }
 
 
@@ -87,25 +63,19 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
     }
 
 
-def _clients(dispatcher: Dispatcher, listeners: Callable[[], Listeners | None]) -> Sources:
-    def sessions() -> Reading:
-        found = listeners()
-        return {} if found is None else found.sessions_by_revision()
-
+def _clients(parts: Parts) -> Sources:
     def streams() -> Reading:
-        found = listeners()
-        return 0 if found is None else len(found.streams)
+        listeners = parts.listeners()
+        return 0 if listeners is None else len(listeners.streams)
 
-    def rations() -> Mapping[str, Ration]:
-        found = listeners()
-        return {} if found is None else found.rations
-
-    tally = dispatcher.announcements.tally
+    tally = parts.dispatcher.announcements.tally
     return {
-        "mcp_gateway_limit_refusals_total": lambda: _by_label(refusals(dispatcher, listeners())),
-        "mcp_gateway_limit_used": lambda: _by_label({name: len(ration) for name, ration in rations().items()}),
-        "mcp_gateway_limit_max": lambda: _by_label({name: ration.in_all for name, ration in rations().items()}),
-        "mcp_gateway_sessions": sessions,
+        "mcp_gateway_limit_refusals_total": lambda: _by_label(parts.refusals),
+        "mcp_gateway_limit_used": lambda: _by_label({name: len(ration) for name, ration in parts.rations.items()}),
+        "mcp_gateway_limit_max": lambda: _by_label({name: ration.in_all for name, ration in parts.rations.items()}),
+        "mcp_gateway_sessions": lambda: Counter(
+            (binding.value, session.revision) for binding, session in parts.open_sessions()
+        ),
         "mcp_gateway_streams": streams,
         "mcp_gateway_notifications_sent_total": lambda: _by_label(tally.sent),
         "mcp_gateway_notifications_dropped_total": lambda: _by_label(tally.dropped),

@@ -4,13 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gateway.access.authenticator import Authenticator
-from gateway.app.listening.listeners import Listeners
 from gateway.app.offer import Build, Offer
 from gateway.app.reports import clients
-from gateway.app.reports.auditing import Auditing
 from gateway.app.reports.clients import RecentClients
-from gateway.app.reports.measures import refusals
+from gateway.app.reports.parts import Parts
 from gateway.catalog.lock import Lock
 from gateway.catalog.primitives import Catalog
 from gateway.config.document import Document
@@ -25,39 +22,26 @@ Sources = Mapping[str, Callable[[], Json]]
 """By name, in the order in which they are shown."""
 
 
-def sources(  # noqa: PLR0913 - all that is asked
-    *,
-    config: Path,
-    offer: Offer,
-    reloader: Reloader[Build],
-    dispatcher: Dispatcher,
-    services: Services,
-    auditing: Auditing,
-    authenticator: Authenticator,
-    recent_clients: RecentClients,
-    listeners: Callable[[], Listeners | None],
-) -> Sources:
+def sources(parts: Parts, *, config: Path, recent_clients: RecentClients) -> Sources:
     """One source for each fact; what they tell is masked, for a path or a problem may hold a secret."""
     facts: Sources = {
         "config": lambda: str(config),
-        **_files(offer, reloader),
-        **_primitives(offer),
-        "audit": lambda: auditing.status,
-        "clients": lambda: _clients(recent_clients, listeners()),
+        **_files(parts.offer, parts.reloader),
+        **_primitives(parts.offer),
+        "audit": lambda: parts.auditing.status,
+        "clients": lambda: _clients(recent_clients, parts),
         "limits": lambda: _limits(
-            {} if (open_ := listeners()) is None else open_.rations,
-            threads=services.threads.busy,
-            most_threads=offer.first.limits.threads,
+            parts.rations, threads=parts.services.threads.busy, most_threads=parts.offer.first.limits.threads
         ),
-        "auth": authenticator.status,
-        "sessions": lambda: len(open_.sessions) if (open_ := listeners()) else 0,
-        "streams": lambda: len(open_.streams) if (open_ := listeners()) else 0,
-        **_work(dispatcher, services),
-        "refused": lambda: dict(refusals(dispatcher, listeners())),
+        "auth": parts.authenticator.status,
+        "sessions": lambda: len(open_.sessions) if (open_ := parts.listeners()) else 0,
+        "streams": lambda: len(open_.streams) if (open_ := parts.listeners()) else 0,
+        **_work(parts.dispatcher, parts.services),
+        "refused": lambda: dict(parts.refusals),
     }
 
     def masked(source: Callable[[], Json]) -> Callable[[], Json]:
-        return lambda: offer.redactor.json(source())
+        return lambda: parts.offer.redactor.json(source())
 
     return {name: masked(source) for name, source in facts.items()}
 
@@ -100,10 +84,9 @@ def _work(dispatcher: Dispatcher, services: Services) -> Sources:
     }
 
 
-def _clients(recent: RecentClients, listeners: Listeners | None) -> Json:
-    sessions = () if listeners is None else listeners.open_sessions()
+def _clients(recent: RecentClients, parts: Parts) -> Json:
     return {
-        "sessions": clients.listed(clients.with_sessions(sessions), counted="sessions"),
+        "sessions": clients.listed(clients.with_sessions(parts.open_sessions()), counted="sessions"),
         "recent": clients.listed(recent.calls(), counted="calls"),
     }
 

@@ -21,7 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gateway.json_types import Json
 from gateway.protocol.log_facts import LOG_FACTS
-from gateway.telemetry.last_words import LastWords
+from gateway.telemetry.stray_exceptions import StrayExceptions
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
@@ -58,7 +58,7 @@ class Logs:
         self._mask = mask
         self._lines = _Lines(descriptor)
         self._handler = logging.StreamHandler(self._lines)
-        self._last_words = LastWords()
+        self._stray_exceptions = StrayExceptions()
 
     def __enter__(self) -> Self:
         before: list[Processor] = [
@@ -87,13 +87,13 @@ class Logs:
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
         logging.captureWarnings(capture=True)
-        self._last_words.start()
+        self._stray_exceptions.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._last_words.stop()
+        self._stray_exceptions.stop()
         logging.captureWarnings(capture=False)
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.json_types import Json
 from gateway.transports.stdio.standard_streams import StandardStreams
-from gateway.transports.stdio.stdio import LAST_WORDS_SECONDS, Stdio
+from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, Stdio
 from tests.transports.house import Course, call, dispatching, initialize_request, legacy_request, modern_request
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -254,7 +254,7 @@ class TestTheEnd:
         wire.send(modern_request("tools/call", {"name": "wait"}))
         await until(wire.course.started)
         draining = asyncio.create_task(wire.stdio.drain(10))
-        await asyncio.sleep(LAST_WORDS_SECONDS + 0.1)  # the time that the end of input would have left
+        await asyncio.sleep(AFTER_INPUT_SECONDS + 0.1)  # the time that the end of input would have left
         wire.course.release.set()
         assert (await wire.receive())["result"]["content"][0]["text"] == "released"
         async with asyncio.timeout(5):

@@ -20,7 +20,7 @@ from gateway.transports.stdio.standard_streams import StandardStreams
 
 MOST_IN_FLIGHT: Final = 1024
 """Requests. Further lines are not read before one of them is done."""
-LAST_WORDS_SECONDS: Final = 0.5
+AFTER_INPUT_SECONDS: Final = 0.5
 """How long calls may go on after the end of the input, so that `echo … | mcp-gateway serve --stdio` is answered."""
 STANDSTILL_SECONDS: Final = 1.0
 """How long a client may have hung up, with more to be read, and taken nothing of what it was sent."""
@@ -49,7 +49,7 @@ class Stdio:
             write=self._writer.write,
         )
         self._watch: asyncio.Task[None] | None = None
-        self._last_words = LAST_WORDS_SECONDS
+        self._patience = AFTER_INPUT_SECONDS
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:
@@ -62,12 +62,12 @@ class Stdio:
         while (line := await self._reader.next()) is not Mark.END:
             await self._take(line)
             await self._wait_for_room()
-        await self._conversation.finish(self._last_words)
+        await self._conversation.finish(self._patience)
         await self.close()
 
     async def drain(self, seconds: float) -> None:
         """Read no more lines, give the calls in flight this long to end by themselves, then cut them off."""
-        self._last_words = seconds
+        self._patience = seconds
         self._reader.end()
         await self._conversation.finish(seconds)
         await self._conversation.cut_off()

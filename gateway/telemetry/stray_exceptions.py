@@ -12,8 +12,8 @@ import structlog
 log: Final = structlog.get_logger(__name__)
 
 
-class LastWords:
-    """Logs them between `start` and `stop`. Whoever else had asked to be told of them, still is."""
+class StrayExceptions:
+    """Logs them between `start` and `stop`. Whoever else had asked to be told of them still is."""
 
     def start(self) -> None:
         self._of_threads, self._of_objects = threading.excepthook, sys.unraisablehook

@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import StreamReader, web
 
 from gateway.transports.accept import JSON
-from gateway.transports.guard import Refusal
+from gateway.transports.refusal import Refusal
 
 
 async def read_body(request: web.Request, *, limit: int, seconds: float) -> bytes | Refusal:

@@ -18,7 +18,7 @@ from typing import Final
 
 from aiohttp import HttpVersion10, web
 
-from gateway.transports.guard import Refusal
+from gateway.transports.refusal import Refusal
 
 _CHUNKED: Final = "chunked"
 

@@ -11,8 +11,9 @@ from gateway.access.authenticator import Authenticator
 from gateway.access.denial import Denial, insufficient
 from gateway.access.identity import NOBODY
 from gateway.transports import framing
-from gateway.transports.guard import ALLOWED_METHODS, Guard, Refusal
+from gateway.transports.guard import ALLOWED_METHODS, Guard
 from gateway.transports.incoming import SERVER, refuse
+from gateway.transports.refusal import Refusal
 from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.trusted_proxies import Approach, TrustedProxies
 from gateway.transports.visit import Visit

@@ -13,12 +13,12 @@ addresses nobody wants to list.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.config.address import Address
+from gateway.transports.refusal import Refusal
 
 ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
 EXPOSED_HEADERS: Final = "Mcp-Session-Id, WWW-Authenticate"
@@ -46,23 +46,8 @@ _ALLOWED_HEADERS: Final = {
 }
 _PARAMETER_HEADER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]+))?", re.IGNORECASE)
-
-
 _ORIGIN: Final = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/@]+", re.IGNORECASE)
 _LONGEST_SHOWN: Final = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a request goes no further."""
-
-    status: int
-    message: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-RETRY: Final = {"Retry-After": "30"}
-"""What a client is told that found no room."""
 
 
 class Guard:

@@ -22,10 +22,10 @@ from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
 from gateway.transports.conversation import Conversation
 from gateway.transports.event_stream import EventStream
-from gateway.transports.guard import Refusal
 from gateway.transports.incoming import BUSY, MOST_IN_FLIGHT, NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
+from gateway.transports.refusal import Refusal
 from gateway.transports.visit import Visit
 
 SSE_PATH: Final = "/sse"

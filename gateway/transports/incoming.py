@@ -13,8 +13,8 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.jsonrpc import Message, Request
 from gateway.transports.accept import Accepted, parse_accept
 from gateway.transports.event_stream import Pace
-from gateway.transports.guard import RETRY, Refusal
 from gateway.transports.late_response import LateResponse, whole_response
+from gateway.transports.refusal import RETRY, Refusal
 from gateway.transports.visit import Task, Visit
 
 SESSION_HEADER: Final = "Mcp-Session-Id"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gateway.config.server import Shares
-from gateway.transports.guard import RETRY, Refusal
+from gateway.transports.refusal import RETRY, Refusal
 
 _SMALL: Final = 100
 """So few may be one caller's: to divide them would help nobody."""

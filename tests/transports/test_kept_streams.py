@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from structlog.testing import capture_logs
 
-from gateway.transports.guard import Refusal
+from gateway.transports.refusal import Refusal
 from gateway.transports.streamable_http.kept_streams import Cursor, KeptStreams, ReplayBounds, ReplayRoom
 from gateway.transports.streamable_http.session_stream import SessionStream
 

@@ -16,9 +16,10 @@ from aiohttp import web
 
 from gateway.access.identity import network_of
 from gateway.config.server import Shares
-from gateway.transports.guard import Refusal, is_loopback_address
+from gateway.transports.guard import is_loopback_address
 from gateway.transports.incoming import SERVER, refuse
 from gateway.transports.ration import Ration
+from gateway.transports.refusal import Refusal
 
 QUIET: Final = logging.getLogger("gateway.http")
 """aiohttp logs each malformed request with a traceback; our own mistakes are logged before they get there."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from gateway.transports.guard import Refusal
+from gateway.transports.refusal import Refusal
 from gateway.transports.streamable_http.session_stream import SessionStream
 
 log: Final = structlog.get_logger()

@@ -19,10 +19,10 @@ from gateway.protocol.session import Session
 from gateway.protocol.versions import LEGACY, V2025_03_26, is_modern_date
 from gateway.transports.admissions import Admissions
 from gateway.transports.event_stream import EventStream, Pace
-from gateway.transports.guard import Refusal
 from gateway.transports.incoming import BUSY, MOST_IN_FLIGHT, NOT_ACCEPTABLE, SESSION_HEADER, Incoming
 from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
+from gateway.transports.refusal import Refusal
 from gateway.transports.streamable_http.kept_streams import Cursor
 from gateway.transports.streamable_http.request_stream import RequestStream, Unheard
 from gateway.transports.streamable_http.session_stream import SessionStream

@@ -18,10 +18,11 @@ from gateway.protocol.last_words import LastWords
 from gateway.protocol.versions import V2026_07_28
 from gateway.transports.admissions import Admissions
 from gateway.transports.body import read_body
-from gateway.transports.guard import ALLOWED_METHODS, Refusal
+from gateway.transports.guard import ALLOWED_METHODS
 from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
+from gateway.transports.refusal import Refusal
 from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
 from gateway.transports.streamable_http.sessions import Sessions
 from gateway.transports.visit import Task, Visit

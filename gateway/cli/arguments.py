@@ -23,7 +23,7 @@ exit codes:
   1    it ran and failed: a tool's error, no such resource, no server at the URL;
        `validate --strict`: warnings
   2    the file, a flag or a variable is wrong
-  130  interrupted"""
+  130  interrupted, or 143 by SIGTERM: `serve` by the second signal"""
 
 CLIENTS: Final = ("claude", "cursor", "vscode")
 KINDS: Final = ("tools", "resources", "templates", "prompts")
@@ -46,6 +46,7 @@ SERVE_OPTIONS: Final = {
         Option("log_format", "FORMAT", "json or console"),
     ],
 }
+WHAT_IS_SHOWN: Final = "$MCP_GATEWAY_TOKEN is shown to it."
 WORDS_WITH_CONFIG: Final = """\
 CONFIG defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. The first word is taken as CONFIG
 when it ends in .yaml or .yml, holds a slash, or names a directory."""
@@ -279,7 +280,7 @@ exit codes:
     )
     parser.add_argument("new", metavar="NEW.yaml", help="the file, or directory of files, that is to be served")
     parser.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the one that is served now")
-    parser.add_argument("--url", default=None, help="the server that runs now, in place of OLD.yaml")
+    parser.add_argument("--url", default=None, help=f"the server that runs now, in place of OLD.yaml. {WHAT_IS_SHOWN}")
     parser.add_argument("--exit-code", action="store_true", default=False, help="exit with 1 if anything would change")
     parser.add_argument("--json", action="store_true", default=False, help="print the plan as JSON")
     add_log_level(parser)
@@ -351,15 +352,18 @@ def status_parser(name: str) -> Parser:
         epilog=f"""\
 examples:
   {name}
-  {name} --url http://127.0.0.1:9000 --json
+  {name} /etc/mcp-gateway/config.yaml
+  {name} --url https://tools.example.com/ops --json
+
+Without --url the server is asked on this machine, where {variable_of("http")} or the file says
+that it listens: at `listen.admin`, if there is one. {WHAT_IS_SHOWN}
 
 exit codes:
   0    it serves what the file says
   1    it could not be asked, or serves an older file than the one that is there""",
     )
-    parser.add_argument(
-        "--url", default=None, help=f"the server (default: ${variable_of('http')}, then http://127.0.0.1:8000)"
-    )
+    add_config(parser)
+    parser.add_argument("--url", default=None, help="the server, wherever it is")
     parser.add_argument("--json", action="store_true", default=False, help="print the status as JSON")
     return parser
 

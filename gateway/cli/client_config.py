@@ -111,6 +111,8 @@ async def _reached(options: Namespace, hints: Screen) -> Reached:
             variable = _variable_for(name)
         case Wanted.LOGIN:
             hints.line("The server takes OAuth: the client asks you to log in.")
+        case Wanted.ELSEWHERE:
+            hints.line(f"A server answers there, and says that it has nothing at {urlsplit(url).path}.")
         case Wanted.UNKNOWN:
             hints.line(
                 "Nobody answers there now, so whether the server wants a key is not known (--key-from VARIABLE)."

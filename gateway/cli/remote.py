@@ -3,6 +3,7 @@
 import base64
 import os
 import re
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum, auto
@@ -89,6 +90,8 @@ class Wanted(Enum):
     KEY = auto()
     LOGIN = auto()
     """A token: it names the authorization servers that it trusts (RFC 9728)."""
+    ELSEWHERE = auto()
+    """A request to another path: there is nothing at this one."""
     UNKNOWN = auto()
     """Nobody answered."""
 
@@ -101,14 +104,20 @@ async def wanted_by(url: str) -> Wanted:
                 challenge = response.headers.get("WWW-Authenticate", "")
         except (aiohttp.ClientError, TimeoutError):
             return Wanted.UNKNOWN
-    if response.status != 401:
-        return Wanted.NOTHING
-    return Wanted.LOGIN if "resource_metadata" in challenge else Wanted.KEY
+    match response.status:
+        case 401:
+            return Wanted.LOGIN if "resource_metadata" in challenge else Wanted.KEY
+        case 404:
+            return Wanted.ELSEWHERE
+        case _:
+            return Wanted.NOTHING
 
 
 def _hint(status: int, said: Json) -> str:
     if status in {401, 403}:
         return f"; ${TOKEN} is to hold a key with the scope gateway:admin"
+    if status == 404 and isinstance(said, str):
+        return f": {said}; where the file has `listen.admin`, /-/… are at that address alone"
     return f": {said}" if isinstance(said, str) else ", and not with a status"
 
 
@@ -238,13 +247,33 @@ def _field_value(text: str) -> str:
 
 
 def _unreachable(url: str, error: Exception) -> RemoteError:
+    reason = _broken_off(error) or f"{_not_reached(error)}; is the server running there?"
+    return RemoteError(f"{url}: {reason}")
+
+
+def _broken_off(error: Exception) -> str | None:
+    """What went wrong with somebody who is there; None if nobody is known to be."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as refusal):
+            advice = "use a name that it is for; $SSL_CERT_FILE names the certificate of an authority of your own"
+            return f"its certificate is not trusted here: {refusal.verify_message.rstrip('.')}; {advice}"
+        case aiohttp.ClientConnectorSSLError():
+            return "no TLS is spoken there; is it http://?"
+        case aiohttp.ClientPayloadError():
+            return "the connection ended before the answer did"
+        case aiohttp.ServerDisconnectedError():
+            return "the connection ended without an answer; is it https://?"
+        case _:
+            return None
+
+
+def _not_reached(error: Exception) -> str:
     match error:
         case TimeoutError():
-            reason = "no answer in time"
+            return "no answer in time"
         case aiohttp.ClientConnectorDNSError():
-            reason = "no such host"
+            return "no such host"
         case aiohttp.ClientConnectorError() if error.errno:
-            reason = os.strerror(error.errno).lower()
+            return os.strerror(error.errno).lower()
         case _:
-            reason = str(error) or type(error).__name__
-    return RemoteError(f"{url}: {reason}; is the server running there?")
+            return str(error) or type(error).__name__

@@ -1,26 +1,33 @@
 """The command `status`: what a running server says about itself, what is wrong with it first."""
 
-import os
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from gateway.cli.contents import show_raw
 from gateway.cli.remote import get_json, own_path
 from gateway.cli.screen import Screen, counted
+from gateway.cli.settings import settings_of
 from gateway.config.address import Address
-from gateway.config.settings import variable_of
+from gateway.config.loader import load
+from gateway.config.server import Listen
+from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
 
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt"}
 _LABEL: Final = 9
 """Columns of the labels."""
+_MOST_FILES: Final = 8
+_DIGITS: Final = 12
+"""Of a digest."""
 
 
-async def status(options: Namespace, out: Screen, _hints: Screen) -> int:
-    answer = await get_json(own_path(options.url or default_url(), "/-/status"))
+async def status(options: Namespace, out: Screen, hints: Screen) -> int:
+    answer = await get_json(own_path(options.url or _url_of_the_daemon(options, hints), "/-/status"))
     troubles = list(_troubles(answer))
     if options.json:
         show_raw(answer, out)
@@ -98,6 +105,7 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
         "config",
         f"{status.get('config', '?')} ({counted(len(files), 'file')}), read {_ago(status.get('last_reload'))}",
     )
+    yield from _files(files)
     yield from _offer(status)
     running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
     yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
@@ -108,6 +116,16 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
     for client in _clients(status.get("clients", {})):
         yield label, client
         label = ""
+
+
+def _files(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """How the digests of what is served begin: SHA-256, as `sha256sum` says it, except for secrets, whose is keyed."""
+    label = "files"
+    for path, digest in islice(files.items(), _MOST_FILES):
+        yield label, f"{digest[:_DIGITS]}  {path}"
+        label = ""
+    if len(files) > _MOST_FILES:
+        yield label, f"… and {len(files) - _MOST_FILES} more (--json)"
 
 
 def _use(name: str, use: JsonObject) -> str:
@@ -152,7 +170,27 @@ def _duration(seconds: float) -> str:
     return " ".join(shown) or f"{amount} s"
 
 
-def default_url() -> str:
-    given = os.environ.get(variable_of("http"))
-    address = Address.parse(given) if given else Address("127.0.0.1", 8000)
-    return f"http://{address.from_here}"
+def _url_of_the_daemon(options: Namespace, hints: Screen) -> str:
+    """Where the daemon of this file answers operators.
+
+    Raises:
+        ConfigError: a file was named that is not there.
+    """
+    settings = settings_of(options)
+    listen = _listen(settings.config, is_named="config" in options, hints=hints)
+    if listen.admin is not None:
+        return f"http://{Address.parse(listen.admin).from_here}"
+    scheme = "http" if listen.tls is None else "https"
+    return f"{scheme}://{(settings.http or Address.parse(listen.http)).from_here}"
+
+
+def _listen(config: Path, *, is_named: bool, hints: Screen) -> Listen:
+    """What the file says, as far as it can be read: when it cannot, somebody wants to see the status all the more."""
+    try:
+        return load(config).document.listen
+    except ConfigError as error:
+        if is_named and not config.exists():
+            raise
+        if config.exists():
+            hints.line(f"{error.problems[0]}; so where it listens is not known, and the usual place is asked")
+        return Listen()

@@ -182,6 +182,15 @@ def test_a_server_that_wants_none_gets_none(run: Run, tmp_path: Path) -> None:
         assert "headers" not in entry_of(run, "vscode", url)
 
 
+def test_a_url_at_which_a_server_has_nothing_is_said(run: Run, tmp_path: Path) -> None:
+    with serving(tmp_path, "listen: {path: /ops}\ntools: {t: {content: x}}") as url:
+        finished = run("client-config", "claude", "--url", url.removesuffix("/ops"))
+        right = run("client-config", "claude", "--url", url)
+    assert finished.code == 0
+    assert "A server answers there, and says that it has nothing at /mcp." in finished.hints
+    assert "has nothing" not in right.hints
+
+
 def test_a_server_that_is_not_there_is_no_hindrance(run: Run) -> None:
     finished = run("client-config", "claude", "--url", "https://127.0.0.1:9/ops/mcp")
     assert finished.code == 0

@@ -1,7 +1,9 @@
 """Asking a server behind a URL: the headers it wants, both forms of an answer, and servers of something else."""
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,10 @@ from aiohttp.test_utils import TestServer
 from gateway.cli.remote import RemoteError, endpoint, get_json, remote_peer
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
+from tests.certificates import Authority
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Start = Callable[[Handler], Awaitable[str]]
+Start = Callable[..., Awaitable[str]]
 
 TOOL = {
     "name": "x",
@@ -31,11 +34,11 @@ TOOL = {
 async def start() -> AsyncIterator[Start]:
     servers: list[TestServer] = []
 
-    async def start(handler: Handler) -> str:
+    async def start(handler: Handler, context: ssl.SSLContext | None = None) -> str:
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", handler)
         server = TestServer(application)
-        await server.start_server()
+        await server.start_server(ssl=context)
         servers.append(server)
         return str(server.make_url("/mcp"))
 
@@ -132,6 +135,42 @@ async def test_nobody_at_the_url_is_said_so(unused_tcp_port: int) -> None:
             await peer.request("tools/list")
     with pytest.raises(RemoteError, match="is the server running there"):
         await get_json(url)
+
+
+async def refusal_of(url: str) -> str:
+    with pytest.raises(RemoteError) as caught:
+        await get_json(url)
+    return str(caught.value)
+
+
+async def test_a_mix_up_of_http_and_https_is_told_apart_from_a_server_that_is_not_there(
+    start: Start, tmp_path: Path
+) -> None:
+    async def handle(_request: web.Request) -> web.Response:
+        return web.json_response({})
+
+    Authority().issue(tmp_path / "cert.pem", tmp_path / "key.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    plain, private = await start(handle), await start(handle, context)
+    assert await get_json(plain) == {}
+    assert "no TLS is spoken there; is it http://?" in await refusal_of(plain.replace("http:", "https:"))
+    assert "its certificate is not trusted here: unable to get local issuer" in await refusal_of(private)
+    assert "is it https://?" in await refusal_of(private.replace("https:", "http:"))
+
+
+async def test_a_connection_that_ends_within_the_answer_is_said_so(start: Start) -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with remote_peer(await start(handle)) as peer:
+        with pytest.raises(RemoteError, match="the connection ended before the answer did"):
+            await peer.request("tools/list")
 
 
 async def test_a_stream_that_ends_without_an_answer_is_an_error(start: Start) -> None:

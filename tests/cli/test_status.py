@@ -17,7 +17,7 @@ FINE: Final[dict[str, Any]] = {
     "uptime_seconds": 90_061.5,
     "config": "/etc/gateway/config.yaml",
     "generation": 7,
-    "files": {"/etc/gateway/config.yaml": "abc", "/etc/gateway/more.yaml": "def"},
+    "files": {"/etc/gateway/config.yaml": "0123456789abcdef", "/etc/gateway/more.yaml": "fedcba9876543210"},
     "last_reload": "2020-01-01T00:00:00+00:00",
     "problems": [],
     "warnings": [],
@@ -79,6 +79,8 @@ def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answe
     assert first == "mcp-gateway 1.2.3  ready  up 1 d 1 h  generation 7"
     assert others[0].startswith("config     /etc/gateway/config.yaml (2 files), read ")
     assert others[1:] == [
+        "files      0123456789ab  /etc/gateway/config.yaml",
+        "           fedcba987654  /etc/gateway/more.yaml",
         "tools      2 shell tools: usage, restart",
         "           1 http tool: fetch",
         "prompts    1 messages prompt: ask",
@@ -152,6 +154,13 @@ def test_a_limit_may_be_none_and_what_was_refused_is_counted(run: Run, answering
     assert "refused    4 by rate" in lines
 
 
+def test_of_many_files_the_first_are_shown_and_the_rest_are_counted(run: Run, answering: Answering) -> None:
+    files = {f"/etc/gateway/{number}.md": "0" * 64 for number in range(20)}
+    lines = run("status", "--url", answering({**FINE, "files": files})).out.splitlines()
+    assert "           … and 12 more (--json)" in lines
+    assert not [line for line in lines if "/8.md" in line]
+
+
 def test_json_is_what_the_daemon_said(run: Run, answering: Answering) -> None:
     assert json.loads(run("status", "--json", "--url", answering(FINE)).out) == FINE
 
@@ -159,6 +168,36 @@ def test_json_is_what_the_daemon_said(run: Run, answering: Answering) -> None:
 @pytest.mark.parametrize("suffix", ["/ops", "/ops/", "/ops/mcp", "/ops/-/status"])
 def test_a_prefix_under_which_a_proxy_mounts_the_daemon_is_kept(run: Run, answering: Answering, suffix: str) -> None:
     assert run("status", "--url", answering(FINE, at="/ops/-/status") + suffix).code == 0
+
+
+@pytest.mark.parametrize("listen", ["{http: 'PLACE'}", "{http: '127.0.0.1:1', admin: 'PLACE'}"])
+def test_without_a_url_the_daemon_of_the_file_is_asked_where_it_answers_operators(
+    run: Run, answering: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listen: str
+) -> None:
+    place = answering(FINE).removeprefix("http://")
+    (tmp_path / "ops.yaml").write_text(f"listen: {listen.replace('PLACE', place)}\n")
+    assert run("status", "ops.yaml").code == 0
+    monkeypatch.setenv("MCP_GATEWAY_CONFIG", "ops.yaml")
+    assert run("status").code == 0
+
+
+def test_a_variable_says_where_the_daemon_listens_before_its_file_does(
+    run: Run, answering: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_HTTP", answering(FINE).removeprefix("http://"))
+    assert run("status", "config.yaml").code == 0
+
+
+def test_a_file_that_is_broken_now_is_no_hindrance(
+    run: Run, answering: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_HTTP", answering(FINE).removeprefix("http://"))
+    (tmp_path / "config.yaml").write_text("tools: {\n")
+    finished = run("status")
+    assert finished.code == 0
+    assert "so where it listens is not known, and the usual place is asked" in finished.hints
+    absent = run("status", "absent.yaml")
+    assert (absent.code, absent.hints) == (2, "absent.yaml:1:1: no such file\n")
 
 
 def test_a_key_is_shown_to_a_daemon_that_wants_one(
@@ -175,7 +214,7 @@ def test_a_key_is_shown_to_a_daemon_that_wants_one(
 def test_something_else_at_the_url_is_no_status(run: Run, answering: Answering) -> None:
     finished = run("status", "--url", answering(FINE, at="/elsewhere"))
     assert (finished.code, finished.out) == (1, "")
-    assert "answered 404 Not Found: not found" in finished.hints
+    assert "answered 404 Not Found: not found; where the file has `listen.admin`, /-/… are at that" in finished.hints
     assert run("status", "--url", answering(["x"])).code == 1
 
 

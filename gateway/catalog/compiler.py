@@ -5,7 +5,8 @@ those that the loader found among them.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, combinations
 from typing import Final, TypeVar
@@ -20,7 +21,17 @@ from gateway.catalog.lock import Change, Difference, Lock
 from gateway.catalog.overlap import overlap
 from gateway.catalog.pins import INSTRUCTIONS, Name, pins_of
 from gateway.catalog.plugins import Plugins
-from gateway.catalog.primitives import CallLimits, Catalog, LeftOut, Resource, ResourceTemplate, deciding_scopes
+from gateway.catalog.primitives import (
+    CallLimits,
+    Catalog,
+    LeftOut,
+    Primitive,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Tool,
+    deciding_scopes,
+)
 from gateway.catalog.prompts import compile_prompt
 from gateway.catalog.references import warn_of_dangling_references
 from gateway.catalog.requirements import unmet
@@ -86,47 +97,36 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         check(loaded, problems)
     for name, connection in document.connections.items():  # nothing need use one yet
         check_connection(connection, problems.at("connections", name))
-    silence = partial(silenced, redactor=loaded.redactor)
-    tools = silence(parts.compile("tools", document.tools, compile_tool), problems=problems.at("tools"))
-    compiled = parts.compile("resources", document.resources, compile_resource)
-    prompts = silence(parts.compile("prompts", document.prompts, compile_prompt), problems=problems.at("prompts"))
-    resources = silence(_by_uri(compiled, problems=problems.at("resources")), problems=problems.at("resources"))
-    templates = tuple(template for each in compiled.values() for template in each.templates)
-    templates = tuple(silence(dict(enumerate(templates)), problems=problems.at("resources")).values())
-    _warn_of_overlaps(templates, problems=problems.at("resources"))
-    aliases = {
-        "tools": compile_aliases(tools, taken=document.tools, problems=problems.at("tools")),
-        "resources": compile_aliases(resources, taken=resources, problems=problems.at("resources")),
-        "prompts": compile_aliases(prompts, taken=document.prompts, problems=problems.at("prompts")),
-    }
+    lists = _compile_lists(parts, loaded, problems=problems)
     instructions = silenced_text(
         document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")
     )
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
-    if len(compiled) == len(document.resources):
-        served = (*(template.uri_template for template in templates), *resources)
-        warn_of_dangling_references(document, served=served, problems=problems)
-    lint(document, tools=tools, prompts=prompts, plugins=bench.plugins.directories, problems=problems)
+    if lists.has_all_resources:
+        warn_of_dangling_references(document, served=lists.uris, problems=problems)
+    lint(document, tools=lists.tools, prompts=lists.prompts, plugins=bench.plugins.directories, problems=problems)
     return Catalog(
         generation=generation,
         server_info=loaded.redactor.json(definitions.server_info(document.server)),
         instructions=None if INSTRUCTIONS in withheld else instructions,
         page_size=document.server.page_size,
         cache_ttl=document.server.cache_ttl,
-        tools=tools,
-        resources=resources,
-        resource_templates=templates,
-        prompts=prompts,
-        aliases=aliases,
-        scopes=deciding_scopes((*tools.values(), *resources.values(), *templates, *prompts.values())),
+        tools=lists.tools,
+        resources=lists.resources,
+        resource_templates=lists.templates,
+        prompts=lists.prompts,
+        aliases=lists.aliases,
+        scopes=deciding_scopes(lists.primitives()),
         left_out=tuple(parts.left_out),
         warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
         unlike=tuple(unlike),
         pins={name: pin for name, pin in pins.items() if name not in withheld},
         limits=_call_limits(document.limits),
-        fingerprints=fingerprints(tools=tools, resources=resources, templates=templates, prompts=prompts),
+        fingerprints=fingerprints(
+            tools=lists.tools, resources=lists.resources, templates=lists.templates, prompts=lists.prompts
+        ),
     )
 
 
@@ -208,6 +208,51 @@ class _Parts:
             elif (compiled := compile_one(name, config, problems=place, bench=self._bench)) is not None:
                 done[name] = compiled
         return done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lists:
+    """What is on offer, of each kind."""
+
+    tools: Mapping[str, Tool]
+    resources: Mapping[str, Resource]
+    templates: tuple[ResourceTemplate, ...]
+    prompts: Mapping[str, Prompt]
+    aliases: Mapping[str, Mapping[str, str]]
+    has_all_resources: bool
+    """Whether every definition of `resources:` is among them."""
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """Of resources, and the templates of URIs."""
+        return (*(template.uri_template for template in self.templates), *self.resources)
+
+    def primitives(self) -> Iterator[Primitive]:
+        return chain[Primitive](self.tools.values(), self.resources.values(), self.templates, self.prompts.values())
+
+
+def _compile_lists(parts: _Parts, loaded: LoadedConfig, *, problems: Problems) -> _Lists:
+    document, silence = loaded.document, partial(silenced, redactor=loaded.redactor)
+    in_tools, in_resources, in_prompts = (problems.at(kind) for kind in ("tools", "resources", "prompts"))
+    tools = silence(parts.compile("tools", document.tools, compile_tool), problems=in_tools)
+    compiled = parts.compile("resources", document.resources, compile_resource)
+    prompts = silence(parts.compile("prompts", document.prompts, compile_prompt), problems=in_prompts)
+    resources = silence(_by_uri(compiled, problems=in_resources), problems=in_resources)
+    templates = dict(enumerate(template for each in compiled.values() for template in each.templates))
+    templates = silence(templates, problems=in_resources)
+    _warn_of_overlaps(tuple(templates.values()), problems=in_resources)
+    return _Lists(
+        tools=tools,
+        resources=resources,
+        templates=tuple(templates.values()),
+        prompts=prompts,
+        aliases={
+            "tools": compile_aliases(tools, taken=document.tools, problems=in_tools),
+            "resources": compile_aliases(resources, taken=resources, problems=in_resources),
+            "prompts": compile_aliases(prompts, taken=document.prompts, problems=in_prompts),
+        },
+        has_all_resources=len(compiled) == len(document.resources),
+    )
 
 
 def _by_uri(compiled: Mapping[str, CompiledResources], *, problems: Problems) -> dict[str, Resource]:

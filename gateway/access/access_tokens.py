@@ -81,7 +81,7 @@ class AccessTokens:
             return invalid(str(error))
         except KeysUnavailableError as error:
             seconds = math.ceil(error.seconds)
-            return unavailable("The keys of the authorization server cannot be had now", retry_after=seconds)
+            return unavailable("The keys of the authorization server cannot be fetched now", retry_after=seconds)
         scopes = _scopes(claims)
         if not scopes.issuperset(self.rules.required_scopes):
             return insufficient(self.rules.required_scopes)

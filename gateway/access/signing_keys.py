@@ -156,13 +156,13 @@ class SigningKeys:
             self._failures += 1
             self.error = str(error)
             pause = min(2.0 ** min(self._failures - 1, _MOST_DOUBLINGS), self._pace.longest_pause.total_seconds())
-            log.warning("signing keys not got", issuer=self._issuer, reason=str(error), again_in_seconds=pause)
+            log.warning("signing keys not fetched", issuer=self._issuer, reason=str(error), again_in_seconds=pause)
         else:
             self._failures, self.error = 0, None
             self.version += 1
             self._known_since = self._clock()
             pause = self._pause()
-            log.debug("signing keys got", issuer=self._issuer, keys=len(self._keys))
+            log.debug("signing keys fetched", issuer=self._issuer, keys=len(self._keys))
         finally:
             self._fetching = None
             self._not_before = self._clock() + pause

@@ -91,7 +91,7 @@ def _doubts_of_the_process(status: JsonObject) -> Iterator[str]:
     if error := status.get("watch_error"):
         yield f"changes are noticed late: {error}"
     if error := (status.get("auth") or {}).get("signing_keys_error"):
-        yield f"the keys that access tokens are checked with cannot be got: {error}"
+        yield f"the keys that access tokens are checked with cannot be fetched: {error}"
     if dropped := (status.get("audit") or {}).get("dropped"):
         yield f"{counted(dropped, 'record')} of the audit log dropped"
     for name, use in status.get("limits", {}).items():

@@ -20,7 +20,7 @@ def _sendable(value: str) -> str:
     """Refuse a key that no client could send; never shows it."""
     if _KEY.fullmatch(value) is None:
         raise PydanticCustomError(
-            "key", "a key travels in a header field: it takes 1 to 4096 ASCII characters without spaces"
+            "key", f"a key travels in a header field: it takes 1 to {LONGEST_KEY} ASCII characters without spaces"
         )
     return value
 

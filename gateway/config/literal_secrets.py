@@ -1,6 +1,6 @@
 """Secrets that were written into the file itself, told by the key that they stand under or by their own looks. Pure.
 
-A file is shared, reviewed and kept in version control; a secret belongs into the environment or a file of its own.
+A file is shared, reviewed and kept in version control; a secret belongs in the environment or a file of its own.
 """
 
 import re

@@ -50,9 +50,6 @@ class RateLimit(Model):
     """Calls of all callers together."""
 
 
-NO_RATE: Final = RateLimit()
-
-
 def _per_caller(value: Json) -> Json:
     return value if value is None or isinstance(value, Mapping | RateLimit) else {"per_caller": value}
 

@@ -42,22 +42,11 @@ _PROGRAMS: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
 
 _STARTERS: Final = frozenset(
     (
-        "sudo",
-        "doas",
-        "env",
-        "nice",
-        "ionice",
-        "nohup",
-        "timeout",
-        "time",
-        "setsid",
-        "stdbuf",
+        *("command", "doas", "env", "exec", "ionice", "nice", "nohup", "setsid", "stdbuf", "sudo", "time", "timeout"),
         "xargs",
-        "exec",
-        "command",
     )
 )
-"""Programs that run the one which follows among their arguments."""
+"""Programs that run another, which stands among their arguments."""
 _SHELLS: Final = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"))
 _SQL: Final = re.compile(
     r"\b(DROP\s+(?:TABLE|DATABASE|SCHEMA|VIEW|INDEX|USER|ROLE)|TRUNCATE\s+TABLE|DELETE\s+FROM)\b", re.IGNORECASE

@@ -16,6 +16,7 @@ import structlog
 from gateway.app.gateway import Gateway
 from gateway.app.rehearsal.planning import Change, plan
 from gateway.app.reports.clients import title_of
+from gateway.config.inclusion import SUFFIXES
 from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
@@ -223,11 +224,19 @@ def _stop_signals() -> Iterator[asyncio.Event]:
 
 def _plan_of(path: Path) -> WatchPlan:
     """What matters of a configuration that cannot be served, as far as it can be read."""
-    itself = WatchPlan(files=frozenset({path}), directories=frozenset({path if path.is_dir() else path.parent}))
+    itself = WatchPlan(
+        files=frozenset({path}),
+        directories=frozenset({path if path.is_dir() else path.parent}),
+        patterns=frozenset(str(path.absolute() / f"*{suffix}") for suffix in SUFFIXES),
+    )
     try:
         loaded = load(path)
     except ConfigError:
         return itself
     plugins = frozenset(loaded.root / directory for directory in loaded.document.plugins)
-    files = WatchPlan(files=frozenset(loaded.files), directories=loaded.directories, trees=loaded.trees | plugins)
-    return itself | files
+    return itself | WatchPlan(
+        files=frozenset(loaded.files),
+        directories=loaded.directories,
+        patterns=frozenset(loaded.globs),
+        trees=loaded.trees | plugins,
+    )

@@ -231,6 +231,7 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
     return WatchPlan(
         files=frozenset({*loaded.files, *footprint.files, loaded.root / LOCK_NAME}),
         directories=loaded.directories,
+        patterns=frozenset(loaded.globs),
         trees=frozenset({*loaded.trees, *footprint.trees}),
         globs=frozenset(footprint.globs),
         present=frozenset(

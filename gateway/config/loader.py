@@ -63,7 +63,7 @@ class LoadedConfig:
     @property
     def trees(self) -> frozenset[Path]:
         """Directories below which changes matter at any depth: globs may mean files of directories yet to be made."""
-        return frozenset(_fixed_part(pattern) for pattern in self.globs if _fixed_part(pattern) != Path(pattern).parent)
+        return frozenset(_fixed_part(pattern) for pattern in self.globs if _is_deep(pattern))
 
     def may_hold(self, *path: str) -> bool:
         """Whether `path` may be missing from the document only because of a mistake that is reported already."""
@@ -143,6 +143,11 @@ def _in_order(findings: Iterable[Finding], *, files: list[Path]) -> list[Finding
         return (-1, 0, 0) if place is None else (order.get(place.source.path, -1), place.line, place.column)
 
     return sorted(findings, key=position)
+
+
+def _is_deep(pattern: str) -> bool:
+    """Whether a glob may mean files of more than one directory."""
+    return _fixed_part(pattern) != Path(pattern).parent or Path(pattern).name == "**"
 
 
 def _fixed_part(pattern: str) -> Path:

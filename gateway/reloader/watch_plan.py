@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -28,12 +29,15 @@ _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
 
 @dataclass(frozen=True, kw_only=True)
 class WatchPlan:
-    """Single files, directories where new files of some kinds matter, and directories with everything below."""
+    """Single files, directories that may come and go, patterns of new files, and directories with everything below."""
 
     files: frozenset[Path] = frozenset()
     directories: frozenset[Path] = frozenset()
+    patterns: frozenset[str] = frozenset()
+    """Absolute: a file that appears under one matters, and one that appears beside it does not. Those with a wildcard
+    in their directory are left to `trees`."""
     suffixes: tuple[str, ...] = (".yaml", ".yml", ".md")
-    """Endings of the files that matter in `directories`: a log that grows beside them does not."""
+    """Endings of the files that patterns mean."""
     trees: frozenset[Path] = frozenset()
     globs: frozenset[Globs] = frozenset()
     """Directories in which only what these mean matters, and what lies on the way to it."""
@@ -47,6 +51,7 @@ class WatchPlan:
             self,
             files=self.files | other.files,
             directories=self.directories | other.directories,
+            patterns=self.patterns | other.patterns,
             trees=self.trees | other.trees,
             globs=self.globs | other.globs,
             present=self.present | other.present,
@@ -69,8 +74,8 @@ class WatchPlan:
         place = Path(path)
         is_below_a_tree = any(place.is_relative_to(tree) for tree in self.trees)
         return (
-            path.endswith(self.suffixes)
-            or place in self._named
+            place in self._named
+            or self._is_meant(path)
             or place.is_symlink()  # a link that was swapped may lead to one of the files
             or (is_below_a_tree and _NOISE.isdisjoint(place.parts))
             or any(_leads(globs, path) for globs in self.globs)
@@ -87,6 +92,18 @@ class WatchPlan:
         """The files behind links: one is written where it lies."""
         return frozenset(Path(os.path.realpath(path)) for path in self.files)
 
+    def _is_meant(self, path: str) -> bool:
+        directory, name = os.path.split(path)
+        return name.endswith(self.suffixes) and any(
+            _fits(name, pattern) and (directory == where or directory == os.path.realpath(where))  # as events name it
+            for where, pattern in self._split_patterns
+        )
+
+    @cached_property
+    def _split_patterns(self) -> frozenset[tuple[str, str]]:
+        """Directory and pattern of a name."""
+        return frozenset(os.path.split(pattern) for pattern in self.patterns)
+
     def snapshot(self) -> "Snapshot":
         """The state of everything that matters. Blocking; what cannot be read counts as missing."""
         taken_at = time.time_ns()
@@ -99,9 +116,9 @@ class WatchPlan:
 
     def _paths(self) -> Iterator[str]:
         yield from map(str, self.files)
-        for directory in self.directories:
-            yield str(directory)
-            yield from (entry.path for entry in _scan(str(directory)) if entry.name.endswith(self.suffixes))
+        yield from map(str, self.directories)
+        for directory in {directory for directory, _ in self._split_patterns}:
+            yield from (entry.path for entry in _scan(directory) if self._is_meant(entry.path))
         for tree in self.trees:
             yield from _walk(str(tree))
         for globs in self.globs:
@@ -133,6 +150,11 @@ class Snapshot:
             or any(self.states[path] == _MISSING for path in new & set(map(str, self.plan.present)))
             or any(_state(path) == _MISSING != earlier.states[path] for path in left_out)
         )
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """As `glob` has it, to which hidden files are none."""
+    return fnmatchcase(name, pattern) and name.startswith(".") <= pattern.startswith(".")
 
 
 def is_directory(path: Path) -> bool:

@@ -2,8 +2,9 @@
 
 Every mistake is found in one pass: each definition is validated by itself, so that one cannot hide another; a file
 that is not YAML does not hide what the others say. What is wrong in a place that nothing else depends on (a title, a
-timeout) is taken out and the rest goes on to the compiler, whose findings belong into the same report; a definition
-with a deeper mistake is left out, and the compiler does not miss it (`LoadedConfig.may_hold`).
+timeout) is taken out and the rest goes on to the compiler, whose findings belong into the same report. A definition
+whose backend is wrong goes on with one that does nothing; one with a deeper mistake is left out, and the compiler does
+not miss it (`LoadedConfig.may_hold`).
 """
 
 import os
@@ -45,7 +46,7 @@ class LoadedConfig:
     """Mistakes and warnings, in the order of files and lines. Whoever compiles the document reports them with its own:
     a document with mistakes is not one to serve."""
     left_out: frozenset[DocumentPath] = frozenset()
-    """Definitions (`("tools", "x")`) and sections that are not in `document` because of mistakes in them."""
+    """Definitions (`("tools", "x")`) and sections that `document` has not as they are meant, or not at all."""
     is_whole: bool = True
     """Whether every file could be read."""
     unstructured: tuple[SourceFile, ...] = ()

@@ -18,7 +18,7 @@ from gateway.config.primitives import Prompt, PromptHead, Resource, Tool
 from gateway.config.problems import DocumentPath
 from gateway.config.prompt_file import read_prompt
 from gateway.config.source_file import SourceFile
-from gateway.config.tolerance import is_mendable, is_survivable, mend
+from gateway.config.tolerance import idle, is_mendable, is_survivable, mend
 from gateway.config.wording import expected, findings_of, keys_of, unknown_key
 from gateway.json_types import Json
 
@@ -47,7 +47,7 @@ class Merger:
     def __init__(self, inclusion: Inclusion, interpolation: Interpolation) -> None:
         self.findings: list[Finding] = []
         self.left_out: set[DocumentPath] = set()
-        """Definitions and sections that are not in the document because of mistakes in them."""
+        """Definitions and sections that the document has not as they are meant, or not at all, for their mistakes."""
         self._inclusion = inclusion
         self._interpolation = interpolation
         self._sections: dict[str, _Section] = {}
@@ -105,31 +105,42 @@ class Merger:
             merged.values[name] = value
 
     def _definition(self, model: type[M], entry: Entry, path: DocumentPath) -> M | None:
-        """The definition, without what is harmless to lose; None if it cannot be used."""
+        """The definition, as far as it can be looked at; None if it cannot."""
         before = len(self._interpolation.findings)
         data = self._interpolation.fill(entry.node, path)
         filled = self._interpolation.findings[before:]
         composed = [finding for finding in self._inclusion.findings if finding.path[:2] == path]
         broken = [finding.path[2:] for finding in filled if not is_survivable(finding.path[2:])]
         doubtful = [*broken, *(finding.path[2:] for finding in composed if not is_survivable(finding.path[2:]))]
-        is_usable = all(is_mendable(data, steps, model) for steps in doubtful)
-        if is_usable:
+        hopeless = [steps for steps in doubtful if not is_mendable(data, steps, model)]
+        if not hopeless:
             _mend_all(data, broken)
         written = Written(node=entry.node, path=path, entry=entry)
-        is_reduced = bool(broken)
+        value = self._validated(data, model, written, hopeless, is_reduced=bool(broken))
+        if value is None:
+            self.left_out.add(path)
+            rest = idle(data, hopeless, model)
+            value = None if rest is None else self._validated(rest, model, written, [], is_reduced=True)
+        return value
+
+    def _validated(
+        self, data: Json, model: type[M], written: Written, hopeless: list[DocumentPath], *, is_reduced: bool
+    ) -> M | None:
+        """Validate without what is harmless to lose; None if there is more, which is put among the hopeless."""
         while True:
             try:
                 value = model.model_validate(data)
             except ValidationError as error:
                 found = list(findings_of(error, model=model, data=data, written=written, is_reduced=is_reduced))
                 self.findings.extend(found)
-                steps = [finding.path[2:] for finding in found]
-                if not steps or not all(is_mendable(data, each, model) for each in steps):
+                mistakes = [finding.path[2:] for finding in found]
+                hopeless += [steps for steps in mistakes if not is_mendable(data, steps, model)]
+                if hopeless or not mistakes:
                     return None
-                _mend_all(data, steps)
+                _mend_all(data, mistakes)
                 is_reduced = True
             else:
-                return value if is_usable else None
+                return None if hopeless else value
 
     # Sections that are lists of paths.
 

@@ -2,12 +2,15 @@
 
 Why: all mistakes are to be found at once, the loader's and the compiler's, and none that only follows from another. So
 a mistake is taken out at the place where it stands, or replaced by what says least, as long as nothing else depends on
-it; a definition without its backend, its inputs or its address is left out, since much would only follow from that.
+it. A definition whose backend is wrong is looked at with one that does nothing; one without its inputs or its address
+is left out, since much would only follow from that.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gateway.config.base import Model
+from gateway.config.primitives import RESOURCE_BACKENDS, TOOL_BACKENDS, Prompt, Resource, Tool
 from gateway.config.problems import DocumentPath
 from gateway.config.wording import keys_of, model_at, nearest
 from gateway.json_types import Json
@@ -29,13 +32,33 @@ _NEEDED_AS_A_WHOLE: Final = frozenset((key,) for key in ("shell", "http", "pytho
 _NAMED: Final = frozenset({"input", "arguments"})
 """Mappings whose names are used elsewhere: a mistake in a member is replaced by a member that says nothing."""
 
+_SILENT: Final[Mapping[str, Json]] = {"content": "", "messages": {"user": ""}}
+"""Lists of which one item can be replaced by one that says nothing."""
+
+_IDLE: Final[Mapping[type[Model], Mapping[str, Json]]] = {
+    Tool: {"content": [""]},
+    Resource: {"text": ""},
+    Prompt: {"messages": [{"user": ""}]},
+}
+"""Backends that do nothing."""
+
+_DOING: Final[Mapping[type[Model], frozenset[str]]] = {
+    Tool: frozenset(TOOL_BACKENDS),
+    Resource: frozenset(RESOURCE_BACKENDS),
+    Prompt: frozenset({"messages", "python"}),
+}
+"""Backends, of which a definition has one."""
+
+_ABOUT_BACKENDS: Final = frozenset({"output", "is_error", "tests", "root", "max_files"})
+"""Keys that may be right with one backend and wrong with another."""
+
 _LITERAL: Final = frozenset({"headers", "query", "env", "form", "json", "body", "stdin"})
 """Keys below which a value that could not be filled in may be any text."""
 
 
 def is_mendable(data: Json, steps: DocumentPath, model: type[Model]) -> bool:
     """Whether the rest of a definition keeps its meaning without what stands at these steps."""
-    if _is_argument(steps) or _is_member(steps):
+    if _is_argument(steps) or _is_member(steps) or _is_item(data, steps):
         return True
     meant = _meant(data, _above_lists(steps), model)
     is_needed = meant in _NEEDED_AS_A_WHOLE or any(meant[:length] in _NEEDED for length in (1, 2))
@@ -48,8 +71,29 @@ def mend(data: Json, steps: DocumentPath) -> None:
         _replace(data, steps, by="")
     elif _is_member(steps) and "${" not in str(steps[-1]):
         _replace(data, steps, by={})
+    elif _is_item(data, steps):
+        _replace(data, steps[:2], by=_SILENT[str(steps[0])])
     else:
         _remove(data, _above_lists(steps))
+
+
+def idle(data: Json, mistakes: Iterable[DocumentPath], model: type[Model]) -> Json | None:
+    """The definition with a backend that does nothing, if the mistakes are all about its own; otherwise None."""
+    doing = _DOING.get(model, frozenset())
+    if not doing or not isinstance(data, dict):
+        return None
+    meant = {_meant(data, _above_lists(steps), model)[:1] for steps in mistakes}
+    if any(key and key[0] not in doing for key in meant):
+        return None
+    dropped = {*doing, *_ABOUT_BACKENDS, *_named_by_a_function(data)}
+    known = {key: value for key, value in data.items() if key in keys_of(model) and key not in dropped}
+    return {**known, **_IDLE[model]}
+
+
+def _named_by_a_function(data: Json) -> tuple[str, ...]:
+    """The keys that may name what the parameters of a function say, where they say it."""
+    is_written = "python" not in data or "input" in data or "input_schema" in data or "arguments" in data
+    return () if is_written else ("confirm", "confirm_fallback")
 
 
 def is_survivable(steps: DocumentPath) -> bool:
@@ -64,6 +108,11 @@ def _is_argument(steps: DocumentPath) -> bool:
 
 def _is_member(steps: DocumentPath) -> bool:
     return len(steps) == 2 and steps[0] in _NAMED
+
+
+def _is_item(data: Json, steps: DocumentPath) -> bool:
+    """Whether it is one of several content blocks or messages, or stands in one."""
+    return len(steps) > 1 and steps[0] in _SILENT and isinstance(data[steps[0]], list)
 
 
 def _above_lists(steps: DocumentPath) -> DocumentPath:

@@ -337,8 +337,9 @@ tools:
         },
     )
     config = load(main, environ={})
-    assert list(config.document.tools) == ["typo", "late", "token"]
+    assert list(config.document.tools) == ["typo", "late", "token", "wrong", "there"]
     assert config.document.tools["late"].timeout is None
+    assert {config.document.tools[name].backend for name in ("wrong", "there")} == {"content"}
     assert config.is_whole
     for left_out in (("connections", "api"), ("tools", "vague"), ("tools", "wrong"), ("tools", "there"), ("server",)):
         assert config.may_hold(*left_out)

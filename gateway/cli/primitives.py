@@ -24,7 +24,7 @@ async def list_primitives(options: Namespace, out: Screen, hints: Screen) -> int
     for kind in kinds:
         if kind not in KINDS:
             raise refusal(kind, f"expected one of {', '.join(KINDS)}")
-    async with _peer(options, config) as peer:
+    async with _peer(options, config, hints) as peer:
         lists = {kind: await _listed(peer, kind) for kind in kinds or KINDS}
     if options.json:
         show_raw(lists, out)
@@ -49,7 +49,7 @@ async def call(options: Namespace, out: Screen, hints: Screen) -> int:
     async def show(notification: JsonObject) -> None:
         _show_notification(notification, hints)
 
-    async with _peer(options, config) as peer:
+    async with _peer(options, config, hints, about=name) as peer:
         result = await peer.request("tools/call", params, on_notification=show)
     failed = result.get("isError") is True
     if options.raw:
@@ -73,7 +73,7 @@ async def read(options: Namespace, out: Screen, hints: Screen) -> int:
             raise refusal(" ".join(options.words), "expected one URI, with CONFIG or --url before it")
     if options.explain:
         return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)
-    async with _peer(options, config) as peer:
+    async with _peer(options, config, hints, about=uri.partition(":")[0]) as peer:
         result = await peer.request("resources/read", {"uri": uri})
     _show(result, pieces_of(result["contents"]), options, out, hints)
     return 0
@@ -85,7 +85,7 @@ async def prompt(options: Namespace, out: Screen, hints: Screen) -> int:
     params = {"name": name, "arguments": arguments_of(pairs)}
     if options.explain:
         return await show_explanation(options, config, "prompts/get", params, out, hints)
-    async with _peer(options, config) as peer:
+    async with _peer(options, config, hints, about=name) as peer:
         result = await peer.request("prompts/get", params)
     if options.raw or options.output is not None:
         _show(result, pieces_of(message["content"] for message in result["messages"]), options, out, hints)
@@ -99,14 +99,25 @@ async def prompt(options: Namespace, out: Screen, hints: Screen) -> int:
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
 
 
-def _peer(options: Namespace, config: str | None) -> AbstractAsyncContextManager[Peer]:
-    return remote_peer(options.url) if options.url else _local_peer(options, config)
+def _peer(
+    options: Namespace, config: str | None, hints: Screen, *, about: str | None = None
+) -> AbstractAsyncContextManager[Peer]:
+    return remote_peer(options.url) if options.url else _local_peer(options, config, hints, about=about)
 
 
 @asynccontextmanager
-async def _local_peer(options: Namespace, config: str | None) -> AsyncIterator[Peer]:
+async def _local_peer(
+    options: Namespace, config: str | None, hints: Screen, *, about: str | None
+) -> AsyncIterator[Peer]:
+    """Serve the file in this process, once it was said which definitions are not on offer here: all, or `about` one.
+
+    A server says that to its operators alone.
+    """
     with own_output():
         async with Gateway(one_shot_settings(options, config)) as gateway:
+            for each in gateway.status()["left_out"]:
+                if about in {None, each["name"]}:
+                    hints.line(f"{each['kind']}.{each['name']} is not on offer here: {each['reason']}")
             yield gateway.memory_client()
 
 

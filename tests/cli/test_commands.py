@@ -198,6 +198,49 @@ def test_what_is_not_there_is_one_line_of_error(run: Run, words: list[str]) -> N
     assert len(finished.hints.splitlines()) == 1
 
 
+LEAVES_OUT = """\
+tools:
+  here: {description: H., content: h}
+  gone: {description: G., content: g, requires: {commands: [no-such-command]}}
+resources:
+  notes: {files: "*.md", requires: {env: [NOT_SET_ANYWHERE]}}
+prompts:
+  ask: {description: A., messages: [{user: Why?}], requires: {platforms: [plan9]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["call", "gone"], "tools.gone is not on offer here: the command no-such-command is not on the PATH"),
+        (["call", "gone", "--explain"], "tools.gone is not on offer here: the command no-such-command is not"),
+        (["read", "notes:///a.md"], "resources.notes is not on offer here: the variable NOT_SET_ANYWHERE is not set"),
+        (["read", "notes:///a.md", "--explain"], "resources.notes is not on offer here: the variable NOT_SET_"),
+        (["prompt", "ask"], "prompts.ask is not on offer here: this platform is linux, not plan9"),
+    ],
+)
+def test_what_the_file_has_and_this_machine_cannot_do_is_said_with_the_reason(
+    run: Run, tmp_path: Path, words: list[str], reason: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(LEAVES_OUT)
+    finished = run(*words)
+    assert (finished.code, finished.out) == (1, "")
+    assert finished.hints.startswith(reason)
+    assert finished.hints.count("not on offer") == 1
+    assert "not on offer" not in run("call", "here").hints
+
+
+def test_a_list_names_what_is_left_out_of_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(LEAVES_OUT)
+    finished = run("list")
+    assert (finished.code, finished.out) == (0, "tools\nhere    H.\n")
+    assert [line.split(" is ")[0] for line in finished.hints.splitlines()] == [
+        "tools.gone",
+        "resources.notes",
+        "prompts.ask",
+    ]
+
+
 def test_progress_goes_to_standard_error(run: Run) -> None:
     finished = run("call", "steps")
     assert [line.split("] ")[1] for line in finished.hints.splitlines()] == ["one", "two"]

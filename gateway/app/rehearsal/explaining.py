@@ -12,7 +12,7 @@ from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.catalog.primitives import Catalog, Confirmation, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.secrets import Redactor
 from gateway.config.settings import Settings
-from gateway.errors import ExecutionError
+from gateway.errors import ExecutionError, RpcError
 from gateway.executors.explanation import Explainable
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
@@ -60,10 +60,26 @@ async def explain(settings: Settings, method: str, params: JsonObject) -> Explai
     with rehearsed(settings) as rehearsal:
         told: list[Explained] = []
         client = rehearsal.client(_explaining(rehearsal.catalog, told.append), capabilities=_EVERYTHING)
-        result = await client.request(method, params)
+        try:
+            result = await client.request(method, params)
+        except RpcError as error:
+            if (reason := _why_left_out(rehearsal.catalog, params)) is None:
+                raise
+            raise ExecutionError(reason) from error
     if not told:
         raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))
     return told[0]
+
+
+def _why_left_out(catalog: Catalog, params: JsonObject) -> str | None:
+    """Why callers do not know a definition of the file; None where that is not the matter."""
+    asked = params.get("name") or params["uri"].partition(":")[0]
+    reasons = (
+        f"{each.kind}.{each.name} is not on offer here: {each.reason}"
+        for each in catalog.left_out
+        if each.name == asked
+    )
+    return next(reasons, None)
 
 
 def _explaining(catalog: Catalog, tell: Callable[[Explained], None]) -> Catalog:

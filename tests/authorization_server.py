@@ -21,6 +21,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import get_default_algorithms
 
+from tests.local_server import listening
+
 JWKS: Final = "/keys"
 METADATA: Final = "/.well-known/oauth-authorization-server"
 OPENID: Final = "/.well-known/openid-configuration"
@@ -215,12 +217,6 @@ class AuthorizationServer:
 async def authorization_server(algorithm: str = "ES256", *, port: int = 0) -> AsyncIterator[AuthorizationServer]:
     """A server that runs."""
     server = AuthorizationServer(keys=[Key.make(algorithm)])
-    runner = web.AppRunner(server.application())
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", port)
-        await site.start()
-        server.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with listening(server.application(), port=port) as taken:
+        server.issuer = f"http://127.0.0.1:{taken}"
         yield server
-    finally:
-        await runner.cleanup()

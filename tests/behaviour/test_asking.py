@@ -10,6 +10,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.json_types import Json, JsonObject
+from tests import local_server
 from tests.behaviour.cells import STDIO, Cell, cells
 from tests.behaviour.client import Answer, Client
 from tests.behaviour.conftest import Newcomer
@@ -33,14 +34,11 @@ async def page() -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/", hello)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ASKING_URL", f"{site.name}/")
-        yield site.name
-    await runner.cleanup()
+    async with local_server.listening(app) as port:
+        url = f"http://127.0.0.1:{port}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ASKING_URL", f"{url}/")
+            yield url
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -25,6 +25,7 @@ from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 from gateway.json_types import Json
 from tests.executors.recording import make_invocation, make_scope, messages_of
+from tests.local_server import listening
 
 SECRET = "s3cr3t-t0k3n"
 
@@ -58,13 +59,9 @@ class Server:
     async def run(self) -> AsyncIterator["Server"]:
         application = web.Application(client_max_size=2**24)
         application.router.add_route("*", "/{path:.*}", self.handle)
-        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        yield self
-        await runner.cleanup()
+        async with listening(application) as port:
+            self.port = port
+            yield self
 
 
 async def _hello(_request: web.Request) -> web.StreamResponse:

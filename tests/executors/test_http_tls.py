@@ -22,6 +22,7 @@ from gateway.executors.services import Services
 from gateway.executors.shell.processes import Processes
 from gateway.executors.threads import Threads
 from tests.executors.recording import make_invocation, make_scope, messages_of
+from tests.local_server import listening
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")
 
@@ -68,11 +69,8 @@ async def port(folder: Path) -> AsyncIterator[int]:
 
     application = web.Application()
     application.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(application, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    yield runner.addresses[0][1]
-    await runner.cleanup()
+    async with listening(application, tls=context) as port:
+        yield port
 
 
 async def get(port: int, folder: Path, tls: ClientTls | None, path: str = "/") -> Outcome:

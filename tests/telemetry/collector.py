@@ -13,6 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gateway.json_types import Json, JsonObject
+from tests.local_server import listening
 
 SECONDS: Final = 15.0
 
@@ -75,15 +76,9 @@ async def collecting() -> AsyncIterator[Collector]:
     collector = Collector()
     application = web.Application()
     application.router.add_post("/v1/traces", collector.export)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    collector.url = f"http://127.0.0.1:{site.port}"
-    try:
+    async with listening(application) as port:
+        collector.url = f"http://127.0.0.1:{port}"
         yield collector
-    finally:
-        await runner.cleanup()
 
 
 def _recorded(span: Span, resource: JsonObject) -> Recorded:

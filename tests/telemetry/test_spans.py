@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gateway.json_types import Json
 from tests.e2e.daemon import MODERN, Daemon, request, serving
+from tests.local_server import listening
 from tests.telemetry.collector import Collector, Recorded, collecting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -78,13 +79,9 @@ async def upstream() -> AsyncIterator[Upstream]:
     upstream = Upstream()
     application = web.Application()
     application.router.add_get("/{path:.*}", upstream.answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    upstream.url = f"http://127.0.0.1:{site.port}"
-    yield upstream
-    await runner.cleanup()
+    async with listening(application) as port:
+        upstream.url = f"http://127.0.0.1:{port}"
+        yield upstream
 
 
 @pytest.fixture(scope="module")

@@ -204,8 +204,9 @@ class Limits(Model):
 
     rate_limit: WrittenRateLimit | None = None
     """How often calls may begin, such as 100/minute by each caller. A call is a `tools/call`, `resources/read`,
-    `prompts/get` or `completion/complete`; lists, pings and notifications do not count. A caller is who authenticated,
-    else the client's address (of IPv6 its /64 network). A retry that brings the user's answers counts again."""
+    `prompts/get` or `completion/complete`; each of the lists may be begun as often, and counts by itself. A caller is
+    who authenticated, else the client's address (of IPv6 its /64 network). A retry that brings the user's answers
+    counts again."""
     concurrency: WrittenShares | None = None
     """How many calls may run at once, such as 8 of each caller. Those that wait for the user's answer do not count."""
     queue: WrittenShares | None = None

@@ -211,7 +211,7 @@ class Dispatcher:
         with (self._observers if called.is_call else self._observers_of_all).watch(context, method) as watch:
             try:
                 try:
-                    result = await self._result(context, called)
+                    result = await self._result(context, called, method)
                 except AwaitingInput as waiting:
                     result = waiting.result
                 except OverLimitError as error:
@@ -231,9 +231,13 @@ class Dispatcher:
             watch.answered(result)
             return reply
 
-    async def _result(self, context: RequestContext, method: Method) -> JsonObject | bytes:
-        if method.is_call and (limit := context.catalog.limits.rate_limit) is not None:
-            self.rates.spend("limits.rate_limit", limit, caller=context.exchange.caller.payer)
+    async def _result(self, context: RequestContext, method: Method, name: str) -> JsonObject | bytes:
+        if (limit := context.catalog.limits.rate_limit) is not None:
+            caller = context.exchange.caller.payer
+            if method.is_call:
+                self.rates.spend("limits.rate_limit", limit, caller=caller)
+            elif method.is_list and "cursor" not in context.params:  # a long list has many pages, and is one
+                self.rates.spend(f"limits.rate_limit of {name}", limit, caller=caller)
         token = context.progress_token
         if token is None or not method.is_call:
             return await method.handler(context, self._runtime)

@@ -31,18 +31,37 @@ async def test_a_rate_holds_from_the_save_on_and_spares_nobody_what_was_spent(in
     assert inside.gateway._offered.restart_required == []
 
 
-async def test_lists_and_pings_do_not_count_and_what_is_not_there_does(inside: House) -> None:
+async def test_calls_and_each_of_the_lists_count_by_themselves_and_pings_do_not(inside: House) -> None:
     await limited(inside, "{rate_limit: 2/hour}")
     peer = await inside.legacy()
-    for _ in range(5):
-        for method in ("tools/list", "resources/list", "prompts/list", "ping"):
+    for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list", "ping"):
+        for _ in range(2):
             assert "result" in await peer.request(method, {})
+    assert "result" in await peer.request("ping", {})
+    refused = await peer.request("tools/list", {})
+    assert refused["error"]["code"] == 429
+    assert "2/hour at the most for one caller (limits.rate_limit of tools/list)" in refused["error"]["message"]
     for _ in range(2):
         assert (await peer.request("tools/call", {"name": "nowhere"}))["error"]["code"] == -32602
     refused = await peer.request("tools/call", {"name": "nowhere"})
     assert refused["result"]["isError"]
     assert "2/hour at the most for one caller (limits.rate_limit)" in refused["result"]["content"][0]["text"]
     assert (await peer.request("resources/read", {"uri": "x://nowhere"}))["error"]["code"] == 429
+
+
+async def test_a_list_of_many_pages_counts_once_and_no_call_is_taken_for_a_page(inside: House) -> None:
+    await limited(inside, "{rate_limit: 1/hour}")
+    await inside.edit("listen:", "server: {page_size: 1}\nlisten:")
+    peer = await inside.legacy()
+    result = (await peer.request("tools/list", {}))["result"]
+    pages = 1
+    while "nextCursor" in result:
+        result = (await peer.request("tools/list", {"cursor": result["nextCursor"]}))["result"]
+        pages += 1
+    assert pages > 1
+    for is_refused in (False, True):
+        answer = await peer.request("tools/call", {"name": "plain", "cursor": "a"})
+        assert answer["result"].get("isError", False) is is_refused
 
 
 async def test_each_principal_has_a_rate_of_its_own(inside: House) -> None:

@@ -28,6 +28,9 @@ class Method:
     eras: frozenset[Era]
     is_call: bool = False
     """Whether it runs what the operator or an author wrote, and so may take a while. These are what limits count."""
+    is_list: bool = False
+    """Whether it lists what is on offer. `limits.rate_limit` holds for each list by itself, lest a client that begins
+    by reading all of them has spent its calls."""
     refused: Callable[[OverLimitError, RequestContext], JsonObject] = _refused
     """What it is answered with where a limit refuses it."""
 
@@ -38,16 +41,16 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "logging/setLevel": Method(lifecycle.set_level, LEGACY_ONLY),
         "ping": Method(lifecycle.ping, LEGACY_ONLY),
         "prompts/get": Method(prompts.get_prompt, BOTH, is_call=True),
-        "prompts/list": Method(prompts.list_prompts, BOTH),
-        "resources/list": Method(resources.list_resources, BOTH),
+        "prompts/list": Method(prompts.list_prompts, BOTH, is_list=True),
+        "resources/list": Method(resources.list_resources, BOTH, is_list=True),
         "resources/read": Method(resources.read_resource, BOTH, is_call=True),
-        "resources/templates/list": Method(resources.list_resource_templates, BOTH),
+        "resources/templates/list": Method(resources.list_resource_templates, BOTH, is_list=True),
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
         "tools/call": Method(tools.call_tool, BOTH, is_call=True, refused=tools.refused),
-        "tools/list": Method(tools.list_tools, BOTH),
+        "tools/list": Method(tools.list_tools, BOTH, is_list=True),
     }
 )
 """`initialize` is not among them: it is the legacy era's door, not a method behind it."""

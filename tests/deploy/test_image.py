@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import pytest
 
 from tests.deploy.files import DEPLOY
 from tests.deploy.image import ENVIRON, SECONDS, Workshop
+from tests.ports import free_port
 from tests.programs import need, need_named_by
 
 MCP: Final = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28"}
@@ -87,12 +87,6 @@ async def is_ready(session: aiohttp.ClientSession) -> bool:
             return response.status == 200
     except aiohttp.ClientConnectionError:
         return False
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def command_of(facts: dict[str, Any], port: int) -> list[str]:

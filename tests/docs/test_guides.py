@@ -14,16 +14,11 @@ from typing import Final
 import pytest
 
 from tests.docs.guide import Example, Save, Step, Typed, guides, steps_of
+from tests.ports import free_port
 from tests.programs import need, need_sandboxes
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SECONDS: Final = 60
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 _PORTS: Final = {"mcp-gateway": "8000", "python3": "9000", "nginx": "8080"}
@@ -76,7 +71,8 @@ class Reader:
 
     def _serve(self, command: str, shown: str) -> None:
         assert shown == "", "what a server shows depends on the moment"
-        log = self._stack.enter_context((self.folder / "server.log").open("w"))
+        path = self.folder / "server.log"
+        log = self._stack.enter_context(path.open("a"))
         port = self._port(_PORTS[command.split(maxsplit=1)[0]])
         if command.startswith("mcp-gateway"):
             self._environ["MCP_GATEWAY_HTTP"] = f"127.0.0.1:{port}"
@@ -90,7 +86,7 @@ class Reader:
         )
         self._stack.callback(process.wait, SECONDS)
         self._stack.callback(process.send_signal, signal.SIGTERM)
-        _wait_for(port, process)
+        _wait_for(port, process, path)
 
     def _here(self, text: str) -> str:
         return re.sub(r"(?<=127\.0\.0\.1:)\d{4}|(?<=http\.server )\d{4}", lambda port: str(self._port(port[0])), text)
@@ -99,14 +95,14 @@ class Reader:
         return self._ports.setdefault(written, free_port())
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     for _ in range(SECONDS * 20):
-        assert process.poll() is None, "the server ended"
+        assert process.poll() is None, f"the server ended: {log.read_text()}"
         with socket.socket() as client:
             if client.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise AssertionError("the server does not listen")
+    raise AssertionError(f"the server does not listen: {log.read_text()}")
 
 
 @pytest.mark.parametrize("guide", guides(DOCS / "guides"), ids=lambda path: path.stem)

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.e2e.daemon import PATIENCE_SECONDS, post_call, serving, text_of
+from tests.ports import free_port
 from tests.programs import need
 
 FILE = """\
@@ -137,8 +138,7 @@ async def test_variables_that_are_for_another_process_mean_nothing(config: Path)
 
 async def test_systemds_own_activation_starts_the_daemon_with_the_first_connection(config: Path) -> None:
     program = need("systemd-socket-activate")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         *(program, "--listen", f"127.0.0.1:{port}", sys.executable, "-m", "gateway", "serve", str(config)),
         stderr=asyncio.subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.ports import free_port
 from tests.programs import need_named_by
 
 PROJECT: Final = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ async def _drive(
 ) -> dict[str, Any]:
     """With stdio HTTP is served beside it, since the demo has a tool that asks for the daemon's status there."""
     python = interpreter(cell.line)
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
     serve = [sys.executable, "-m", "gateway", "serve", str(config)]
     path = {"http": "/mcp", "sse": "/sse"}.get(cell.binding)
@@ -117,7 +117,7 @@ async def drive(cell: Cell, driver: str, plan: dict[str, Any]) -> Any:
 @asynccontextmanager
 async def serving(config: Path) -> AsyncIterator[str]:
     """Serve `config` over HTTP, and say where."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
     async with _served([sys.executable, "-m", "gateway", "serve", str(config)], environ, address):
         yield address
@@ -172,10 +172,3 @@ async def _answering(address: str, server: asyncio.subprocess.Process) -> None:
                 writer.close()
                 await writer.wait_closed()
                 return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

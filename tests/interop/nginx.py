@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.certificates import Authority
+from tests.ports import free_port
 from tests.programs import need
 
 SHIPPED: Final = Path(__file__).parents[2] / "deploy" / "nginx" / "mcp-gateway.conf"
@@ -118,10 +118,3 @@ def _marked(text: str, mark: str) -> str:
     text, count = re.subn(rf"\n[^\n#]*\n{marked}", r"\n        \1\n", text)
     assert count
     return re.sub(marked, r"        \1\n", text)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

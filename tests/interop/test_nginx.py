@@ -16,8 +16,9 @@ from tests.certificates import Authority
 from tests.e2e.daemon import MODERN, call, request, serving
 from tests.e2e.test_draining import BOTH, INITIALIZE
 from tests.interop.conftest import Cell, outlast, talk
-from tests.interop.nginx import Nginx, free_port, nginx
+from tests.interop.nginx import Nginx, nginx
 from tests.interop.test_official_clients_talk import asking, check, edit_of
+from tests.ports import free_port
 
 CELLS: Final = [
     Cell(line=1, binding="sse", revision="2025-11-25"),

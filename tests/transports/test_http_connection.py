@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 
 from gateway.config.server import Shares
+from gateway.transports.listener import http_connection
 from gateway.transports.listener.http_connection import Threshold, connection_ration
 from tests.transports.house import House, house
 
-SECONDS: Final = 10
+SECONDS: Final = 20
 HEAD: Final = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -68,15 +69,21 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None
 
 
 @pytest.mark.parametrize("cut", [1, len(HEAD), len(HEAD) + 1])
-async def test_a_head_in_pieces_is_answered_and_its_connection_stays(cut: int) -> None:
-    async with house(threshold=Threshold(head_seconds=0.5)) as served, line(served) as patient:
+async def test_a_head_in_pieces_is_answered(cut: int) -> None:
+    async with house() as served, line(served) as patient:
         whole = HEAD + b"\r\n"
         for piece in (whole[:cut], whole[cut:]):
             patient.say(piece)
             await asyncio.sleep(0.05)
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
-        await asyncio.sleep(0.6)  # no longer than that may its first head have taken
-        patient.say(whole)
+
+
+async def test_a_connection_whose_first_head_came_stays() -> None:
+    async with house(threshold=Threshold(head_seconds=1)) as served, line(served) as patient:
+        patient.say(HEAD + b"\r\n")
+        assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
+        await asyncio.sleep(1.1)  # no longer than that may its first head have taken
+        patient.say(HEAD + b"\r\n")
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
 
 
@@ -96,6 +103,17 @@ async def test_a_body_that_does_not_come_is_given_up_and_told_why() -> None:
         told = await slow.answer()
     assert told.startswith(b"HTTP/1.1 408 ")
     assert b"listen.receive_timeout" in told
+
+
+async def test_the_rest_of_a_body_that_was_given_up_is_not_waited_for_any_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_connection, "_LINGER_SECONDS", 3600.0)
+    async with house(receive_seconds=0.05, threshold=Threshold(head_seconds=0.5)) as served, line(served) as slow:
+        slow.say(
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        )
+        assert (await slow.rest()).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_one_address_cannot_take_all_connections() -> None:

@@ -33,6 +33,8 @@ _NO_HEAD: Final = (
 )
 _HEAD_ENDS: Final = (b"\r\n\r\n", b"\n\n")
 _LONGEST_END: Final = 4
+_LINGER_SECONDS: Final = 10.0
+"""After an answer, for the rest of a body that nobody reads: who still sends might not see the answer otherwise."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
 """The others are for children, files and connections to elsewhere."""
 _MOST: Final = 65_536
@@ -73,6 +75,7 @@ class HttpConnection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=threshold.idle_seconds,
+            lingering_time=min(_LINGER_SECONDS, threshold.head_seconds),
             access_log=cast("logging.Logger", None),  # as its own runner does: none
             logger=QUIET,
             auto_decompress=False,

@@ -37,6 +37,8 @@ class WrittenSources:
         self._root = root
         self._directory = directory
         self._unstructured = {source.path for source in unstructured}
+        self._lines: dict[tuple[Path, int], str] = {}
+        """Those that were shown; a file that a program wrote may be one long line with a thousand problems."""
         self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
         for scalar in secrets:
             for line in range(scalar.start.line, scalar.end.line + 1):
@@ -84,6 +86,12 @@ class WrittenSources:
         return message
 
     def _line(self, source: SourceFile, number: int) -> str:
+        key = source.path, number
+        if key not in self._lines:
+            self._lines[key] = self._masked_line(source, number)
+        return self._lines[key]
+
+    def _masked_line(self, source: SourceFile, number: int) -> str:
         line = source.lines[number] if number < len(source.lines) else ""
         for scalar in self._secrets.get((source.path, number), ()):
             start = scalar.start.column if number == scalar.start.line else len(line) - len(line.lstrip())

@@ -193,4 +193,4 @@ class LendingMachine(RuleBasedStateMachine):
 
 
 TestLending = LendingMachine.TestCase
-TestLending.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLending.settings = settings(stateful_step_count=30)

@@ -2,27 +2,13 @@
 
 A file says what it attacks in `PLAN`. Its tests take `target`, and each attack stands beside a control that succeeds;
 `target.client` talks to the daemon, `target.tolerated` names events whose errors a test brings about on purpose.
-Generated attacks are the same ones in every run where `CI` is set; elsewhere hypothesis looks for new ones.
 """
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.attacks.target import Plan, Target, attacking
-
-_QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-settings.register_profile(
-    "attacks",
-    deadline=None,
-    max_examples=60,
-    derandomize="CI" in os.environ,
-    database=None,
-    suppress_health_check=_QUIET,
-)
-settings.load_profile("attacks")
 
 
 @pytest.fixture(scope="module")

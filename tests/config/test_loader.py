@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.loader import LoadedConfig, load
@@ -416,7 +416,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150)
 @given(text=_any_text | st.dictionaries(_keys, _json, min_size=1).map(repr))
 def test_any_text_is_a_configuration_or_a_config_error(tmp_path: Path, text: str) -> None:
     main = write(tmp_path, {"config.yaml": text.encode()})
@@ -425,7 +425,7 @@ def test_any_text_is_a_configuration_or_a_config_error(tmp_path: Path, text: str
         assert "\n" not in problem.message
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(data=st.binary(max_size=100))
 def test_any_bytes_are_a_configuration_or_a_config_error(tmp_path: Path, data: bytes) -> None:
     for problem in found(write(tmp_path, {"config.yaml": data})):

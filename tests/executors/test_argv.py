@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.backends import ArgvItem, Conditional
@@ -330,7 +330,7 @@ def seen_by_child(arguments: list[str]) -> list[str]:
     return seen
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(calls=st.lists(st.tuples(st.lists(st.sampled_from(sorted(ITEMS)), max_size=6), GIVEN), min_size=10, max_size=30))
 def test_a_child_sees_exactly_what_the_rules_say(calls: list[tuple[list[str], JsonObject]]) -> None:
     """Many calls share one child, each behind a separator: starting one takes longer than everything else."""

@@ -230,7 +230,7 @@ INSTANCES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(schema=SCHEMAS, instance=INSTANCES)
 def test_a_second_implementation_agrees(schema: JsonObject, instance: Json) -> None:
     validator = compiled(schema)
@@ -258,7 +258,7 @@ IMPLEMENTATIONS: dict[str | None, Any] = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(schema=BROKEN, dialect=st.sampled_from([*IMPLEMENTATIONS]))
 def test_a_second_implementation_agrees_on_what_a_schema_is(schema: JsonObject, dialect: str | None) -> None:
     schema = {"$schema": dialect, **schema} if dialect else schema

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.transports.stdio.line_reader import LineReader, Mark
@@ -139,7 +139,6 @@ async def test_nothing_is_read_far_ahead_of_who_takes_the_lines(pipe: tuple[int,
     reader.end()
 
 
-@settings(max_examples=60, deadline=None)
 @given(chunks=st.lists(st.text(alphabet="ab\n", max_size=12).map(str.encode), max_size=12), limit=st.integers(1, 8))
 def test_however_it_arrives_the_lines_are_the_same(chunks: list[bytes], limit: int) -> None:
     whole = b"".join(chunks)

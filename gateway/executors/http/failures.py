@@ -28,10 +28,6 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
     return ConnectionFailedError(f"The request to {host} failed ({type(error).__name__})")
 
 
-def _dns(_error: aiohttp.ClientConnectorDNSError, host: str) -> ExecutionError:
-    return ConnectionFailedError(f"The host {host} cannot be found")
-
-
 def _certificate(error: aiohttp.ClientConnectorCertificateError, host: str) -> ExecutionError:
     reason = getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
     return ExecutionError(f"The certificate of {host} is not trusted: {reason}")
@@ -58,32 +54,25 @@ def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
     return ExecutionError(f"{host} is not a host that can be connected to")
 
 
-def _payload(_error: aiohttp.ClientPayloadError, host: str) -> ExecutionError:
-    return ConnectionFailedError(f"The answer of {host} broke off, or is not encoded as it says")
-
-
-def _closed(_error: aiohttp.ClientConnectionError, host: str) -> ExecutionError:
-    return ConnectionFailedError(f"{host} closed the connection before it answered")
-
-
-def _not_http(_error: aiohttp.ClientResponseError, host: str) -> ExecutionError:
-    return ConnectionFailedError(f"The answer of {host} is not HTTP as it should be")
-
-
 def _system_text(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
 
 
+def _saying(text: str) -> Callable[[Exception, str], ExecutionError]:
+    """Explains with one text, whatever else is known; `{}` stands for the host."""
+    return lambda _error, host: ConnectionFailedError(text.format(host))
+
+
 _EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]], ...]] = (
-    (aiohttp.ClientConnectorDNSError, _dns),
+    (aiohttp.ClientConnectorDNSError, _saying("The host {} cannot be found")),
     (aiohttp.ClientConnectorCertificateError, _certificate),
     (aiohttp.ClientConnectorSSLError, _tls),
     (aiohttp.ClientProxyConnectionError, _proxy),
     (aiohttp.ClientHttpProxyError, _proxy_answer),
     (aiohttp.ClientConnectorError, _connect),
     (aiohttp.InvalidURL, _url),
-    (aiohttp.ClientPayloadError, _payload),
-    (aiohttp.ClientConnectionError, _closed),
-    (aiohttp.ClientResponseError, _not_http),
+    (aiohttp.ClientPayloadError, _saying("The answer of {} broke off, or is not encoded as it says")),
+    (aiohttp.ClientConnectionError, _saying("{} closed the connection before it answered")),
+    (aiohttp.ClientResponseError, _saying("The answer of {} is not HTTP as it should be")),
 )
 """The first that fits; more special ones stand before those that they derive from."""

@@ -20,6 +20,7 @@ import structlog
 from gateway.access.authenticator import Authenticator
 from gateway.app.documents import Documents
 from gateway.app.listening.listeners import Listeners
+from gateway.app.listening.premises import Premises
 from gateway.app.offer import Build, Offer
 from gateway.app.process.pauses import favour_the_loop
 from gateway.app.process.service_manager import ServiceManager
@@ -140,23 +141,10 @@ class Gateway:
         self._auditing.open(served)
         self._stack.callback(self._auditing.close)
         listeners = Listeners(
-            settings=self._settings,
-            document=served.document,
-            exposures=served.exposures,
-            authenticator=self._authenticator,
+            self._premises(served),
             dispatcher=self._dispatcher,
             health=self._health,
-            own=OwnPaths(
-                health=self._health,
-                metrics=self._metrics(),
-                logs=self._logs,
-                reload=self._reload,
-                config=self._config,
-            ),
-            mask=self._mask,
             standard_streams=self._standard_streams,
-            inherited=self._inherited,
-            tls=self._offered.tls,
             on_input_end=self._stop_wanted.set,
         )
         await listeners.open(self._stack)
@@ -270,6 +258,24 @@ class Gateway:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _premises(self, served: Build) -> Premises:
+        return Premises(
+            settings=self._settings,
+            document=served.document,
+            exposures=served.exposures,
+            authenticator=self._authenticator,
+            own=OwnPaths(
+                health=self._health,
+                metrics=self._metrics(),
+                logs=self._logs,
+                reload=self._reload,
+                config=self._config,
+            ),
+            mask=self._mask,
+            inherited=self._inherited,
+            tls=self._offered.tls,
+        )
 
     def _parts(self) -> Parts:
         return Parts(

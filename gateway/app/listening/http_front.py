@@ -1,6 +1,6 @@
 """Where HTTP is served: the main listener, and one for the daemon's own paths if the file wants it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from socket import socket
@@ -9,13 +9,12 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from gateway.access.authenticator import Authenticator
 from gateway.app.listening.exposure import exposed
 from gateway.app.listening.own_urls import own_urls
+from gateway.app.listening.premises import Premises
 from gateway.config.address import Address
-from gateway.config.document import Document
 from gateway.config.server import Shares
-from gateway.config.settings import Settings, flag_of
+from gateway.config.settings import flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.transports.front_door import FrontDoor
 from gateway.transports.guard import Guard
@@ -23,9 +22,8 @@ from gateway.transports.http_app import HttpApp
 from gateway.transports.http_sse import SSE_PATH, HttpSse
 from gateway.transports.listener.http_connection import Threshold, connection_ration
 from gateway.transports.listener.http_listener import HttpListener, ListenError
-from gateway.transports.listener.inherited_sockets import ADMIN, Inherited, address_of
+from gateway.transports.listener.inherited_sockets import ADMIN, address_of
 from gateway.transports.listener.server_tls import ServerTls
-from gateway.transports.own_paths import OwnPaths
 from gateway.transports.ration import Ration
 from gateway.transports.resource_metadata import ResourceMetadata
 from gateway.transports.streamable_http.streamable_http import StreamableHttp
@@ -49,36 +47,18 @@ class _Place:
 class HttpFront:
     """Opens the listeners, and says of them what others want to know."""
 
-    def __init__(  # noqa: PLR0913 - what the rooms hand over
-        self,
-        *,
-        settings: Settings,
-        document: Document,
-        exposures: Mapping[str, Problem],
-        authenticator: Authenticator,
-        mcp: StreamableHttp,
-        sse: HttpSse | None,
-        own: OwnPaths,
-        is_leaving: Callable[[], bool],
-        mask: Callable[[str], str],
-        inherited: Inherited,
-        tls: ServerTls | None,
+    def __init__(
+        self, premises: Premises, *, mcp: StreamableHttp, sse: HttpSse | None, is_leaving: Callable[[], bool]
     ) -> None:
-        self._settings: Final = settings
-        self._document: Final = document
-        self._exposures: Final = exposures
-        self._authenticator: Final = authenticator
+        self._premises: Final = premises
         self._mcp: Final = mcp
         self._sse: Final = sse
-        self._own: Final = own
         self._is_leaving: Final = is_leaving
-        self._mask: Final = mask
-        self._inherited: Final = inherited
-        self._tls: Final = tls
+        document = premises.document
         listen = document.listen
         self._proxies: Final = TrustedProxies(listen.trusted_proxies, public_url=listen.public_url)
         self._metadata: Final = ResourceMetadata(
-            authenticator=authenticator, path=listen.path, others=() if sse is None else (SSE_PATH,)
+            authenticator=premises.authenticator, path=listen.path, others=() if sse is None else (SSE_PATH,)
         )
         self.is_reachable = listen.public_url is not None
         """Whether anybody beyond this machine can reach it."""
@@ -98,17 +78,17 @@ class HttpFront:
             door=self._door(place),
             mcp=self._mcp,
             sse=self._sse,
-            path=self._document.listen.path,
-            own=self._own if admin is None else None,
+            path=self._premises.document.listen.path,
+            own=self._premises.own if admin is None else None,
             prefix=self._proxies.prefix,
         )
         if admin is not None:
-            tls = None if admin.address.is_loopback else self._tls
-            application = self._own.application(self._door(admin), is_private=not admin.address.is_loopback)
+            tls = None if admin.address.is_loopback else self._premises.tls
+            application = self._premises.own.application(self._door(admin), is_private=not admin.address.is_loopback)
             listener = await self._open(admin, application, tls, connection_ration(Shares()), stack)
             log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
-        self._main = await self._open(place, app.application(), self._tls, self.connections, stack)
-        self._authenticator.answer_to(own_urls(self._document.listen, self._main.address))
+        self._main = await self._open(place, app.application(), self._premises.tls, self.connections, stack)
+        self._premises.authenticator.answer_to(own_urls(self._premises.document.listen, self._main.address))
         log.info("listening", url=self.url)
 
     @property
@@ -118,12 +98,12 @@ class HttpFront:
     @property
     def url(self) -> str:
         """The MCP endpoint, as this machine reaches it."""
-        return f"{_scheme(self._tls)}://{self.address}{self._document.listen.path}"
+        return f"{_scheme(self._premises.tls)}://{self.address}{self._premises.document.listen.path}"
 
     @property
     def outlives_us(self) -> bool:
         """Whether somebody else holds the main listener's sockets open: connections wait there for the next daemon."""
-        return bool(self._inherited.get(""))
+        return bool(self._premises.inherited.get(""))
 
     def stop_accepting(self) -> None:
         """Take no new connections but those of operators."""
@@ -139,7 +119,7 @@ class HttpFront:
         stack: AsyncExitStack,
     ) -> HttpListener:
         self._refuse_strangers(place)
-        listen = self._document.listen
+        listen = self._premises.document.listen
         listener = HttpListener(
             application,
             address=place.address,
@@ -160,7 +140,7 @@ class HttpFront:
         return listener
 
     def _door(self, place: _Place) -> FrontDoor:
-        listen = self._document.listen
+        listen = self._premises.document.listen
         guard = Guard(
             address=place.address,
             public_url=listen.public_url,
@@ -170,33 +150,33 @@ class HttpFront:
         return FrontDoor(
             guard=guard,
             proxies=self._proxies,
-            authenticator=self._authenticator,
+            authenticator=self._premises.authenticator,
             metadata=self._metadata,
             is_leaving=self._is_leaving,
-            mask=self._mask,
+            mask=self._premises.mask,
         )
 
     def _main_place(self) -> _Place:
-        sockets = self._inherited.get("", ())
+        sockets = self._premises.inherited.get("", ())
         if sockets:
             return _Place(source=_INHERITED, address=address_of(sockets), sockets=sockets)
-        if self._settings.http is not None:
-            return _Place(source=flag_of("http"), address=self._settings.http)
-        return _Place(source="listen.http", address=Address.parse(self._document.listen.http))
+        if self._premises.settings.http is not None:
+            return _Place(source=flag_of("http"), address=self._premises.settings.http)
+        return _Place(source="listen.http", address=Address.parse(self._premises.document.listen.http))
 
     def _admin_place(self) -> _Place | None:
-        sockets = self._inherited.get(ADMIN, ())
+        sockets = self._premises.inherited.get(ADMIN, ())
         if sockets:
             return _Place(source=_INHERITED, address=address_of(sockets), sockets=sockets)
-        admin = self._document.listen.admin
+        admin = self._premises.document.listen.admin
         return None if admin is None else _Place(source="listen.admin", address=Address.parse(admin))
 
     def _refuse_strangers(self, place: _Place) -> None:
         """Without authentication, whoever reaches the port may run the tools: loopback alone, unless told otherwise."""
-        if self._document.auth is not None or place.address.is_loopback:
+        if self._premises.document.auth is not None or place.address.is_loopback:
             return
-        if not self._settings.allow_anonymous:
-            written = self._exposures.get(place.source)
+        if not self._premises.settings.allow_anonymous:
+            written = self._premises.exposures.get(place.source)
             raise ConfigError([written or Problem(message=exposed(place.address), path=place.source)])
         log.warning("anybody who reaches this address is served", address=str(place.address))
 

@@ -7,12 +7,9 @@ from typing import Final
 
 import structlog
 
-from gateway.access.authenticator import Authenticator
 from gateway.app.listening.http_front import HttpFront
+from gateway.app.listening.premises import Premises
 from gateway.config.address import Address
-from gateway.config.document import Document
-from gateway.config.settings import Settings
-from gateway.errors import Problem
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
@@ -21,9 +18,6 @@ from gateway.transports.admissions import Admissions, Renewed
 from gateway.transports.event_stream import Pace
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.incoming import Bounds
-from gateway.transports.listener.inherited_sockets import Inherited
-from gateway.transports.listener.server_tls import ServerTls
-from gateway.transports.own_paths import OwnPaths
 from gateway.transports.ration import Ration
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.stdio.stdio import Stdio
@@ -42,34 +36,21 @@ _MOST: Final = 10_000
 class Listeners:
     """Opens the bindings, says of them what others want to know, and empties them before the end."""
 
-    def __init__(  # noqa: PLR0913 - what the rooms hand over
+    def __init__(
         self,
+        premises: Premises,
         *,
-        settings: Settings,
-        document: Document,
-        exposures: Mapping[str, Problem],
-        authenticator: Authenticator,
         dispatcher: Dispatcher,
         health: Health,
-        own: OwnPaths,
-        mask: Callable[[str], str],
         standard_streams: StandardStreams | None,
-        inherited: Inherited,
-        tls: ServerTls | None,
         on_input_end: Callable[[], None],
     ) -> None:
-        self._settings: Final = settings
-        self._document: Final = document
-        self._exposures: Final = exposures
-        self._authenticator: Final = authenticator
+        self._premises: Final = premises
         self._dispatcher: Final = dispatcher
         self._health: Final = health
-        self._own: Final = own
-        self._mask: Final = mask
         self._standard_streams: Final = standard_streams
-        self._inherited: Final = inherited
-        self._tls: Final = tls
         self._on_input_end: Final = on_input_end
+        document = premises.document
         limits, listen = document.limits, document.listen
         self.sessions: Final = Sessions(
             ration=Ration(limits.sessions, noun="sessions", default=_MOST), ttl=listen.session_ttl
@@ -103,7 +84,7 @@ class Listeners:
         Raises:
             ConfigError: an address cannot be listened on, or must not be without authentication.
         """
-        if self._settings.serves_http:
+        if self._premises.settings.serves_http:
             await self._open_http(stack)
         if self._standard_streams is not None:
             self._open_stdio(self._standard_streams, stack)
@@ -166,19 +147,7 @@ class Listeners:
         return min(seconds * _MOMENT, _LONGEST_MOMENT_SECONDS)
 
     async def _open_http(self, stack: AsyncExitStack) -> None:
-        front = HttpFront(
-            settings=self._settings,
-            document=self._document,
-            exposures=self._exposures,
-            authenticator=self._authenticator,
-            mcp=self._mcp,
-            sse=self._sse,
-            own=self._own,
-            is_leaving=lambda: self._health.is_stopping,
-            mask=self._mask,
-            inherited=self._inherited,
-            tls=self._tls,
-        )
+        front = HttpFront(self._premises, mcp=self._mcp, sse=self._sse, is_leaving=lambda: self._health.is_stopping)
         await front.open(stack)
         self._http = front
         await stack.enter_async_context(self.sessions)
@@ -187,9 +156,9 @@ class Listeners:
         self._stdio = stdio = Stdio(
             dispatcher=self._dispatcher,
             streams=streams,
-            max_line=self._document.listen.max_body,
-            max_depth=self._document.limits.request_depth,
-            scopes=self._settings.scopes,
+            max_line=self._premises.document.listen.max_body,
+            max_depth=self._premises.document.limits.request_depth,
+            scopes=self._premises.settings.scopes,
         )
         task = asyncio.get_running_loop().create_task(self._serve_stdio(stdio), name="stdio")
 

@@ -140,7 +140,7 @@ class Listen(Model):
     session_ttl: PositiveDuration = timedelta(hours=1)
     """How long a session may be idle."""
     receive_timeout: PositiveDuration = timedelta(seconds=30)
-    """How long the first head on a connection may take to arrive, and any request's body."""
+    """How long a request's head may take to arrive, the first on a connection from its beginning, and any body."""
     idle_timeout: PositiveDuration = timedelta(minutes=11)
     """How long a connection is kept from one answer to the next request's head; longer than proxies keep theirs."""
     tls: Tls | None = None

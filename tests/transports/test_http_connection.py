@@ -87,6 +87,50 @@ async def test_a_connection_whose_first_head_came_stays() -> None:
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
 
 
+POST: Final = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "status", "rest"),
+    [
+        (HEAD + b"\r\n", b"200", HEAD),
+        (POST + b"Content-Type: text/plain\r\nContent-Length: 9\r\n\r\nnot JSON.", b"415", HEAD),
+        (HEAD + b"\r\n" + HEAD[:9], b"200", HEAD[9:]),
+        (HEAD + b"\r\n\r\n", b"200", HEAD),
+    ],
+    ids=["a head", "a body", "a part of the next head", "an empty line"],
+)
+async def test_a_later_head_that_trickles_in_is_given_up_like_the_first(
+    first: bytes, status: bytes, rest: bytes
+) -> None:
+    async with house(threshold=Threshold(head_seconds=0.5)) as served, line(served) as slow:
+        slow.say(first)
+        assert (await slow.answer()).startswith(b"HTTP/1.1 " + status)
+        await asyncio.sleep(0.6)  # nothing is said, and that may take longer
+        for byte in rest:
+            slow.say(bytes([byte]))
+            await asyncio.sleep(0)
+        assert b"listen.receive_timeout" in await slow.rest()
+
+
+async def test_heads_and_bodies_of_a_busy_connection_are_nobodys_delay() -> None:
+    body = POST + b"Content-Type: application/json\r\nContent-Length: 40\r\n\r\n"
+    async with house(threshold=Threshold(head_seconds=0.5), receive_seconds=9) as served, line(served) as busy:
+        busy.say(HEAD + b"\r\n" + HEAD + b"\r\n" + body)
+        assert (await busy.answer()).startswith(b"HTTP/1.1 200 ")
+        assert (await busy.answer()).startswith(b"HTTP/1.1 200 ")
+        for byte in b" " * 40:
+            busy.say(bytes([byte]))
+            await asyncio.sleep(0.02)
+        assert (await busy.answer()).startswith(b"HTTP/1.1 400 ")
+        busy.say(b"\r\n")
+        await asyncio.sleep(0.6)
+        busy.say(HEAD[:20])
+        await asyncio.sleep(0.05)
+        busy.say(HEAD[20:] + b"\r\n")
+        assert (await busy.answer()).startswith(b"HTTP/1.1 200 ")
+
+
 async def test_a_connection_that_is_not_used_any_more_is_closed() -> None:
     async with house(threshold=Threshold(idle_seconds=0.05)) as served, line(served) as idle:
         idle.say(HEAD + b"\r\n")

@@ -31,8 +31,6 @@ _MOST_FIELDS: Final = 128
 _NO_HEAD: Final = (
     f"This is no head of an HTTP request, or it is too large: {_LONGEST_LINE} bytes for a line, {_MOST_FIELDS} fields"
 )
-_HEAD_ENDS: Final = (b"\r\n\r\n", b"\n\n")
-_LONGEST_END: Final = 4
 _LINGER_SECONDS: Final = 10.0
 """After an answer, for the rest of a body that nobody reads: who still sends might not see the answer otherwise."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
@@ -60,7 +58,7 @@ class Threshold:
     handshake_seconds: float = 10.0
     """To agree on TLS."""
     head_seconds: float = 30.0
-    """From a connection's beginning to the end of its first request's head."""
+    """From a connection's beginning to the end of its first request's head, and from the first byte of a later one."""
     idle_seconds: float = 660.0
     """From an answer to the next whole head. Proxies keep connections for up to 600: who lets go first loses none."""
 
@@ -68,7 +66,7 @@ class Threshold:
 class HttpConnection(web.RequestHandler):
     """aiohttp's protocol, with a door in front."""
 
-    __slots__ = ("_caller", "_deadline", "_seen", "_threshold")
+    __slots__ = ("_caller", "_deadline", "_has_spoken", "_is_idle", "_threshold")
 
     def __init__(self, server: web.Server, threshold: Threshold) -> None:
         super().__init__(
@@ -86,8 +84,10 @@ class HttpConnection(web.RequestHandler):
         self._threshold: Final = threshold
         self._caller: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._seen = b""
-        """The last bytes of a head that is not whole."""
+        self._has_spoken = False
+        """Whether there is a part of a head."""
+        self._is_idle = True
+        """Whether the next byte begins a head: not while a request is served, nor while the rest of its body comes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -98,15 +98,19 @@ class HttpConnection(web.RequestHandler):
             return
         self._threshold.ration.take(caller)
         self._caller = caller
-        self._deadline = asyncio.get_running_loop().call_later(self._threshold.head_seconds, self._give_up)
+        self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._deadline is not None:
-            self._seen += data
-            if any(end in self._seen for end in _HEAD_ENDS):
-                self._stop_waiting()
-            self._seen = self._seen[-_LONGEST_END:]
+        if self._is_idle and not data.isspace():  # RFC 9112 §2.2: empty lines before a request are ignored
+            self._has_spoken = True
+            if self._deadline is None:
+                self._wait_for_head()
         super().data_received(data)
+
+    def request_begun(self) -> None:
+        """A whole head has come, or what can be none."""
+        self._stop_waiting()
+        self._has_spoken = self._is_idle = False
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_waiting()
@@ -135,7 +139,17 @@ class HttpConnection(web.RequestHandler):
         """Send an answer; those that the router gives by itself are to look like ours."""
         if isinstance(resp, web.HTTPException):
             resp.headers.update(SERVER)
-        return super().finish_response(request, resp, start_time)
+        return self._finished(request, super().finish_response(request, resp, start_time))
+
+    async def _finished(
+        self, request: web.BaseRequest, finishing: Coroutine[Any, Any, tuple[web.StreamResponse, bool]]
+    ) -> tuple[web.StreamResponse, bool]:
+        sent = await finishing
+        request.content.on_eof(self._rest)
+        return sent
+
+    def _rest(self) -> None:
+        self._is_idle = True
 
     def _caller_behind(self, peer: object) -> str:
         """Whose share it is. Nobody's, unless the file says so, for who is on this machine: it may well be a proxy."""
@@ -144,6 +158,9 @@ class HttpConnection(web.RequestHandler):
             return ""
         return network_of(address)
 
+    def _wait_for_head(self) -> None:
+        self._deadline = asyncio.get_running_loop().call_later(self._threshold.head_seconds, self._give_up)
+
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
@@ -151,7 +168,7 @@ class HttpConnection(web.RequestHandler):
 
     def _give_up(self) -> None:
         self._deadline = None
-        if not self._seen:
+        if not self._has_spoken:
             self.force_close()
             return
         message = f"The head did not arrive within {self._threshold.head_seconds:g} seconds (listen.receive_timeout)"

@@ -5,10 +5,11 @@ import errno
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.http import RawRequestMessage
 
 from gateway.config.address import Address
 from gateway.transports.listener.http_connection import QUIET, HttpConnection, Threshold
@@ -59,6 +60,7 @@ class HttpListener:
             ListenError: the address is taken, or is not this machine's.
         """
         await self._runner.setup()
+        self._hear_of_requests()
         try:
             for place in self._inherited or (None,):
                 self._servers.append(await self._serve(place))
@@ -82,6 +84,21 @@ class HttpListener:
                 await self._runner.cleanup()
         except TimeoutError:
             log.warning("connections did not close")
+
+    def _hear_of_requests(self) -> None:
+        """Have each connection told when it has read a head: only the parser knows that."""
+        server = self._runner.server
+        assert server is not None  # noqa: S101 - there is one after `setup`
+        make = server.request_factory
+
+        def begun(
+            message: RawRequestMessage, body: StreamReader, protocol: web.RequestHandler, *rest: Any
+        ) -> web.BaseRequest:
+            if isinstance(protocol, HttpConnection):
+                protocol.request_begun()
+            return make(message, body, protocol, *rest)
+
+        server.request_factory = begun
 
     async def _serve(self, inherited: socket.socket | None) -> asyncio.Server:
         loop, server = asyncio.get_running_loop(), self._runner.server

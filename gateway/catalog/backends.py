@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gateway.catalog.workbench import Workbench
-from gateway.config.backends import PythonCall
+from gateway.config.backends import Connection, PythonCall
+from gateway.config.content import Block
 from gateway.config.definitions import Definition
 from gateway.config.primitives import Resource, Tool
 from gateway.config.problems import Problems
@@ -46,14 +47,31 @@ def compile_backend(
     if config.cache is None or executor is None:
         return executor
     return CachingExecutor(
-        executor=executor, ttl=config.cache, cache=bench.services.cache, key_prefix=_identity(config, signature, scope)
+        executor=executor,
+        ttl=config.cache,
+        cache=bench.services.cache,
+        key_prefix=_identity(config, signature, scope=scope, bench=bench),
     )
 
 
-def _identity(config: Tool | Resource, signature: Signature | None, scope: Scope) -> str:
-    """What tells the definition from others, and from itself before it, or its plugin's code, was changed."""
+def connection_of(config: Tool | Resource, *, bench: Workbench) -> Connection | None:
+    """What it shares with others that call the same service."""
+    return None if config.http is None else bench.connections.get(config.http.connection or "")
+
+
+def watch_missing(blocks: Sequence[Block], *, problems: Problems, bench: Workbench) -> None:
+    """Blocks read their files at each call; of one that is not there yet it matters when it comes."""
+    for block in blocks:
+        source = block.image or block.audio or block.resource
+        if source is not None and source.file is not None and not (problems.directory / source.file).is_file():
+            bench.footprint.files.add(problems.directory / source.file)
+
+
+def _identity(config: Tool | Resource, signature: Signature | None, *, scope: Scope, bench: Workbench) -> str:
+    """What tells it from others, and from itself before it, its plugin's code or its connection was changed."""
     code = signature.function.__module__ if signature else ""  # named after the content of the plugin's directory
-    return f"{scope.problems.path} {hashlib.sha256(f'{code} {config!r}'.encode()).hexdigest()}"
+    facts = f"{code} {config!r} {connection_of(config, bench=bench)!r}"
+    return f"{scope.problems.path} {hashlib.sha256(facts.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +128,9 @@ def file_of(config: Resource, *, problems: Problems) -> str:
 
 def _content(given: _Definition) -> Executor:
     assert isinstance(given.config, Tool)  # noqa: S101
-    blocks = compile_blocks(given.config.content or [], scope=given.scope.at("content"), reader=given.reader)
+    scope, written = given.scope.at("content"), given.config.content or []
+    watch_missing(written, problems=scope.problems, bench=given.bench)
+    blocks = compile_blocks(written, scope=scope, reader=given.reader)
     return ContentExecutor(blocks=blocks, is_error=given.config.is_error)
 
 

@@ -49,6 +49,7 @@ from gateway.config.problems import Problems
 from gateway.config.server import Limits, SamplingLimits, Shares
 from gateway.errors import ConfigError, Problem
 from gateway.executors.http.executor import check_connection
+from gateway.executors.http.tls import files_of
 from gateway.executors.services import Services
 
 Config = TypeVar("Config", bound=Definition)
@@ -96,7 +97,9 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     for check in checks:
         check(loaded, problems)
     for name, connection in document.connections.items():  # nothing need use one yet
-        check_connection(connection, problems.at("connections", name))
+        place = problems.at("connections", name)
+        check_connection(connection, place)
+        bench.footprint.files.update(files_of(connection.tls, place.at("tls")))
     lists = _compile_lists(parts, loaded, problems=problems)
     instructions = silenced_text(
         document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")

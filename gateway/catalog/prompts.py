@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.catalog import definitions
-from gateway.catalog.backends import described, signature_of
+from gateway.catalog.backends import described, signature_of, watch_missing
 from gateway.catalog.completion import compile_completer
 from gateway.catalog.primitives import Completer, Prompt, PromptArgument
 from gateway.catalog.requirements import required_capabilities
@@ -120,6 +120,7 @@ def _compile_messages(
     messages = []
     for index, message in enumerate(config.messages or []):
         place = scope.at("messages", index, message.role)
+        watch_missing(message.blocks, problems=place.problems, bench=bench)
         messages.append((message.role, compile_blocks(message.blocks, scope=place, reader=reader)))
     return _WrittenMessages(tuple(messages))
 

@@ -72,7 +72,7 @@ def compile_resource(
     if executor is None:
         return None
     common = _common(name, config, bench=bench)
-    version = resource_version(config, signature, problems=problems)
+    version = resource_version(config, signature, problems=problems, bench=bench)
     description = described(config, signature)
     uri = _written(source)
     if not variables:

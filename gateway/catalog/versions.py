@@ -2,7 +2,7 @@
 
 import hashlib
 
-from gateway.catalog.backends import file_of
+from gateway.catalog.backends import connection_of, file_of
 from gateway.catalog.workbench import Workbench
 from gateway.config.primitives import Prompt, Resource, Tool
 from gateway.config.problems import Problems
@@ -12,15 +12,15 @@ from gateway.executors.python.signature import Signature
 
 def definition_version(config: Tool | Prompt, signature: Signature | None, *, bench: Workbench) -> str:
     """The version of a tool or prompt: what the file says about it, its plugin's code, and its connection."""
-    http = config.http if isinstance(config, Tool) else None
-    connection = bench.connections.get(http.connection or "") if http is not None else None
+    connection = connection_of(config, bench=bench) if isinstance(config, Tool) else None
     return _digest(config, bench.defaults, connection, _code_of(signature))
 
 
-def resource_version(config: Resource, signature: Signature | None, *, problems: Problems) -> str:
-    """The version of one resource, or of what a template serves: its backend, the plugin's code, or its one file."""
+def resource_version(config: Resource, signature: Signature | None, *, problems: Problems, bench: Workbench) -> str:
+    """The version of one resource, or of what a template serves: its backend, with its code, connection or file."""
     facts = facts_of(file_of(config, problems=problems)) if config.file is not None else None
-    return _digest(config.mime_type, getattr(config, config.backend), _code_of(signature), facts)
+    connection = connection_of(config, bench=bench)
+    return _digest(config.mime_type, getattr(config, config.backend), connection, _code_of(signature), facts)
 
 
 def file_version(config: Resource, facts: Facts) -> str:

@@ -12,6 +12,7 @@ import pytest
 from gateway.json_types import JsonObject
 from tests.behaviour.cells import HTTP, LATEST, Cell
 from tests.behaviour.following import CHANGED, UPDATED, Ear, Place, following, save
+from tests.certificates import Authority
 
 MODERN: Final = Cell(binding=HTTP, revision=LATEST)
 MAIN: Final = """
@@ -246,3 +247,34 @@ async def test_what_a_refused_file_asks_for_mends_it_when_it_is_made(folder: Pat
         (folder / "pages").mkdir()
         save(folder / "more.yaml", "tools: {more: {content: []}}")
         await place.until(lambda status: not status["problems"] and list(status["tools"]) == ["more"])
+
+
+NAMES: Final = {
+    "a picture": ("tools: {show: {content: [{image: art/it.png}]}}", "art/it.png"),
+    "an embedded file": ("tools: {show: {content: [{resource: {uri: 'x:y', file: it.txt}}]}}", "it.txt"),
+    "a prompt's recording": ("prompts: {show: {messages: [user: {audio: it.wav}]}}", "it.wav"),
+    "a connection's authority": ("connections: {api: {base_url: 'https://example.com', tls: {ca: ca.pem}}}", "ca.pem"),
+}
+
+
+@pytest.mark.parametrize(("text", "name"), NAMES.values(), ids=NAMES)
+async def test_a_file_that_is_named_and_not_there_mends_it_when_it_comes(folder: Path, text: str, name: str) -> None:
+    async with following(folder / "config.yaml") as place:
+        save(folder / "config.yaml", text)
+        status = await place.until(lambda status: bool(status["problems"]))
+        assert name in status["problems"][0]
+        added(name, Authority().pem)(folder)
+        await place.until(lambda status: not status["problems"])
+
+
+async def test_a_connections_certificate_that_is_renewed_is_taken_up(folder: Path) -> None:
+    authority = Authority()
+    names = [folder / "ours.pem", folder / "ours.key"]
+    authority.issue(*names)
+    save(
+        folder / "config.yaml",
+        "connections: {api: {base_url: 'https://example.com', tls: {cert: ours.pem, key: ours.key}}}",
+    )
+    async with following(folder / "config.yaml") as place:
+        authority.issue(*names)
+        await place.until(lambda status: status["generation"] == 2 and not status["problems"])

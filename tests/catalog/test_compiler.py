@@ -1,16 +1,20 @@
 """From a file to a catalog: what is on offer, under which rules, and which list has changed."""
 
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
-from gateway.executors.invocation import Blocks, Value
+from gateway.executors.invocation import Blocks, RawOutput, Value
 from gateway.executors.services import Services
 from gateway.json_types import Json
 from tests.catalog.conftest import Compile
@@ -143,6 +147,44 @@ def test_a_functions_signature_says_what_the_file_does_not(compiled: Compile, tm
     assert list(told["inputSchema"]["properties"]) == ["text"]
     assert told["outputSchema"] == {"type": "object"}
     assert "outputSchema" not in text
+
+
+async def test_what_calls_a_service_is_another_once_its_connection_is(compiled: Compile) -> None:
+    text = """
+        connections: {{api: {{base_url: "{url}", allow_private: true, timeout: 2s}}}}
+        tools: {{ask: {{description: Asks, cache: 1h, http: {{connection: api, url: /}}}}}}
+        resources: {{page: {{uri: "x:page", http: {{connection: api, url: /}}}}}}
+    """
+    one, two = (compiled(text.format(url=f"http://127.0.0.1:{port}")) for port in (1, 2))
+    assert one.tools["ask"].version != two.tools["ask"].version
+    assert one.resources["x:page"].version != two.resources["x:page"].version
+
+
+@asynccontextmanager
+async def answering(body: str) -> AsyncIterator[str]:
+    """A server with one answer, and its URL."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    application = web.Application()
+    application.router.add_get("/", answer)
+    async with TestServer(application) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+async def test_a_cached_answer_is_that_of_the_connection_as_it_is(compiled: Compile) -> None:
+    text = """
+        connections: {{api: {{base_url: "{url}", allow_private: true}}}}
+        tools: {{ask: {{description: Asks, cache: 1h, http: {{connection: api, url: /}}}}}}
+    """
+    bodies = []
+    for body in ("one", "two"):
+        async with answering(body) as url:
+            outcome = await compiled(text.format(url=url)).tools["ask"].executor.execute(make_invocation({}))
+        assert isinstance(outcome, RawOutput)
+        bodies.append(outcome.data)
+    assert bodies == [b"one", b"two"]
 
 
 async def test_a_cached_answer_is_not_worked_out_again(compiled: Compile, tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ def compile_tls(tls: ClientTls | None, problems: Problems) -> ClientIdentity:
     return ClientIdentity(here=here, elsewhere=elsewhere)
 
 
+def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
+    """What is read of it: a certificate that is renewed is another configuration."""
+    return [] if tls is None else [problems.directory / file for file in (tls.ca, tls.cert, tls.key) if file]
+
+
 def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems) -> ClientTrust | None:
     paths = {name: problems.directory / file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file}
     try:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -89,28 +89,18 @@ async def develop(settings: Settings, tell: Tell, *, on_leave: Callable[[], None
     while True:
         began_at = time.time_ns()
         gateway = Gateway(settings, observers=[_Calls(tell)])
-        try:
-            await gateway.__aenter__()
-        except ConfigError as error:
-            with _stop_signals() as stop:
-                tell(Glance(status={}, url=None, problems=tuple(error.problems)))
-                if not await _is_changed(settings.config, since=began_at, stop=stop):
-                    return
-            continue
-        async with _entered(gateway), _glancing(gateway, tell):
-            await gateway.serve(on_leave=on_leave)
-        return
-
-
-@asynccontextmanager
-async def _entered(gateway: Gateway) -> AsyncIterator[None]:
-    """The rest of a gateway's context, whose beginning may fail in another way than what follows."""
-    try:
-        yield
-    except BaseException as error:
-        await gateway.__aexit__(type(error), error, error.__traceback__)
-        raise
-    await gateway.__aexit__(None, None, None)
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(gateway)
+            except ConfigError as error:
+                with _stop_signals() as stop:
+                    tell(Glance(status={}, url=None, problems=tuple(error.problems)))
+                    if not await _is_changed(settings.config, since=began_at, stop=stop):
+                        return
+                continue
+            async with _glancing(gateway, tell):
+                await gateway.serve(on_leave=on_leave)
+            return
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from gateway.executors.files.executor import (
     compile_file_globs,
 )
 from gateway.executors.files.globs import Listing
-from gateway.executors.output.contents import compile_contents
+from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.scope import Inputs, Scope
 from gateway.executors.shell.launcher import compile_launcher
 from gateway.executors.templates.expressions import did_you_mean
@@ -124,7 +124,7 @@ def _common(name: str, config: models.Resource, *, bench: Workbench) -> _Common:
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
-        contents=compile_contents(
+        contents=ContentsShaper(
             mime_type=config.mime_type, max_size=config.max_size or MAX_SIZE, redactor=bench.redactor
         ),
         cache_ttl=config.cache,

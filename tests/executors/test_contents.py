@@ -7,14 +7,14 @@ import pytest
 from gateway.config.secrets import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Value
-from gateway.executors.output.contents import ContentsShaper, compile_contents
+from gateway.executors.output.contents import ContentsShaper
 from gateway.json_types import Json
 
 SECRET = "s3cr3t-t0k3n"
 
 
 def shaper(mime_type: str | None = None, max_size: int = 1000) -> ContentsShaper:
-    return compile_contents(mime_type=mime_type, max_size=max_size, redactor=Redactor([SECRET]))
+    return ContentsShaper(mime_type=mime_type, max_size=max_size, redactor=Redactor([SECRET]))
 
 
 def only(outcome: Outcome, *, uri: str = "a://x", mime_type: str | None = None) -> Json:

@@ -83,7 +83,3 @@ class ContentsShaper:
     def _check_size(self, size: int) -> None:
         if size > self.max_size:
             raise ExecutionError(f"The resource is too large: {size} bytes, and its `max_size` is {self.max_size}")
-
-
-def compile_contents(*, mime_type: str | None, max_size: int, redactor: Redactor) -> ContentsShaper:
-    return ContentsShaper(mime_type=mime_type, max_size=max_size, redactor=redactor)

@@ -52,7 +52,7 @@ async def test_a_script_has_its_inputs(tool: Tool) -> None:
 
 async def test_a_command_runs_in_the_directory_of_its_file_which_is_empty(tool: Tool) -> None:
     (tool.folder / "config.yaml").write_text("secret")
-    command = ["sh", "-c", 'pwd; ls -A; printf %s "$1"', "sh", "{{ a }}"]
+    command = ["sh", "-c", 'pwd; ls -A; touch new || printf %s "$1"', "sh", "{{ a }}"]
     assert text_of(await tool({"command": command, "sandbox": {}}, a="x")) == f"{tool.folder}\nx"
 
 

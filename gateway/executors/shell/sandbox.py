@@ -82,7 +82,8 @@ class Sandbox:
         if "/" in program and not self._shows(place) and Path(place).is_file():
             arguments += _shown(place)
         if os.path.normpath(directory) == self.home and not self._shows(self.home):
-            arguments += ("--dir", directory)
+            # Read-only in a /tmp of the call's own, too: what was written there would be lost unseen.
+            arguments += ("--dir", directory, "--chmod", "0555", directory)
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
 
     def _shows(self, path: str) -> bool:

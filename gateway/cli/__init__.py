@@ -114,7 +114,8 @@ def _run(words: Sequence[str], out: Screen, hints: Screen) -> int:
         return 2
     name, *rest = words
     if name == "help":
-        overview.print_help()
+        asked = COMMANDS.get(next(iter(rest), ""))
+        (overview if asked is None else asked.parser(f"mcp-gateway {rest[0]}")).print_help()
         return 0
     if name.startswith("-"):
         overview.parse_args([name])  # --help and --version end here, all else is an error

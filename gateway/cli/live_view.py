@@ -18,9 +18,10 @@ from rich.text import Text
 
 from gateway.app import Happening
 from gateway.cli.happenings import Happenings, Line, cut, log_line, shown_seconds, title_of_problems
-from gateway.cli.screen import Screen
+from gateway.cli.screen import Screen, counted
 from gateway.config.diagnostics import render
 
+_KINDS: Final = ("tool", "resource", "prompt")
 _KEPT: Final = 200
 _MOST_CALLS: Final = 8
 """Calls that run and are shown; more are counted."""
@@ -124,13 +125,12 @@ class LiveView:
         if not glance.status:
             return [("dev ", "bold"), (self._config, ""), ("  waits for the file to be right; Ctrl-C ends it", "dim")]
         status = glance.status
-        counts = ", ".join(f"{len(status[kind])} {kind}" for kind in ("tools", "resources", "prompts") if status[kind])
-        sessions = status["sessions"]
+        counts = ", ".join(counted(len(status[f"{kind}s"]), kind) for kind in _KINDS if status[f"{kind}s"])
         facts = [
             glance.url or "",
             f"generation {status['generation']}",
             counts or "nothing on offer",
-            f"{sessions} session{'s' * (sessions != 1)}",
+            counted(status["sessions"], "session"),
         ]
         state = [] if status["state"] == "ready" else [(f"  {status['state']}", "yellow")]
         return [("dev ", "bold"), (self._config, ""), (f"  {'  '.join(filter(None, facts))}", "dim"), *state]

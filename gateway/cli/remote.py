@@ -29,6 +29,9 @@ _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 """A server that works sends comments meanwhile; one minute of silence means that nobody is there."""
 
+_OWN_TIMEOUTS: Final = aiohttp.ClientTimeout(total=20, sock_connect=10)
+"""Of the daemon's own pages: who asks how it is has not got a minute, and one that hangs is an answer, too."""
+
 
 class RemoteError(Exception):
     """Nobody answered at the URL, or not as a server of this revision does."""
@@ -70,7 +73,7 @@ async def get_json(url: str) -> JsonObject:
     Raises:
         RemoteError: nobody answers there, or something else does.
     """
-    async with aiohttp.ClientSession(timeout=_TIMEOUTS, headers=_credentials()) as session:
+    async with aiohttp.ClientSession(timeout=_OWN_TIMEOUTS, headers=_credentials()) as session:
         try:
             async with session.get(url) as response:
                 body = await response.read()

@@ -40,6 +40,10 @@ def test_help_is_a_word_too(run: Run) -> None:
     assert run("help") == run("--help")
 
 
+def test_help_is_a_word_before_a_command_too(run: Run) -> None:
+    assert run("help", "plan") == run("plan", "--help")
+
+
 def test_the_schema_is_the_one_that_editors_are_given(run: Run) -> None:
     assert run("schema").out == (Path(__file__).parents[2] / "config" / "schema.json").read_text()
 

@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 import structlog
 
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 
 log: Final = structlog.get_logger(__name__)
 
@@ -223,8 +223,4 @@ def _line(record: JsonObject) -> bytes:
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # a lone surrogate, or an integer of more than 64 bits
-        return json.dumps(record, default=_shown).encode("ascii") + b"\n"
-
-
-def _shown(value: Json) -> str:
-    return repr(value)
+        return json.dumps(record, default=repr).encode("ascii") + b"\n"

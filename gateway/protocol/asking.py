@@ -116,7 +116,9 @@ class LiveAsker:
         except (TimeoutError, asyncio.CancelledError) as error:
             await self._send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
             if isinstance(error, TimeoutError):
-                raise ExecutionError(f"The client did not answer {key!r} within {self._patience:g} s") from None
+                raise ExecutionError(
+                    f"The client did not answer {key!r} within {self._patience:g} s (ask_timeout)"
+                ) from None
             raise
         finally:
             self._session.forget_answer(request_id)

@@ -74,7 +74,9 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int) -> Message:
     # Brackets bound the depth, so that an ordinary message is never walked.
     raw = bytes(body)
     if raw.count(b"{") + raw.count(b"[") > max_depth and _is_deeper(value, max_depth):
-        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, f"Nested more than {max_depth} deep", _readable_id(value))
+        raise InvalidMessageError(
+            ErrorCode.INVALID_REQUEST, f"Nested more than {max_depth} deep (limits.request_depth)", _readable_id(value)
+        )
     return _batch(value) if isinstance(value, list) else _single(value)
 
 

@@ -42,7 +42,7 @@ async def test_others_use_the_place_while_a_question_is_open(inside: House) -> N
 async def test_an_answer_that_does_not_come_is_an_error_in_time(inside: House) -> None:
     peer = await inside.legacy(says=silent)
     calling, question = await begun(peer, "hurried")
-    assert await calling == "error: The client did not answer 'name' within 0.1 s"
+    assert await calling == "error: The client did not answer 'name' within 0.1 s (ask_timeout)"
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question["id"]}}
     assert peer.sent == [cancelled]
     await peer.answer(question["id"], result=NAME)  # too late

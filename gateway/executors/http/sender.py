@@ -79,7 +79,7 @@ class Sender:
             if isinstance(answer, Response):
                 return answer
             request, is_home = answer, origin_of(answer.url) == origin_of(home)
-        raise ExecutionError(f"{home.host} redirects more than {self.max_redirects} times")
+        raise ExecutionError(f"{home.host} redirects more than {self.max_redirects} times (follow_redirects)")
 
     async def _hop(self, request: Request, *, is_home: bool) -> "Response | Request":
         """Send to one origin; return its answer, or the request that its redirect asks for."""

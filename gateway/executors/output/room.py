@@ -65,7 +65,9 @@ class Room:
         return f"{head}\n[… {missing} of {total} bytes left out …]\n{tail}"
 
     def too_large(self, size: int) -> ExecutionError:
-        return ExecutionError(f"The output is too large: {size} bytes, and no more than {self.max_size} are passed on")
+        return ExecutionError(
+            f"The output is too large: {size} bytes, and no more than {self.max_size} are passed on (max_size)"
+        )
 
     def _park(self, contents: str | bytes, *, media_type: str, caller: str) -> str | None:
         if self.overflow != "resource":

@@ -553,6 +553,9 @@ MISTAKES: list[tuple[dict[str, Json], str]] = [
     ({"cache": "1m", "body": "x"}, "cache: goes with GET and HEAD, not with POST"),
     ({"retry": {}, "method": "PATCH"}, "retry: this method may do its work twice; `retry` goes with GET, HEAD,"),
     ({"allow_private": ["10.0.0.1/8"]}, "allow_private.0: is not a network: 10.0.0.1/8 has host bits set;"),
+    ({"allow_private": ["*.corp"]}, "allow_private.0: expected a host name, an address, or a network"),
+    ({"allow_private": ["localhost:8080"]}, "allow_private.0: expected a host name, an address, or a network"),
+    ({"allow_private": [""]}, "allow_private.0: expected a host name, an address, or a network"),
     ({"query": {"q": "{{ nope }}"}}, "query.q: `nope` is not an input"),
 ]
 

@@ -7,6 +7,7 @@ a second DNS answer) gets past.
 """
 
 import errno
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class AddressPolicy:
         return _UNGUARDED if host.lower().rstrip(".") in self.hosts else self.guard
 
 
+_HOST: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
 _UNGUARDED: Final = AddressGuard(allows_all=True)
 PUBLIC_ONLY: Final = AddressPolicy()
 
@@ -100,6 +102,9 @@ def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPo
         except ValueError as error:
             if "/" in entry:
                 problems.at(index).error(f"is not a network: {error}; expected one such as 10.0.0.0/8")
+            elif _HOST.fullmatch(entry) is None:
+                message = "expected a host name, an address, or a network such as 10.0.0.0/8; no port and no wildcard"
+                problems.at(index).error(message)
             hosts.add(entry.lower().rstrip("."))
     return AddressPolicy(hosts=frozenset(hosts), guard=AddressGuard(allowed=frozenset(networks)))
 

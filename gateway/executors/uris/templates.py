@@ -1,4 +1,4 @@
-"""URI templates (RFC 6570): variables to a URI. Compiled at load; no I/O. The way back is `uri_matcher`.
+"""URI templates (RFC 6570): variables to a URI. Compiled at load; no I/O. The way back is `matcher`.
 
 Expansion is the `uritemplate` package's, except that the reserved forms `{+var}` and `{#var}` are put together from
 its simple form: the package leaves a value that holds any percent-encoded octet as it is, spaces and all.

@@ -5,6 +5,7 @@ other, never two at once: the reloader sees to that.
 """
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -60,7 +61,9 @@ class Build:
     root: Path
     """The directory of the main file."""
     files: Mapping[Path, str]
-    """Every file that was read → SHA-256."""
+    """Every file that was read, and every directory of plugins → SHA-256 (keyed for secrets)."""
+    digest: str
+    """One for all of them but the secrets: the same in every process that serves the same."""
     catalog: Catalog
     identity: ServerIdentity | None
     """What the listener shows, where `listen.tls` has it speak TLS."""
@@ -187,10 +190,12 @@ class Offer:
             self._attempted = plan = _plan(loaded, footprint)
         offered = retained(catalog, served=served, locked=lock.pins or {}, document=loaded.document)
         self.redactor = offered.redactor
+        code = self._plugins.contents
         return Build(
             document=loaded.document,
             root=loaded.root,
-            files=loaded.files,
+            files={**loaded.files, **code},
+            digest=_digest(loaded, code),
             catalog=offered,
             identity=identity,
             plan=plan,
@@ -242,6 +247,12 @@ def _plan(loaded: LoadedConfig, footprint: Footprint) -> WatchPlan:
             }
         ),
     )
+
+
+def _digest(loaded: LoadedConfig, code: Mapping[Path, str]) -> str:
+    """One hash for all, whatever they are called. A rotated secret changes nothing: its own digest has a random key."""
+    written = [digest for path, digest in loaded.files.items() if path not in loaded.secret_files]
+    return hashlib.sha256("".join([*written, *code.values()]).encode()).hexdigest()
 
 
 def _fixed(section: Listen | Limits) -> Model:

@@ -69,6 +69,11 @@ class Plugins:
         """Those of the generation opened last."""
         return tuple(package.directory for package in self._opened.packages)
 
+    @property
+    def contents(self) -> Mapping[Path, str]:
+        """Of each of these, the digest of its content."""
+        return {package.directory: package.content for package in self._opened.packages}
+
     def holds(self, reference: str) -> bool:
         """Whether one of the directories has the module of `module:callable`."""
         module = reference.partition(":")[0]

@@ -21,6 +21,8 @@ from gateway.json_types import Json, JsonObject
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt"}
 _LABEL: Final = 9
 """Columns of the labels."""
+_COUNTED: Final = {"concurrency": "calls at once"}
+"""What a limit counts, where its name does not say."""
 _MOST_FILES: Final = 8
 _DIGITS: Final = 12
 """Of a digest."""
@@ -96,7 +98,7 @@ def _doubts_of_the_process(status: JsonObject) -> Iterator[str]:
         yield f"{counted(dropped, 'record')} of the audit log dropped"
     for name, use in status.get("limits", {}).items():
         if use["limit"] is not None and use["used"] >= use["limit"]:
-            yield f"all {use['limit']} {name} are in use (limits.{name})"
+            yield f"all {use['limit']} {_COUNTED.get(name, name)} are in use (limits.{name})"
 
 
 def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
@@ -129,7 +131,8 @@ def _files(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _use(name: str, use: JsonObject) -> str:
-    return f"{use['used']} {name}" if use["limit"] is None else f"{use['used']} of {use['limit']} {name}"
+    counted_as = _COUNTED.get(name, name)
+    return f"{use['used']} {counted_as}" if use["limit"] is None else f"{use['used']} of {use['limit']} {counted_as}"
 
 
 def _offer(status: JsonObject) -> Iterator[tuple[str, str]]:

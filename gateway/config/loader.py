@@ -36,6 +36,8 @@ class LoadedConfig:
     secrets: frozenset[str]
     files: Mapping[Path, str]
     """Every file that was asked for → SHA-256 (keyed for secrets); empty where it could not be read."""
+    secret_files: frozenset[Path]
+    """Those of them that `${file:…}` names."""
     globs: tuple[str, ...]
     """Absolute patterns of `include` and `prompt_files`: a file that appears under one belongs to the configuration."""
     variables: Mapping[str, Variable]
@@ -112,6 +114,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         redactor=redactor,
         secrets=frozenset(interpolation.secrets),
         files=files,
+        secret_files=frozenset(interpolation.files),
         globs=tuple(dict.fromkeys(inclusion.globs)),
         variables=dict(interpolation.variables),
         root=inclusion.directory,

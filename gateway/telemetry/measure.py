@@ -88,7 +88,7 @@ READ: Final = (
     ),
     Measure("mcp_gateway_primitives", "gauge", "What is on offer, by kind.", ("kind",)),
     Measure("mcp_gateway_primitives_left_out", "gauge", "Definitions whose `requires` is not met, by kind.", ("kind",)),
-    Measure("mcp_gateway_config_info", "gauge", "1, with the hash of the files that are served.", ("hash",)),
+    Measure("mcp_gateway_config_info", "gauge", "1, with one hash of files and plugins, but no secrets.", ("hash",)),
     Measure("mcp_gateway_config_generation", "gauge", "Grows whenever what is on offer changes."),
     Measure("mcp_gateway_config_problems", "gauge", "Mistakes that keep the files on disk from being served."),
     Measure("mcp_gateway_config_warnings", "gauge", "Warnings about what is served."),

@@ -135,6 +135,10 @@ def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
             "! tools.x was added since mcp-gateway.lock was written",
         ),
         ({"limits": {"threads": {"used": 4, "limit": 4}}}, "! all 4 threads are in use (limits.threads)"),
+        (
+            {"limits": {"concurrency": {"used": 3, "limit": 3, "per_caller": 1}}},
+            "! all 3 calls at once are in use (limits.concurrency)",
+        ),
         ({"audit": {"trouble": None, "dropped": 2}}, "! 2 records of the audit log dropped"),
         ({"warnings": ["c.yaml:1:1: doubtful"]}, "! warning: c.yaml:1:1: doubtful"),
     ],
@@ -220,7 +224,7 @@ def test_something_else_at_the_url_is_no_status(run: Run, answering: Answering) 
 
 def test_a_real_daemon_says_all_that_is_asked_of_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
-        "limits: {threads: 3}\n"
+        "limits: {threads: 3, concurrency: {in_all: 7}}\n"
         "tools:\n"
         "  here: {description: H., content: h}\n"
         "  gone: {description: G., content: g, requires: {commands: [no-such-command]}}\n"
@@ -244,6 +248,7 @@ def test_a_real_daemon_says_all_that_is_asked_of_it(run: Run, tmp_path: Path) ->
         }
     ]
     assert status["limits"]["threads"] == {"used": 0, "limit": 3}
+    assert status["limits"]["concurrency"] == {"used": 0, "limit": 7, "per_caller": None}
     [recent] = status["clients"]["recent"]
     assert recent["client"].startswith("mcp-gateway ")
     assert (recent["era"], recent["revision"], recent["transport"], recent["calls"]) == (

@@ -4,7 +4,6 @@ Only a daemon keeps one. Who runs `mcp-gateway call` with a file could run what 
 allowed to write to the daemon's log.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -148,9 +147,8 @@ class Auditing:
 
     def _offered(self, build: Build) -> dict[str, Json]:
         """What is served: its files as one hash, and what of it is not as it was locked."""
-        digest = hashlib.sha256("".join(build.files.values()).encode()).hexdigest()
         differs = [str(difference) for difference in build.catalog.unlike]
-        served: dict[str, Json] = {"generation": self._whole().generation, "files_sha256": digest}
+        served: dict[str, Json] = {"generation": self._whole().generation, "files_sha256": build.digest}
         return {**served, "differs": differs} if differs else served
 
     def _note(self, record: Mapping[str, Json]) -> None:

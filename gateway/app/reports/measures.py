@@ -1,8 +1,7 @@
 """Where the numbers come from that are read when somebody scrapes: each from whoever has it anyway."""
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from gateway import __version__
 from gateway.app.offer import Build, Offer
@@ -91,7 +90,7 @@ def _config(offer: Offer, reloader: Reloader[Build]) -> Sources:
         "mcp_gateway_primitives_left_out": lambda: Counter(
             (each.kind.removesuffix("s"),) for each in offer.store.current.left_out
         ),
-        "mcp_gateway_config_info": lambda: {(_digest(offer.served.files.values()),): 1},
+        "mcp_gateway_config_info": lambda: {(offer.served.digest,): 1},
         "mcp_gateway_config_generation": lambda: offer.store.current.generation,
         "mcp_gateway_config_problems": lambda: len(reloader.status.problems),
         "mcp_gateway_config_warnings": lambda: len(offer.store.current.warnings),
@@ -117,8 +116,3 @@ def _counts(catalog: Catalog) -> Reading:
 
 def _by_label(counts: Mapping[str, int]) -> Reading:
     return {(label,): count for label, count in counts.items()}
-
-
-def _digest(digests: Iterable[str]) -> str:
-    """One hash for all the files, whatever they are called."""
-    return hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -12,6 +12,7 @@ from gateway.catalog.lock import Lock
 from gateway.catalog.primitives import Catalog
 from gateway.config.document import Document
 from gateway.config.primitives import Prompt, Resource, Tool
+from gateway.config.server import Shares
 from gateway.executors.services import Services
 from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
@@ -30,9 +31,11 @@ def sources(parts: Parts, *, config: Path, recent_clients: RecentClients) -> Sou
         **_primitives(parts.offer),
         "audit": lambda: parts.auditing.status,
         "clients": lambda: _clients(recent_clients, parts),
-        "limits": lambda: _limits(
-            parts.rations, threads=parts.services.threads.busy, most_threads=parts.offer.first.limits.threads
-        ),
+        "limits": lambda: {
+            **_limits(parts.rations),
+            **_concurrency(parts.offer.served.document.limits.concurrency, running=parts.dispatcher.slots.running),
+            "threads": {"used": parts.services.threads.busy, "limit": parts.offer.first.limits.threads},
+        },
         "auth": parts.authenticator.status,
         "sessions": lambda: len(open_.sessions) if (open_ := parts.listeners()) else 0,
         "streams": lambda: len(open_.streams) if (open_ := parts.listeners()) else 0,
@@ -130,15 +133,19 @@ def _disabled(whole: Catalog, current: Catalog) -> list[str]:
     ]
 
 
-def _limits(rations: Mapping[str, Ration], *, threads: int, most_threads: int) -> dict[str, Json]:
+def _limits(rations: Mapping[str, Ration]) -> dict[str, Json]:
     """How much is in use of what `limits` allows."""
     return {
-        **{
-            name: {"used": len(ration), "limit": ration.in_all, "per_caller": ration.per_caller}
-            for name, ration in rations.items()
-        },
-        "threads": {"used": threads, "limit": most_threads},
+        name: {"used": len(ration), "limit": ration.in_all, "per_caller": ration.per_caller}
+        for name, ration in rations.items()
     }
+
+
+def _concurrency(allowed: Shares | None, *, running: int) -> dict[str, Json]:
+    """The same of calls; nothing where only each primitive has a limit."""
+    if allowed is None:
+        return {}
+    return {"concurrency": {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}}
 
 
 def _backend_of(definition: Tool | Resource | Prompt) -> str:

@@ -19,10 +19,10 @@ from typing import Final
 import structlog
 
 from gateway.access.authenticator import check_auth
+from gateway.app.audit_file import check_audit_is_apart
 from gateway.app.listening.exposure import check_still_closed, exposures
 from gateway.app.listening.listener_identity import with_identity
 from gateway.app.process.pauses import collections_put_off
-from gateway.app.reports.audit_file import check_audit_is_apart
 from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import LOCK_NAME, Lock, read_lock

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gateway.app.audit_file import check_audit_file
 from gateway.app.listening.exposure import exposures
 from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.app.rehearsal.second_opinion import second_opinions
 from gateway.app.rehearsal.testing import check_test_files
-from gateway.app.reports.audit_file import check_audit_file
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings
 from gateway.errors import Problem, Severity

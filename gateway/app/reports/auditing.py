@@ -12,8 +12,8 @@ from gateway import __version__
 from gateway.access.audit_log import AuditLog, refusal_of
 from gateway.access.denial import Denial
 from gateway.access.denials import Denials
+from gateway.app.audit_file import audit_path
 from gateway.app.offer import Build
-from gateway.app.reports.audit_file import audit_path
 from gateway.catalog.primitives import Catalog
 from gateway.config.audit import Audit
 from gateway.errors import ConfigError, Problem

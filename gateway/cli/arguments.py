@@ -275,8 +275,8 @@ changes is no change here.
 
 exit codes:
   0    the new file could be served
-  1    with --exit-code: something would change; or the server could not be asked
-  2    one of the files cannot be served""",
+  1    with --exit-code: something would change
+  2    one of the files cannot be served, or the server could not be asked""",
     )
     parser.add_argument("new", metavar="NEW.yaml", help="the file, or directory of files, that is to be served")
     parser.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the one that is served now")

@@ -21,6 +21,7 @@ from gateway.config.interpolation import Variable
 from gateway.json_types import Json
 
 _NAME: Final = "mcp-gateway"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,8 @@ async def _reached(options: Namespace, hints: Screen) -> Reached:
     url = endpoint(options.url, path="/mcp")
     name = options.name or urlsplit(url).hostname or _NAME
     variable = options.key_from
+    if variable is not None and _VARIABLE.fullmatch(variable) is None:  # not quoted: it may be the key
+        raise refusal("--key-from", "expected the name of a variable that holds the key, such as OPS_API_KEY")
     match await wanted_by(url):
         case Wanted.KEY if variable is None:
             variable = _variable_for(name)

@@ -17,9 +17,13 @@ _STYLES = {Sign.ADDED: "green", Sign.CHANGED: "yellow", Sign.REMOVED: "red"}
 async def show_plan(options: Namespace, out: Screen, hints: Screen) -> int:
     if options.url is not None and options.old is not None:
         raise refusal("--url", f"and {options.old} are given; the new file is compared with one of them")
-    with own_output():
-        new = picture_of(one_shot_settings(options, options.new))
-        old = await _served(options.url) if options.url is not None else _old(options)
+    try:
+        with own_output():
+            new = picture_of(one_shot_settings(options, options.new))
+            old = await _served(options.url) if options.url is not None else _old(options)
+    except RemoteError as error:
+        hints.line(f"{hints.styled('error:', 'red')} {error}")
+        return 2  # as diff(1) has it: 1 says that something differs
     found = plan(old, new)
     if options.json:
         out.line(json.dumps(found.as_json(), indent=2, ensure_ascii=False))

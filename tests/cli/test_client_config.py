@@ -208,6 +208,13 @@ def test_a_variable_is_one_that_a_shell_can_set(name: str, variable: str) -> Non
     assert _variable_for(name) == variable
 
 
+def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(run: Run) -> None:
+    finished = run("client-config", "claude", "--url", "http://127.0.0.1:9", "--key-from", KEY)
+    assert (finished.code, finished.out) == (2, "")
+    assert finished.hints.startswith("--key-from: expected the name of a variable")
+    assert KEY not in finished.hints
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

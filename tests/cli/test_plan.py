@@ -198,6 +198,6 @@ def test_a_running_server_is_compared_with_the_file(run: Run, served: str, tmp_p
 
 
 def test_a_url_without_such_a_server_is_said_so(run: Run, tmp_path: Path) -> None:
-    finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9")
-    assert finished.code == 1
+    finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9", "--exit-code")
+    assert (finished.code, finished.out) == (2, "")
     assert "is the server running there?" in finished.hints

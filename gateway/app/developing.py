@@ -16,8 +16,8 @@ import structlog
 from gateway.app.gateway import Gateway
 from gateway.app.rehearsal.planning import Change, plan
 from gateway.app.reports.clients import title_of
-from gateway.config.inclusion import SUFFIXES
 from gateway.config.loader import load
+from gateway.config.reading.inclusion import SUFFIXES
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json, JsonObject

@@ -26,7 +26,7 @@ from gateway.app.process.pauses import collections_put_off
 from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import LOCK_NAME, Lock, read_lock
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.retention import retained
 from gateway.catalog.store import CatalogStore

@@ -20,7 +20,7 @@ from gateway.catalog.lints.linter import lint
 from gateway.catalog.lock import Change, Difference, Lock
 from gateway.catalog.overlap import overlap
 from gateway.catalog.pins import INSTRUCTIONS, Name, pins_of
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import (
     CallLimits,
     Catalog,

@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.catalog.pins import SECTIONS, Name, Pin, Pins
 from gateway.config.problems import Problems
-from gateway.config.source_file import UnreadableError, decode, read_bytes
+from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.json_types import Json
 
 LOCK_NAME: Final = "mcp-gateway.lock"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.definitions import Definition
 from gateway.config.loader import LoadedConfig
 from gateway.config.primitives import CommandCompletion, Prompt, Resource, Tool

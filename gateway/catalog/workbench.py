@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.catalog.access import Accesses
 from gateway.catalog.footprint import Footprint
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import EVERYBODY, Access
 from gateway.config.backends import Connection
 from gateway.config.definitions import Defaults

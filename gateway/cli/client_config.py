@@ -17,7 +17,7 @@ from gateway.cli.remote import Wanted, endpoint, wanted_by
 from gateway.cli.screen import Screen
 from gateway.cli.settings import one_shot_settings
 from gateway.cli.words import refusal
-from gateway.config.interpolation import Variable
+from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json
 
 _NAME: Final = "mcp-gateway"

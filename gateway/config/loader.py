@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.config.document import Document
-from gateway.config.inclusion import Inclusion
-from gateway.config.interpolation import Interpolation, Variable
-from gateway.config.merger import Merger
-from gateway.config.nodes import Finding, Place
-from gateway.config.permissions import files_open_to_all
 from gateway.config.problems import DocumentPath, Problems
+from gateway.config.reading.inclusion import Inclusion
+from gateway.config.reading.interpolation import Interpolation, Variable
+from gateway.config.reading.merger import Merger
+from gateway.config.reading.nodes import Finding, Place
+from gateway.config.reading.permissions import files_open_to_all
+from gateway.config.reading.source_file import SourceFile
+from gateway.config.reading.source_map import WrittenSources
 from gateway.config.secrets import Redactor
 from gateway.config.settings import own_secrets
-from gateway.config.source_file import SourceFile
-from gateway.config.source_map import WrittenSources
 from gateway.errors import Problem, Severity
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app.offer import Offer
-from gateway.config import interpolation
 from gateway.config.loader import load
+from gateway.config.reading import interpolation
 from gateway.executors.services import running_services
 
 FILE = """\

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gateway.app.rehearsal.second_opinion import second_opinions
 from gateway.catalog.compiler import compile_catalog
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.config.loader import load
 from gateway.executors.services import running_services

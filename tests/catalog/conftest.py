@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.catalog.compiler import compile_catalog
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.config.loader import load
 from gateway.executors.services import Services, running_services

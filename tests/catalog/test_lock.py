@@ -8,7 +8,7 @@ import pytest
 from gateway.catalog.compiler import compile_catalog
 from gateway.catalog.lock import Change, Lock, differences, parsed, read_lock, rendered
 from gateway.catalog.pins import Pins
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.services import Services

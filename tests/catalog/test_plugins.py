@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.catalog.plugin_hooks import HookFailedError, run_hook
-from gateway.catalog.plugin_import import ImportFailedError, import_bounded
-from gateway.catalog.plugin_package import PREFIX
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
+from gateway.catalog.plugins.plugin_import import ImportFailedError, import_bounded
+from gateway.catalog.plugins.plugin_package import PREFIX
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.problems import Problems
 from gateway.errors import ConfigError
 from gateway.executors.threads import Threads
@@ -265,7 +265,7 @@ def test_entry_points_come_before_importable_modules(plugins: Plugins, folder: P
         import sys
         sys.path.insert(0, {str(site)!r})
         from pathlib import Path
-        from gateway.catalog.plugins import Plugins
+        from gateway.catalog.plugins.plugins import Plugins
         from gateway.config.problems import Problems
         from tests.executors.recording import OneFile
         plugins, problems = Plugins(), Problems(OneFile(Path("/")))

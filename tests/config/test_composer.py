@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.composer import MAX_DEPTH, Composition, compose
-from gateway.config.nodes import Mapping, Sequence, find, place_of, plain
-from gateway.config.source_file import SourceFile
+from gateway.config.reading.composer import MAX_DEPTH, Composition, compose
+from gateway.config.reading.nodes import Mapping, Sequence, find, place_of, plain
+from gateway.config.reading.source_file import SourceFile
 from gateway.json_types import Json
 
 FILE = Path("/etc/config.yaml")

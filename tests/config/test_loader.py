@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.primitives import PromptHead
+from gateway.config.reading.source_file import MAX_FILE_BYTES
 from gateway.config.schema import document_schema
-from gateway.config.source_file import MAX_FILE_BYTES
 from gateway.errors import ConfigError, Problem, Severity
 
 TOOL: Final = "{shell: {command: [df]}}"

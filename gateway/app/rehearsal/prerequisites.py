@@ -8,10 +8,10 @@ from typing import Final
 
 from gateway.app.rehearsal.rehearsal import rehearsed
 from gateway.config.document import Document
-from gateway.config.interpolation import Variable
 from gateway.config.literal_secrets import SECRET_KEY
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.primitives import Prompt, Resource, Tool
+from gateway.config.reading.interpolation import Variable
 from gateway.config.settings import Settings
 
 _GIVEN: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})

@@ -12,7 +12,7 @@ from gateway.app.reports.picture import Picture, draw
 from gateway.catalog.compiler import Check, compile_catalog
 from gateway.catalog.footprint import Footprint
 from gateway.catalog.lock import read_lock
-from gateway.catalog.plugins import Plugins
+from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.config.loader import LoadedConfig, load

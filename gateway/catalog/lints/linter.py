@@ -14,8 +14,8 @@ from gateway.catalog.primitives import Prompt, Tool
 from gateway.config import primitives as models
 from gateway.config.backends import Shell
 from gateway.config.document import Document
-from gateway.config.permissions import open_to_all
 from gateway.config.problems import Problems
+from gateway.config.reading.permissions import open_to_all
 
 _VAGUE: Final = re.compile(
     r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.config.problems import DocumentPath
-from gateway.config.source_file import SourceFile
+from gateway.config.reading.source_file import SourceFile
 from gateway.errors import Severity
 from gateway.json_types import Json
 

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import structlog
 
-from gateway.catalog.plugin_hooks import HookFailedError, run_hook
-from gateway.catalog.plugin_import import IMPORT_SECONDS, ImportFailedError, NoSuchModuleError, import_bounded
-from gateway.catalog.plugin_package import PackageFinder, PluginPackage, read_package
+from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
+from gateway.catalog.plugins.plugin_import import IMPORT_SECONDS, ImportFailedError, NoSuchModuleError, import_bounded
+from gateway.catalog.plugins.plugin_package import PackageFinder, PluginPackage, read_package
 from gateway.config.problems import Problems
 from gateway.errors import ConfigError, Problem
 from gateway.executors.python.signature import Signature, read_signature

@@ -4,8 +4,8 @@ from typing import Final
 
 import yaml
 
-from gateway.config.nodes import Mark
-from gateway.config.source_file import LINE_BREAK
+from gateway.config.reading.nodes import Mark
+from gateway.config.reading.source_file import LINE_BREAK
 
 _ADVICE: Final = (
     # Part of the scanner's words → ours.

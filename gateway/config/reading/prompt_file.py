@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.config.composer import compose
-from gateway.config.nodes import START, Entry, Finding, Mapping, Node, Place, Point, Scalar, Sequence
-from gateway.config.source_file import SourceFile
+from gateway.config.reading.composer import compose
+from gateway.config.reading.nodes import START, Entry, Finding, Mapping, Node, Place, Point, Scalar, Sequence
+from gateway.config.reading.source_file import SourceFile
 
 _FENCE: Final = re.compile(r"---[ \t]*(?:\r\n|\n|\Z)")
 _CLOSING_FENCE: Final = re.compile(r"^---[ \t]*(?:\r\n|\n|\Z)", re.MULTILINE)

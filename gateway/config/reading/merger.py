@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from gateway.config.backends import Connection
 from gateway.config.base import Model
 from gateway.config.document import MAIN_FILE_ONLY, Document
-from gateway.config.inclusion import Inclusion, Part, Request
-from gateway.config.interpolation import Interpolation
-from gateway.config.nodes import START, Broken, Entry, Finding, Node, Place, Scalar, Sequence, Written, place_of
-from gateway.config.nodes import Mapping as MappingNode
 from gateway.config.primitives import Prompt, PromptHead, Resource, Tool
 from gateway.config.problems import DocumentPath
-from gateway.config.prompt_file import read_prompt
-from gateway.config.source_file import SourceFile
-from gateway.config.tolerance import idle, is_mendable, is_survivable, mend
-from gateway.config.wording import expected, findings_of, keys_of, unknown_key
+from gateway.config.reading.inclusion import Inclusion, Part, Request
+from gateway.config.reading.interpolation import Interpolation
+from gateway.config.reading.nodes import START, Broken, Entry, Finding, Node, Place, Scalar, Sequence, Written, place_of
+from gateway.config.reading.nodes import Mapping as MappingNode
+from gateway.config.reading.prompt_file import read_prompt
+from gateway.config.reading.source_file import SourceFile
+from gateway.config.reading.tolerance import idle, is_mendable, is_survivable, mend
+from gateway.config.reading.wording import expected, findings_of, keys_of, unknown_key
 from gateway.json_types import Json
 
 M = TypeVar("M", bound=Model)

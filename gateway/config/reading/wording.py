@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.nodes import Broken, Finding, Written, find, place_of
 from gateway.config.problems import DocumentPath
+from gateway.config.reading.nodes import Broken, Finding, Written, find, place_of
 from gateway.config.text import Inserted, parts_of
 from gateway.json_types import Json
 

@@ -19,12 +19,24 @@ from typing import Final, NoReturn
 
 import yaml
 
-from gateway.config.core_schema import scalar
-from gateway.config.nodes import START, Broken, Entry, Finding, Mapping, Mark, Node, Place, Point, Scalar, Sequence
-from gateway.config.nodes import place_at as _place_at
 from gateway.config.problems import DocumentPath
-from gateway.config.source_file import LINE_BREAK, SourceFile
-from gateway.config.syntax import explain
+from gateway.config.reading.core_schema import scalar
+from gateway.config.reading.nodes import (
+    START,
+    Broken,
+    Entry,
+    Finding,
+    Mapping,
+    Mark,
+    Node,
+    Place,
+    Point,
+    Scalar,
+    Sequence,
+)
+from gateway.config.reading.nodes import place_at as _place_at
+from gateway.config.reading.source_file import LINE_BREAK, SourceFile
+from gateway.config.reading.syntax import explain
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 500_000

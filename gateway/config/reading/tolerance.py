@@ -12,7 +12,7 @@ from typing import Final
 from gateway.config.base import Model
 from gateway.config.primitives import RESOURCE_BACKENDS, TOOL_BACKENDS, Prompt, Resource, Tool
 from gateway.config.problems import DocumentPath
-from gateway.config.wording import keys_of, model_at, nearest
+from gateway.config.reading.wording import keys_of, model_at, nearest
 from gateway.json_types import Json
 
 _NEEDED: Final = frozenset(

@@ -12,12 +12,12 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.config.composer import compose
-from gateway.config.interpolation import Interpolation
-from gateway.config.nodes import Broken, Entry, Finding, Mapping, Place, Written, place_at
-from gateway.config.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
+from gateway.config.reading.composer import compose
+from gateway.config.reading.interpolation import Interpolation
+from gateway.config.reading.nodes import Broken, Entry, Finding, Mapping, Place, Written, place_at
+from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
+from gateway.config.reading.wording import findings_of
 from gateway.config.text import shown
-from gateway.config.wording import findings_of
 from gateway.errors import Severity
 
 SUFFIXES: Final = (".yaml", ".yml")

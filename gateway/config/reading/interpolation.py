@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.literal_secrets import ADVICE, SECRET_KEY, is_secret
-from gateway.config.nodes import Broken, Finding, Node, Place, Scalar, Sequence, place_of
 from gateway.config.problems import DocumentPath
-from gateway.config.source_file import SourceFile, UnreadableError, decode, read_bytes
+from gateway.config.reading.nodes import Broken, Finding, Node, Place, Scalar, Sequence, place_of
+from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
 from gateway.config.text import Inserted, Interpolated, Part
 from gateway.errors import Severity
 from gateway.json_types import Json

@@ -8,8 +8,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gateway.config.nodes import Finding, Place
-from gateway.config.source_file import SourceFile
+from gateway.config.reading.nodes import Finding, Place
+from gateway.config.reading.source_file import SourceFile
 from gateway.errors import Severity
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.literal_secrets import SECRET_KEY, TOKENS
-from gateway.config.nodes import Finding, Mapping, Place, Scalar, find, place_of, plain
 from gateway.config.problems import DocumentPath
+from gateway.config.reading.nodes import Finding, Mapping, Place, Scalar, find, place_of, plain
+from gateway.config.reading.source_file import SourceFile
 from gateway.config.secrets import Redactor
-from gateway.config.source_file import SourceFile
 from gateway.config.text import MASK
 from gateway.errors import Location, Problem
 from gateway.json_types import Json

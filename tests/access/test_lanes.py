@@ -78,7 +78,7 @@ async def test_no_place_is_lost_when_waiters_are_cancelled_in_the_moment_that_it
     for task in waiting[:3]:
         task.cancel()
     await asyncio.gather(*waiting[:3], return_exceptions=True)
-    last = await asyncio.wait_for(waiting[3], 5)
+    last = await asyncio.wait_for(waiting[3], 20)
     last.release()
     assert (lanes.running, lanes.waiting) == (0, 0)
 

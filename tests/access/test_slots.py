@@ -155,7 +155,7 @@ async def test_who_fills_the_queue_gives_way_to_those_who_have_less_in_it() -> N
     assert [task.done() for task in quiet] == [False, False, True]
     held.release()
     for task in (loud[0], quiet[0], loud[1], quiet[1]):
-        (await asyncio.wait_for(task, 5)).release()
+        (await asyncio.wait_for(task, 20)).release()
     assert (slots.running, slots.waiting, slots.refused) == (0, 0, 3)
 
 
@@ -168,5 +168,5 @@ async def test_a_caller_who_left_the_queue_has_no_turn() -> None:
     gone.cancel()
     await asyncio.wait([gone])
     held.release()
-    (await asyncio.wait_for(stays, 5)).release()
+    (await asyncio.wait_for(stays, 20)).release()
     assert (slots.running, slots.waiting) == (0, 0)

@@ -46,8 +46,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     subprocess.run(["rm", "-rf", str(workshop.folder)], check=False, timeout=SECONDS)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def container(workshop: Workshop) -> str:
+    """What the image's user cannot write to, so that one serves every test."""
     return workshop.container()
 
 

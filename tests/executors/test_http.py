@@ -435,10 +435,10 @@ async def test_a_slow_answer_ends_with_the_timeout_or_the_deadline(services: Ser
 
     server.answer = answer
     assert await refusal(call(http(url=server.url, timeout="100ms"), services)) == "127.0.0.1 did not answer in time"
-    await asyncio.wait_for(gone.wait(), 5)
+    await asyncio.wait_for(gone.wait(), 20)
     gone.clear()
     assert "in time" in await refusal(call(http(url=server.url), services, seconds=0.1))
-    await asyncio.wait_for(gone.wait(), 5)
+    await asyncio.wait_for(gone.wait(), 20)
 
 
 async def test_a_cancelled_call_closes_its_connection(services: Services, server: Server) -> None:
@@ -454,11 +454,11 @@ async def test_a_cancelled_call_closes_its_connection(services: Services, server
 
     server.answer = answer
     task = asyncio.create_task(call(http(url=server.url), services))
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(gone.wait(), 5)
+    await asyncio.wait_for(gone.wait(), 20)
 
 
 def failing(
@@ -498,7 +498,7 @@ async def test_a_status_that_is_not_listed_is_final(services: Services, server: 
 
 async def test_a_pause_beyond_the_deadline_is_not_waited_for(services: Services, server: Server) -> None:
     server.answer = failing(9, retry_after="3600")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         outcome = await call(http(url=server.url, retry={"attempts": 3}), services)
     assert outcome == Failure(text="HTTP 503 Service Unavailable")
     assert len(server.seen) == 1

@@ -27,7 +27,7 @@ async def test_each_line_is_a_message_with_its_number(context: RecordingContext)
 async def test_lines_arrive_while_the_child_runs(context: RecordingContext) -> None:
     async with lines_to(context) as lines:
         lines.feed(b"now\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not context.progressed:
                 await asyncio.sleep(0.001)
 

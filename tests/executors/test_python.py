@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -242,12 +241,35 @@ async def test_a_plugins_own_errors_reach_the_caller(threads: Threads) -> None:
     assert (caught.value.code, caught.value.message, caught.value.data) == (7, "no", {"a": 1})
 
 
-async def test_a_hanging_thread_is_answered_for_at_the_deadline_and_keeps_the_slot(threads: Threads) -> None:
-    release, slot = threading.Event(), RecordingSlot()
+class Hanging:
+    """A plain function that begins, and goes on when it is released."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self.release = threading.Event()
+
+    def __call__(self) -> None:
+        self.has_begun.set()
+        self.release.wait(15)
+
+
+async def times_out(call: PythonExecutor, invocation: Invocation, has_begun: threading.Event) -> None:
+    """The time that it has begins when the function does, however long its thread takes to start."""
+    invocation.clock.stop()
+    running = asyncio.create_task(call.execute(invocation))
+    async with asyncio.timeout(15):
+        while not has_begun.is_set():
+            await asyncio.sleep(0.001)
+    invocation.clock.go_on()
     with pytest.raises(ExecutionError, match="timed out"):
-        await executor(release.wait, threads).execute(make_invocation(slot=slot, timeout=0.05))
+        await running
+
+
+async def test_a_hanging_thread_is_answered_for_at_the_deadline_and_keeps_the_slot(threads: Threads) -> None:
+    hanging, slot = Hanging(), RecordingSlot()
+    await times_out(executor(hanging, threads), make_invocation(slot=slot, timeout=0.05), hanging.has_begun)
     assert (threads.stuck, len(slot.held_by)) == (1, 1)
-    release.set()
+    hanging.release.set()
     await slot.freed()
     assert threads.stuck == 0
 
@@ -271,8 +293,9 @@ async def test_an_async_function_that_swallows_its_cancellation_is_answered_for_
 
 
 async def test_the_backends_own_timeout_counts_as_well(threads: Threads) -> None:
-    with pytest.raises(ExecutionError, match="timed out"):
-        await executor(lambda: time.sleep(0.2), threads, timeout=0.02).execute(make_invocation())
+    hanging = Hanging()
+    await times_out(executor(hanging, threads, timeout=0.02), make_invocation(), hanging.has_begun)
+    hanging.release.set()
 
 
 async def test_a_deadline_that_has_passed_is_kept(threads: Threads) -> None:
@@ -349,11 +372,11 @@ async def test_what_a_context_raises_is_raised_in_the_thread(threads: Threads) -
 
 
 async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: Threads) -> None:
-    release = threading.Event()
+    hanging = Hanging()
     heard: list[object] = []
 
     def linger(context: SyncContext) -> None:
-        release.wait(15)
+        hanging()
         heard.append(context.cancelled)
         try:
             context.progress(1)
@@ -361,16 +384,21 @@ async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: 
             heard.append(str(error))
 
     context, slot = RecordingContext(), RecordingSlot()
-    with pytest.raises(ExecutionError, match="timed out"):
-        await executor(linger, threads).execute(make_invocation(context=context, slot=slot, timeout=0.05))
-    release.set()
+    invocation = make_invocation(context=context, slot=slot, timeout=0.05)
+    await times_out(executor(linger, threads), invocation, hanging.has_begun)
+    hanging.release.set()
     await slot.freed()
     assert heard == [True, "the call has ended"]
     assert context.progressed == []
 
 
 class NeverAnswering(RecordingContext):
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_asked = threading.Event()
+
     async def read_resource(self, uri: str) -> list[Any]:
+        self.was_asked.set()
         await asyncio.Event().wait()
         return [uri]
 
@@ -379,9 +407,10 @@ async def test_a_thread_that_waits_for_its_context_is_let_go_at_the_deadline(thr
     def wait(context: SyncContext) -> None:
         context.read_resource("x:/a")
 
-    slot = RecordingSlot()
-    with pytest.raises(ExecutionError, match="timed out"):
-        await executor(wait, threads).execute(make_invocation(context=NeverAnswering(), slot=slot, timeout=0.05))
+    context, slot = NeverAnswering(), RecordingSlot()
+    await times_out(
+        executor(wait, threads), make_invocation(context=context, slot=slot, timeout=0.05), context.was_asked
+    )
     await slot.freed()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.config.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import RawOutput
+from gateway.executors.invocation import Executor, RawOutput
 from gateway.executors.services import Services
 from gateway.executors.shell.limits import compile_limits
 from gateway.executors.shell.process_table import child, child_pids
@@ -217,32 +217,35 @@ async def test_lines_are_progress(tool: Tool, context: RecordingContext) -> None
 
 async def nothing_left(before: frozenset[int]) -> None:
     """Wait until there is no child but those that were there before."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while [found for pid in child_pids() if pid not in before and (found := child(pid)) and not found.is_zombie]:
             await asyncio.sleep(0.01)
 
 
-async def test_at_the_deadline_it_is_asked_to_end_and_has_time_to(
-    tool: Tool, slot: RecordingSlot, before: frozenset[int]
-) -> None:
+async def ended_when_ready(executor: Executor) -> None:
+    """Have it ended at its deadline, with as much time as it needs here to get `ready` before that."""
+    for seconds in (0.5, 4.0, 30.0):
+        slot = RecordingSlot()
+        with pytest.raises(ExecutionError, match=rf"^'sh' was ended: it took longer than {seconds} s") as caught:
+            await executor.execute(make_invocation(slot=slot, timeout=seconds))
+        await slot.freed()
+        if str(caught.value).endswith("\nready"):
+            return
+    raise AssertionError(str(caught.value))
+
+
+async def test_at_the_deadline_it_is_asked_to_end_and_has_time_to(tool: Tool, before: frozenset[int]) -> None:
     (tool.folder / "out").mkdir()
     script = "trap 'echo asked > out/asked; exit' TERM; echo ready; while :; do sleep 0.05; done"
     executor = tool.compiled({"script": script, "sandbox": {"writable": ["out"]}})
-    with pytest.raises(ExecutionError, match=r"^'sh' was ended: it took longer than 1\.0 s\n\nstdout:\nready$"):
-        await executor.execute(make_invocation(slot=slot, timeout=1.0))
-    await slot.freed()
+    await ended_when_ready(executor)
     assert (tool.folder / "out" / "asked").read_text() == "asked\n"
     await nothing_left(before)
 
 
-async def test_one_that_does_not_listen_is_killed_with_all_that_it_started(
-    tool: Tool, slot: RecordingSlot, before: frozenset[int]
-) -> None:
-    script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 600' & (sleep 600 &); sleep 600; sleep 600"
-    executor = tool.compiled(boxed(script))
-    with pytest.raises(ExecutionError, match="took longer"):
-        await executor.execute(make_invocation(slot=slot, timeout=0.5))
-    await slot.freed()
+async def test_one_that_does_not_listen_is_killed_with_all_that_it_started(tool: Tool, before: frozenset[int]) -> None:
+    script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo ready; sleep 600' & (sleep 600 &); sleep 600; sleep 600"
+    await ended_when_ready(tool.compiled(boxed(script)))
     await nothing_left(before)
 
 
@@ -264,7 +267,7 @@ def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
     assert daemon.stdout is not None
     assert daemon.stdout.readline() == b"up\n"
     daemon.send_signal(signal.SIGKILL)
-    assert daemon.communicate(timeout=15)[0] == b""  # its end: nobody has the pipe any more
+    assert daemon.communicate(timeout=30)[0] == b""  # its end: nobody has the pipe any more
 
 
 # The file

@@ -24,7 +24,7 @@ async def test_the_newest_reader_gets_each_message_once() -> None:
             outbox.put("two", {"n": 2})
             await asyncio.sleep(0)
             assert not waiting.done()
-        assert await asyncio.wait_for(waiting, 5) == {"n": 2}
+        assert await asyncio.wait_for(waiting, 20) == {"n": 2}
 
 
 async def test_a_full_outbox_drops_and_says_so() -> None:
@@ -50,7 +50,7 @@ async def test_readers_of_a_closed_outbox_end() -> None:
         reading = [asyncio.create_task(old.get()), asyncio.create_task(new.get())]
         await asyncio.sleep(0)
         outbox.close()
-        assert await asyncio.wait_for(asyncio.gather(*reading), 5) == [None, None]
+        assert await asyncio.wait_for(asyncio.gather(*reading), 20) == [None, None]
 
 
 async def test_what_is_read_and_what_is_dropped_is_counted_by_method() -> None:

@@ -220,8 +220,8 @@ async def test_when_the_reader_leaves_the_handler_is_cancelled_and_no_timer_stay
             response = await client.get(url)
             await response.content.readuntil(b"\n\n")
             response.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await ended.wait()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while {task for task in asyncio.all_tasks() - before if "keep-alive" in task.get_name()}:
             await asyncio.sleep(0)

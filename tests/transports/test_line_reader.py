@@ -100,7 +100,7 @@ async def test_a_terminal_is_read_line_by_line() -> None:
     try:
         reader = LineReader(terminal, limit=LIMIT)
         os.write(controller, b"hello\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await reader.next() == b"hello"
         reader.end()
     finally:
@@ -113,7 +113,7 @@ async def test_end_wakes_who_waits_and_leaves_the_descriptor_alone(pipe: tuple[i
     waiting = asyncio.create_task(reader.next())
     await asyncio.sleep(0)
     reader.end()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await waiting is Mark.END
     os.write(pipe[1], b"still open")
     assert os.read(pipe[0], 100) == b"still open"
@@ -124,7 +124,7 @@ async def test_nothing_is_read_far_ahead_of_who_takes_the_lines(pipe: tuple[int,
     os.set_blocking(writing, False)
     reader = LineReader(reading, limit=LIMIT)
     os.write(writing, b"first\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await reader.next() == b"first"
     sent = 0
     idle_rounds = 0

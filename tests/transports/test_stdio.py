@@ -34,7 +34,7 @@ class Wire:
             os.write(self.to_server, data)
 
     async def receive(self) -> Json:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return orjson.loads(await self.reader.readline())
 
     async def ask(self, message: Json) -> Json:
@@ -88,7 +88,7 @@ async def wire() -> AsyncIterator[Wire]:
 
 
 async def until(condition: asyncio.Event) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await condition.wait()
 
 
@@ -257,7 +257,7 @@ class TestTheEnd:
         await asyncio.sleep(AFTER_INPUT_SECONDS + 0.1)  # the time that the end of input would have left
         wire.course.release.set()
         assert (await wire.receive())["result"]["content"][0]["text"] == "released"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await draining
 
     async def test_a_client_that_writes_and_never_reads_is_read_no_further_and_may_hang_up(self) -> None:

@@ -39,7 +39,7 @@ def modern_call(tool: str, **meta: Json) -> tuple[dict[str, Json], dict[str, str
 
 async def event(response: aiohttp.ClientResponse) -> Json:
     """The next message of a stream."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             block = await response.content.readuntil(b"\n\n")
             if b"data: {" in block:
@@ -47,13 +47,13 @@ async def event(response: aiohttp.ClientResponse) -> Json:
 
 
 async def until(condition: asyncio.Event) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await condition.wait()
 
 
 async def settled(of: House, *, streams: int = 0) -> None:
     """Wait until so many streams are open."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(of.streams) != streams:
             await asyncio.sleep(0)
 
@@ -167,7 +167,7 @@ class TestBodies:
     ) -> None:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(garbage + b"\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await reader.read()
         writer.close()
         assert not caplog.records
@@ -179,7 +179,7 @@ class TestBodies:
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert b" 400 " in await reader.readline()
         writer.close()
 
@@ -209,7 +209,7 @@ class TestDisconnects:
         assert (await served.send(call("echo", request_id=2), headers)).status == 200
         assert not served.course.cancelled.is_set()
         served.course.release.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not served.course.finished:
                 await asyncio.sleep(0)
 
@@ -344,7 +344,7 @@ class TestStreams:
             session_id = await served.initialize()
             async with served.client.get(served.url, headers=in_session(session_id)) as stream:
                 assert stream.headers["X-Accel-Buffering"] == "no"
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     await stream.content.readuntil(b"\n\n")
                     for _ in range(4):
                         assert await stream.content.readuntil(b"\n\n") == b":\n\n"
@@ -394,7 +394,7 @@ class TestDraining:
         body, modern_fields = modern_call("wait")
         modern = asyncio.create_task(served.send(body, modern_fields))
         stream = await served.client.get(served.url, headers=headers)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while served.dispatcher.slots.running < 2:
                 await asyncio.sleep(0)
         draining = asyncio.create_task(served.mcp.drain(10))
@@ -411,7 +411,7 @@ class TestDraining:
         served.course.release.set()
         assert (await legacy).json["result"]["content"][0]["text"] == "released"
         assert (await modern).json["result"]["content"][0]["text"] == "released"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await draining
 
     async def test_a_call_can_still_be_cancelled(self, served: House) -> None:
@@ -422,7 +422,7 @@ class TestDraining:
         await asyncio.sleep(0)
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         assert (await served.send(cancel, headers)).status == 202
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await draining
         assert (await request).status == 202
 
@@ -430,7 +430,7 @@ class TestDraining:
         body, headers = modern_call("wait")
         modern = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await served.mcp.drain(0.01)
         await until(served.course.cancelled)
         answer = await modern
@@ -441,7 +441,7 @@ class TestDraining:
         modern = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
         served.course.orders.put_nowait("report")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not served.course.orders.empty():
                 await asyncio.sleep(0)
             await served.mcp.drain(0.1)
@@ -458,7 +458,7 @@ async def test_many_calls_leave_nothing_behind(served: House) -> None:
         await asyncio.gather(
             served.send(body, fields | {"Connection": "close"}), served.send(call("echo", request_id=1), headers)
         )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while asyncio.all_tasks() - before:
             await asyncio.sleep(0)
     assert served.dispatcher.slots.running == 0

@@ -194,6 +194,9 @@ class LeftOut:
     reason: str
     is_locked_out: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.name} is not on offer here: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:

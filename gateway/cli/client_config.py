@@ -62,6 +62,8 @@ async def client_config(options: Namespace, out: Screen, hints: Screen) -> int:
             raise refusal("--url", f"and {options.config_file} are given; a client has one of them")
         server = await _reached(options, hints)
         snippet, place = client.reached(server), client.place_of_reached
+    elif options.key_from is not None:
+        raise refusal("--key-from", "goes with --url; a server that the client starts asks for no key")
     else:
         snippet, place = client.started(_started(options, client, hints)), client.place_of_started
     hints.line(hints.styled(f"For {client.title}: {place}", "dim"))

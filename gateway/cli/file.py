@@ -18,7 +18,7 @@ async def validate(options: Namespace, out: Screen, hints: Screen) -> int:
     problems: Sequence[Problem]
     try:
         with own_output():
-            problems = check(settings)
+            problems = check(settings, tell=hints.line)
     except ConfigError as error:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)

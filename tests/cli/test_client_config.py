@@ -220,6 +220,7 @@ def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(
     [
         (["notepad"], "invalid choice: 'notepad'"),
         (["claude", "nothing.yaml"], "nothing.yaml"),
+        (["claude", "--key-from", "OPS_API_KEY"], "--key-from: goes with --url"),
         (["claude", "config.yaml", "--url", "http://h"], "a client has one of them"),
     ],
 )

@@ -234,6 +234,13 @@ def test_what_the_file_has_and_this_machine_cannot_do_is_said_with_the_reason(
     assert "not on offer" not in run("call", "here").hints
 
 
+def test_a_file_is_valid_whatever_this_machine_lacks_and_what_that_costs_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(LEAVES_OUT)
+    finished = run("validate")
+    assert finished.code == 0
+    assert "tools.gone is not on offer here: the command no-such-command is not on the PATH\n" in finished.hints
+
+
 def test_a_list_names_what_is_left_out_of_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(LEAVES_OUT)
     finished = run("list")

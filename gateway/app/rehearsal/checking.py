@@ -1,6 +1,6 @@
 """Say whether a file could be served, without serving it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gateway.app.audit_file import check_audit_file
@@ -13,13 +13,15 @@ from gateway.config.settings import Settings
 from gateway.errors import Problem, Severity
 
 
-def check(settings: Settings) -> Sequence[Problem]:
-    """Load and compile the file, and return its warnings.
+def check(settings: Settings, *, tell: Callable[[str], None] = lambda _: None) -> Sequence[Problem]:
+    """Load and compile the file, tell of what is right and yet not on offer on this machine, and return its warnings.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     with rehearsed(settings, checks=(check_audit_file, check_test_files)) as rehearsal:
+        for each in rehearsal.catalog.left_out:
+            tell(str(each))
         doubts = _exposures(rehearsal.loaded, settings)
         return (*rehearsal.catalog.warnings, *doubts, *second_opinions(rehearsal.catalog))
 

@@ -74,12 +74,7 @@ async def explain(settings: Settings, method: str, params: JsonObject) -> Explai
 def _why_left_out(catalog: Catalog, params: JsonObject) -> str | None:
     """Why callers do not know a definition of the file; None where that is not the matter."""
     asked = params.get("name") or params["uri"].partition(":")[0]
-    reasons = (
-        f"{each.kind}.{each.name} is not on offer here: {each.reason}"
-        for each in catalog.left_out
-        if each.name == asked
-    )
-    return next(reasons, None)
+    return next((str(each) for each in catalog.left_out if each.name == asked), None)
 
 
 def _explaining(catalog: Catalog, tell: Callable[[Explained], None]) -> Catalog:

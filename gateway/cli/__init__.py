@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.cli import arguments
 from gateway.cli.client_config import client_config
-from gateway.cli.dev import dev
+from gateway.cli.dev.dev import dev
 from gateway.cli.file import print_schema, validate
 from gateway.cli.lock import lock
 from gateway.cli.parser import Parser

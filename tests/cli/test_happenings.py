@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.app import CallBegan, CallEnded, Glance, Happening, Reloaded
-from gateway.cli.happenings import Happenings, Line, log_line
+from gateway.cli.dev.happenings import Happenings, Line, log_line
 from gateway.errors import Problem
 from gateway.json_types import Json
 

@@ -6,7 +6,7 @@ import threading
 from typing import Final, Protocol
 
 from gateway.app import Happening
-from gateway.cli.happenings import Happenings, Line, log_line
+from gateway.cli.dev.happenings import Happenings, Line, log_line
 from gateway.cli.screen import Screen
 
 

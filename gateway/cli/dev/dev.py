@@ -8,13 +8,13 @@ from importlib import import_module
 from typing import Final
 
 from gateway.app import develop
-from gateway.cli.own_terminal import own_terminal
-from gateway.cli.plain_view import PlainView, View
+from gateway.cli.dev.own_terminal import own_terminal
+from gateway.cli.dev.plain_view import PlainView, View
 from gateway.cli.screen import Screen
 from gateway.cli.settings import settings_of
 
 _DRAIN: Final = timedelta(seconds=1)
-_LIVE: Final = "gateway.cli.live_view"
+_LIVE: Final = "gateway.cli.dev.live_view"
 """Needs the extra `dev`, hence imported where it is wanted."""
 
 

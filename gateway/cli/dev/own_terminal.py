@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, TextIO
 
-from gateway.cli.quiet_keys import quiet_keys
+from gateway.cli.dev.quiet_keys import quiet_keys
 
 _FAREWELL: Final = b"\x1b[?25h\r\n"
 """Shows the cursor, on a line of its own."""

@@ -17,7 +17,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from gateway.app import Happening
-from gateway.cli.happenings import Happenings, Line, cut, log_line, shown_seconds, title_of_problems
+from gateway.cli.dev.happenings import Happenings, Line, cut, log_line, shown_seconds, title_of_problems
 from gateway.cli.screen import Screen, counted
 from gateway.config.diagnostics import render
 

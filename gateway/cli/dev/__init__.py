@@ -1,0 +1,1 @@
+"""The command `dev`, and what it shows while a file is written: on a terminal, or as lines."""

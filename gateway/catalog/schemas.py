@@ -12,7 +12,8 @@ from gateway.catalog.confinement import Confinement
 from gateway.catalog.defaults import Defaults, defaults_of
 from gateway.catalog.header_parameters import header_parameters
 from gateway.catalog.primitives import HeaderParameter
-from gateway.config.primitives import InputProperty, Tool
+from gateway.catalog.workbench import is_sound
+from gateway.config.primitives import TYPE_WORDS, InputProperty, Tool
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.schemas.json_schema import SchemaError, Validator, compile_schema
@@ -20,7 +21,6 @@ from gateway.executors.schemas.rules import SchemaPath, subschemas
 from gateway.executors.scope import Inputs
 from gateway.json_types import Json, JsonObject
 
-TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array")
 NO_ARGUMENTS: Final[JsonObject] = {"type": "object", "additionalProperties": False}
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -201,16 +201,17 @@ def _confinements(written: Mapping[str, InputProperty], problems: Problems) -> d
         name: confinement
         for name, value in written.items()
         if isinstance(value, dict) and "within" in value
-        if (confinement := _confinement(value, problems.at(name, "within")))
+        if (confinement := _confinement(value, problems.at(name)))
     }
 
 
 def _confinement(written: Mapping[str, Json], problems: Problems) -> Confinement | None:
-    directory = written["within"]
+    directory, is_otherwise_right = written["within"], is_sound(problems)
+    problems = problems.at("within")
     if not isinstance(directory, str) or not directory:
         problems.error("expected a directory")
         return None
-    if not _holds_paths(written):
+    if is_otherwise_right and not _holds_paths(written):
         problems.error("`within` goes with `type: string`, or with an array of strings")
     root = Path(problems.directory, directory).absolute()
     if not root.is_dir():

@@ -19,7 +19,7 @@ from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.prompt_file import read_prompt
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.tolerance import idle, is_mendable, is_survivable, mend
-from gateway.config.reading.wording import expected, findings_of, keys_of, unknown_key
+from gateway.config.reading.wording import expected, findings_of, keys_of, nearest, unknown_key
 from gateway.json_types import Json
 
 M = TypeVar("M", bound=Model)
@@ -60,13 +60,16 @@ class Merger:
                 continue
             if key not in Document.model_fields:
                 self._report(unknown_key(key, keys_of(Document)), (key,), entry.place)
+                self.left_out.add((nearest(key, keys_of(Document)) or key,))
             elif key in MAIN_FILE_ONLY and not part.is_main:
                 self._report(
                     f"`{key}` may stand in the main file alone, and this file is included", (key,), entry.place
                 )
+                self.left_out.add((key,))
             elif entry.is_empty:
                 if key in _NEVER_EMPTY:
                     self._report(_NEVER_EMPTY[key], (key,), entry.place)
+                    self.left_out.add((key,))
             elif key in DEFINITIONS:
                 self._definitions(key, entry)
             elif key in LISTS:

@@ -58,8 +58,12 @@ def findings_of(
 
     From reduced data mistakes were taken out that are reported already: what it lacks may be one of them.
     """
-    for details in error.errors(include_url=False):
+    mistakes = error.errors(include_url=False)
+    misspelt = {_meant(details, model) for details in mistakes if details["type"] == "extra_forbidden"}
+    for details in mistakes:
         if is_reduced and details["type"] in _ABOUT_WHAT_IS_NOT_THERE:
+            continue
+        if details["type"] == "missing" and details["loc"] in misspelt:
             continue
         loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
         steps = _written(loc, data)
@@ -71,6 +75,14 @@ def findings_of(
         found_entry, found, _ = find(written.node, pointed, entry=written.entry)
         place = found_entry.place if at_key and found_entry is not None else place_of(found_entry, found)
         yield Finding(message=_message(details, model), path=(*written.path, *steps), place=place)
+
+
+def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None:
+    """Where the key would be that an unknown one was probably to be."""
+    *above, key = details["loc"]
+    owner = model_at(model, above)
+    meant = nearest(str(key), keys_of(owner)) if owner else None
+    return None if meant is None else (*above, meant)
 
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "key") -> str:

@@ -10,14 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gateway.access.identity import Identity
-from gateway.config.auth import ApiKey
+from gateway.config.auth import SHORTEST_KEY, ApiKey
 from gateway.config.problems import Problems
 
 REALM: Final = "api-key"
 """Who vouches for the holders of keys: the file. No issuer is called so, for issuers are URLs."""
-SHORTEST: Final = 16
-"""Characters of a key that is not too easily guessed."""
-
 _SHOWN_DIGITS: Final = 16
 
 
@@ -59,8 +56,10 @@ def check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
             first = holders.setdefault(digest, name)
             if first != name:
                 problems.at(name).error(f"has the same key as `{first}`, so that nobody could tell them apart")
-        if any(len(secret) < SHORTEST for secret in key.secret):
-            message = f"a key of less than {SHORTEST} characters can be guessed; make one with `openssl rand -hex 32`"
+        if any(len(secret) < SHORTEST_KEY for secret in key.secret):
+            message = (
+                f"a key of less than {SHORTEST_KEY} characters can be guessed; make one with `openssl rand -hex 32`"
+            )
             problems.at(name, "secret").warning(message)
 
 

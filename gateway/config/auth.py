@@ -12,6 +12,8 @@ from gateway.config.base import ONE_OR_MANY, Flag, Model, NotEmpty, matching
 
 LONGEST_KEY: Final = 4096
 """Characters. It travels in a header field, of which no server takes much more."""
+SHORTEST_KEY: Final = 16
+"""Characters of one that is not too easily guessed."""
 
 _KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_KEY}}}")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.config.auth import SHORTEST_KEY
 from gateway.config.document import Document
 from gateway.config.problems import DocumentPath, Problems
 from gateway.config.reading.inclusion import Inclusion
@@ -104,12 +105,13 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         secrets=interpolation.literal_secrets,
         unstructured=inclusion.unstructured,
     )
-    redactor = Redactor({*interpolation.secrets, *own_secrets(environ)})
+    document = merger.document()
+    redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
     files = {**inclusion.digests, **interpolation.files}
     doubts = [*interpolation.doubts, *files_open_to_all(files)]
     findings = _without_repetitions([*inclusion.findings, *interpolation.findings, *merger.findings, *doubts])
     loaded = LoadedConfig(
-        document=merger.document(),
+        document=document,
         sources=sources,
         redactor=redactor,
         secrets=frozenset(interpolation.secrets),
@@ -128,6 +130,12 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     if not inclusion.parts:
         loaded.raise_errors()
     return loaded
+
+
+def _written_keys(document: Document) -> Iterable[str]:
+    """Keys of callers, which are secrets even where they stand in the file itself; words that anybody uses are not."""
+    holders = {} if document.auth is None else document.auth.api_keys
+    return (secret for holder in holders.values() for secret in holder.secret if len(secret) >= SHORTEST_KEY)
 
 
 def _without_repetitions(findings: Iterable[Finding]) -> list[Finding]:

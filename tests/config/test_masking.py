@@ -71,6 +71,12 @@ def test_lines_of_a_file_that_is_not_yaml_are_covered_by_their_looks(tmp_path: P
     assert SECRET not in shown(tmp_path, f'a: b\n  password: "{SECRET}"\n')
 
 
+def test_a_callers_key_is_masked_where_it_is_echoed_though_it_was_written_into_the_file(tmp_path: Path) -> None:
+    main = tmp_path / "config.yaml"
+    main.write_text("auth: {api_keys: {ci: {secret: [a-key-of-ci-012345, production]}}}", encoding="utf-8")
+    assert load(main, environ={}).redactor.text("a-key-of-ci-012345 of production") == "*** of production"
+
+
 def test_a_secret_over_several_lines_is_covered_on_each(tmp_path: Path) -> None:
     text = (
         f"tools:\n  t:\n    shell:\n      command: [a]\n      env: {{TOKEN: 'a\n       {SECRET}\n       b', A: true}}\n"

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -124,6 +125,22 @@ async def test_a_client_that_never_shakes_hands_keeps_nobody_from_doing_so(site:
         assert await site.name_shown(port) == "first"
         for each in silent:
             each.close()
+
+
+async def test_clients_that_never_shake_hands_take_no_more_than_the_connections_that_there_are(site: Site) -> None:
+    site.config.write_text(FILE + "limits: {connections: 3}\n")
+    async with serving(site.config) as daemon:
+        port = await port_of(daemon)
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await connect(port, site.authority.trusting())
+        for each in silent:
+            each.close()
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(ssl.SSLError, ConnectionError):
+                    assert await site.name_shown(port) == "first"
+                    break
 
 
 async def test_a_certificate_that_cannot_be_read_is_not_served(site: Site) -> None:

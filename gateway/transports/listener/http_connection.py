@@ -62,13 +62,21 @@ class Threshold:
     idle_seconds: float = 660.0
     """From an answer to the next whole head. Proxies keep connections for up to 600: who lets go first loses none."""
 
+    def caller_behind(self, peer: object) -> str:
+        """Whose share it is. Nobody's, unless the file says so, for who is on this machine: it may well be a proxy."""
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if self.ration.is_share_unsaid and is_loopback_address(address):
+            return ""
+        return network_of(address)
+
 
 class HttpConnection(web.RequestHandler):
     """aiohttp's protocol, with a door in front."""
 
-    __slots__ = ("_caller", "_deadline", "_has_spoken", "_is_idle", "_threshold")
+    __slots__ = ("_caller", "_deadline", "_has_spoken", "_is_idle", "_threshold", "has_begun")
 
-    def __init__(self, server: web.Server, threshold: Threshold) -> None:
+    def __init__(self, server: web.Server, threshold: Threshold, *, counted_for: str | None = None) -> None:
+        """Do nothing yet; `counted_for` is the caller of whose share it was taken already."""
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -82,7 +90,8 @@ class HttpConnection(web.RequestHandler):
             max_headers=_MOST_FIELDS,
         )
         self._threshold: Final = threshold
-        self._caller: str | None = None
+        self._caller = counted_for
+        self.has_begun = False
         self._deadline: asyncio.TimerHandle | None = None
         self._has_spoken = False
         """Whether there is a part of a head."""
@@ -91,13 +100,15 @@ class HttpConnection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        caller = self._caller_behind(transport.get_extra_info("peername"))
-        refusal = self._threshold.ration.refusal_of(caller)
-        if refusal is not None:
-            self._turn_away(refusal)
-            return
-        self._threshold.ration.take(caller)
-        self._caller = caller
+        self.has_begun = True
+        if self._caller is None:
+            caller = self._threshold.caller_behind(transport.get_extra_info("peername"))
+            refusal = self._threshold.ration.refusal_of(caller)
+            if refusal is not None:
+                self._turn_away(refusal)
+                return
+            self._threshold.ration.take(caller)
+            self._caller = caller
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
@@ -150,13 +161,6 @@ class HttpConnection(web.RequestHandler):
 
     def _rest(self) -> None:
         self._is_idle = True
-
-    def _caller_behind(self, peer: object) -> str:
-        """Whose share it is. Nobody's, unless the file says so, for who is on this machine: it may well be a proxy."""
-        address = str(peer[0]) if isinstance(peer, tuple) else ""
-        if self._threshold.ration.is_share_unsaid and is_loopback_address(address):
-            return ""
-        return network_of(address)
 
     def _wait_for_head(self) -> None:
         self._deadline = asyncio.get_running_loop().call_later(self._threshold.head_seconds, self._give_up)

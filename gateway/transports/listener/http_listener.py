@@ -14,6 +14,7 @@ from aiohttp.http import RawRequestMessage
 from gateway.config.address import Address
 from gateway.transports.listener.http_connection import QUIET, HttpConnection, Threshold
 from gateway.transports.listener.server_tls import ServerTls
+from gateway.transports.listener.tls_door import TlsDoor
 
 log: Final = structlog.get_logger()
 
@@ -52,6 +53,7 @@ class HttpListener:
         self._inherited: Final = tuple(inherited)
         self._tls: Final = tls
         self._servers: Final[list[asyncio.Server]] = []
+        self._handshakes: Final[set[asyncio.Task[None]]] = set()
 
     async def start(self) -> None:
         """Begin to accept.
@@ -79,6 +81,9 @@ class HttpListener:
     async def close(self) -> None:
         """Close what is left, whether or not it ends by itself."""
         self.stop_accepting()
+        for handshake in self._handshakes:
+            handshake.cancel()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
         try:
             async with asyncio.timeout(2 * _FAREWELL_SECONDS + 1):
                 await self._runner.cleanup()
@@ -104,23 +109,19 @@ class HttpListener:
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None  # noqa: S101 - there is one after `setup`
 
-        def protocol() -> HttpConnection:
-            return HttpConnection(server, self._threshold)
+        def connection(caller: str | None = None) -> HttpConnection:
+            return HttpConnection(server, self._threshold, counted_for=caller)
 
-        tls = None if self._tls is None else self._tls.context
-        handshake = None if tls is None else self._threshold.handshake_seconds
+        def protocol() -> asyncio.Protocol:
+            if self._tls is None:
+                return connection()
+            return TlsDoor(self._tls, self._threshold, connect=connection, at_work=self._handshakes)
+
         if inherited is None:
-            host, port = self.address.host, self.address.port
-            return await loop.create_server(
-                protocol, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake
-            )
+            return await loop.create_server(protocol, self.address.host, self.address.port, backlog=_BACKLOG)
         if inherited.family is socket.AF_UNIX:
-            return await loop.create_unix_server(
-                protocol, sock=inherited, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake
-            )
-        return await loop.create_server(
-            protocol, sock=inherited, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=handshake
-        )
+            return await loop.create_unix_server(protocol, sock=inherited, backlog=_BACKLOG)
+        return await loop.create_server(protocol, sock=inherited, backlog=_BACKLOG)
 
 
 def _reason(error: OSError, address: Address) -> str:

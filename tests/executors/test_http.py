@@ -271,7 +271,7 @@ async def test_redirects_are_followed_and_counted(services: Services, server: Se
     server.answer = answer
     assert isinstance(await call(http(url=f"{server.url}/?left=3"), services), RawOutput)
     text = await refusal(call(http(url=f"{server.url}/?left=4"), services))
-    assert text == "127.0.0.1 redirects more than 3 times"
+    assert text == "127.0.0.1 redirects more than 3 times (follow_redirects)"
     outcome = await call(http(url=f"{server.url}/?left=1", follow_redirects=0), services)
     assert outcome == Failure(text="HTTP 302 Found\nLocation: ?left=0\n302: Found")
 

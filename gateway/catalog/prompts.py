@@ -10,7 +10,7 @@ from gateway.catalog.completion import compile_completer
 from gateway.catalog.primitives import Completer, Prompt, PromptArgument
 from gateway.catalog.requirements import required_capabilities
 from gateway.catalog.versions import definition_version
-from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, warn_of_unused
+from gateway.catalog.workbench import MAX_SIZE, Workbench, allowance_of, is_sound, warn_of_unused
 from gateway.config import primitives as models
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
@@ -35,7 +35,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, benc
     if config.python is not None and signature is None:
         return None
     arguments = config.arguments or _arguments_of(signature, problems=problems)
-    scope = Scope(inputs=_inputs(arguments), problems=problems)
+    scope = Scope(inputs=_inputs(arguments, problems.at("arguments")), problems=problems)
     messages = _compile_messages(config, signature, scope=scope, bench=bench)
     completers = _compile_completers(arguments, scope=scope, bench=bench)
     warn_of_unused(scope, at=lambda name: ("arguments", name))
@@ -88,8 +88,12 @@ def _choices(schema: JsonObject) -> list[str] | None:
     return [choice for choice in schema.get("enum", ()) if isinstance(choice, str)] or None
 
 
-def _inputs(arguments: Mapping[str, models.PromptArgument]) -> Inputs:
-    given = (name for name, argument in arguments.items() if argument.required or argument.default is not None)
+def _inputs(arguments: Mapping[str, models.PromptArgument], problems: Problems) -> Inputs:
+    given = (
+        name
+        for name, argument in arguments.items()
+        if argument.required or argument.default is not None or not is_sound(problems.at(name))
+    )
     return Inputs(schemas=dict.fromkeys(arguments, _TEXT), always_given=frozenset(given))
 
 

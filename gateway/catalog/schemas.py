@@ -82,6 +82,8 @@ def compile_arguments(
     """
     schema, place = _written(config, derived or NO_ARGUMENTS, problems)
     validator = compile_schema(schema, problems, what="JSON Schema", place=place)
+    if place is _in_long_form:
+        _check_long_form(schema, problems.at("input_schema"))
     headers, flaws = header_parameters(validator.schema)
     for flaw in flaws:
         problems.at(*place(flaw.path)).error(flaw.message)
@@ -102,7 +104,6 @@ def _written(config: Tool, derived: JsonObject, problems: Problems) -> tuple[Jso
     if config.input is not None:
         return _compose(config.input, problems.at("input")), _in_short_form
     if config.input_schema is not None:
-        _check_long_form(config.input_schema, problems.at("input_schema"))
         return config.input_schema, _in_long_form
     return derived, _in_signature
 
@@ -155,7 +156,7 @@ def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, b
 
 
 def _check_long_form(schema: JsonObject, problems: Problems) -> None:
-    if schema.get("type") != "object":
+    if schema.get("type") != "object" and is_sound(problems.at("type")):
         problems.error("the root of an input schema must say `type: object`")
     _refuse_within(schema, problems)
 

@@ -21,6 +21,9 @@ from gateway.json_types import JsonObject
 LONGEST_ARGUMENT: Final = 128 * 1024 - 1
 """Bytes: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
 
+_SOME_PROGRAM: Final = "a program"
+"""Stands for those of an `enum` that is none: what can be run is not known, and reads nothing as code."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
@@ -166,6 +169,8 @@ class _Command:
         inputs = self.scope.inputs
         schema = inputs.schemas.get(name or "", {})
         values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        if not isinstance(values, list):  # no JSON Schema, which is said where it stands
+            return (_SOME_PROGRAM,)
         is_certain = name in inputs.always_given and all(isinstance(value, str) for value in values)
         return tuple(values) if is_certain else ()
 

@@ -7,8 +7,9 @@ from typing import Final
 from benchmarks.connection import connected
 from benchmarks.contenders import Contender
 from benchmarks.messages import INITIALIZE, Era, Numbered, stream
-from benchmarks.processes import Server, free_port, started
+from benchmarks.processes import Server, started
 from benchmarks.rounds import first_reply, opened
+from tests.ports import free_port
 
 TOOLS: Final = 10
 

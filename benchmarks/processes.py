@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -82,10 +81,3 @@ async def started(command: Sequence[str], *, port: int = 0) -> AsyncIterator[Ser
         except TimeoutError:
             process.kill()
             await process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -8,8 +8,9 @@ from typing import Any, Final
 from benchmarks.connection import Connection, UnexpectedAnswerError, connected
 from benchmarks.contenders import Gateway
 from benchmarks.messages import Era, call, http, post
-from benchmarks.processes import PATIENCE_SECONDS, Server, free_port, started
+from benchmarks.processes import PATIENCE_SECONDS, Server, started
 from benchmarks.rounds import first_reply
+from tests.ports import free_port
 
 TOOLS: Final = 1000
 _PAUSE_SECONDS: Final = 0.005

@@ -9,9 +9,10 @@ from typing import Final
 
 from benchmarks.contenders import Contender
 from benchmarks.messages import INITIALIZE, INITIALIZED, LIST, Ask, Era, Numbered, call
-from benchmarks.processes import Server, free_port, started
+from benchmarks.processes import Server, started
 from benchmarks.rounds import Cost, first_reply, http_round, stdio_round
 from benchmarks.table import Row
+from tests.ports import free_port
 
 
 @dataclass(frozen=True, kw_only=True)

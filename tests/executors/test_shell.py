@@ -1,6 +1,7 @@
 """What a `shell:` backend hands to its child, and what it makes of what comes back."""
 
 import asyncio
+import os
 import json
 import tempfile
 import threading
@@ -49,6 +50,8 @@ async def test_a_working_directory_is_relative_to_the_file(tool: Tool, tmp_path:
 
 
 async def test_a_child_gets_little_of_the_daemons_environment(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("LC_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("SECRET_OF_THE_DAEMON", "x")
     monkeypatch.setenv("WANTED", "w")
     monkeypatch.setenv("LC_TIME", "C")

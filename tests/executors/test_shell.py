@@ -1,8 +1,8 @@
 """What a `shell:` backend hands to its child, and what it makes of what comes back."""
 
 import asyncio
-import os
 import json
+import os
 import tempfile
 import threading
 import time

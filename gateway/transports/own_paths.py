@@ -27,6 +27,7 @@ log: Final = structlog.get_logger()
 _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
+_UNTOLD: Final = "the files on disk cannot be served; /-/status says why, to operators"
 _FORWARDED: Final = (
     *("forwarded", "via", "x-real-ip"),
     *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto")),
@@ -85,7 +86,12 @@ class OwnPaths:
         """A listener of their own. Whoever reaches it is an operator; on a private one, who holds the scope."""
         application = web.Application()
         admit = partial(door.private, scopes=OPERATORS) if is_private else door.guarded
-        self._mount(application.router, door, lambda endpoint: admit(_for_operators(endpoint, lambda _visit: True)))
+        self._mount(
+            application.router,
+            door,
+            admit=lambda endpoint: admit(_for_operators(endpoint, lambda _visit: True)),
+            is_told=lambda visit: not is_private or _is_local_and_nobody_must_say_who(door, visit),
+        )
         application.router.add_route("*", "/{path:.*}", door.guarded(_not_found))
         return application
 
@@ -94,19 +100,27 @@ class OwnPaths:
         self._mount(
             router,
             door,
-            lambda endpoint: door.private(
+            admit=lambda endpoint: door.private(
                 _for_operators(endpoint, lambda visit: _is_known(visit) or _is_local(visit)), scopes=OPERATORS
             ),
+            is_told=lambda visit: _is_local_and_nobody_must_say_who(door, visit),
         )
 
-    def _mount(self, router: web.UrlDispatcher, door: FrontDoor, admit: Callable[[Endpoint], Handler]) -> None:
-        for own in self._paths():
+    def _mount(
+        self,
+        router: web.UrlDispatcher,
+        door: FrontDoor,
+        *,
+        admit: Callable[[Endpoint], Handler],
+        is_told: Callable[[Visit], bool],
+    ) -> None:
+        for own in self._paths(is_told):
             answer = _by_method(own)
             router.add_route("*", own.path, door.open(answer) if own.is_open else admit(answer))
 
-    def _paths(self) -> Iterator[OwnPath]:
+    def _paths(self, is_told: Callable[[Visit], bool]) -> Iterator[OwnPath]:
         yield OwnPath(path="/-/healthy", answer=self._healthy, is_open=True)
-        yield OwnPath(path="/-/ready", answer=self._ready, is_open=True)
+        yield OwnPath(path="/-/ready", answer=partial(self._ready, is_told=is_told), is_open=True)
         yield OwnPath(path="/-/status", answer=self._status)
         yield OwnPath(path="/-/config", answer=self._config)
         yield OwnPath(path="/metrics", answer=self._metrics)
@@ -116,9 +130,13 @@ class OwnPaths:
     async def _healthy(self, visit: Visit) -> web.Response:
         return json_response({"healthy": True}, headers=visit.headers)
 
-    async def _ready(self, visit: Visit) -> web.Response:
+    async def _ready(self, visit: Visit, *, is_told: Callable[[Visit], bool]) -> web.Response:
+        """Say it to everybody; what is wrong with which file of the daemon's, to operators alone."""
         status = 200 if self.health.is_ready else 503
-        return json_response(self.health.readiness(), status=status, headers=visit.headers)
+        readiness = self.health.readiness()
+        if readiness["problems"] and not is_told(visit):
+            readiness = {**readiness, "problems": [_UNTOLD]}
+        return json_response(readiness, status=status, headers=visit.headers)
 
     async def _status(self, visit: Visit) -> web.Response:
         return json_response(self.health.status(), headers=visit.headers)
@@ -189,6 +207,10 @@ def _for_operators(endpoint: Endpoint, is_operator: Callable[[Visit], bool]) -> 
         return await endpoint(visit)
 
     return answer
+
+
+def _is_local_and_nobody_must_say_who(door: FrontDoor, visit: Visit) -> bool:
+    return door.authenticator.is_open and _is_local(visit)
 
 
 def _is_of_a_page(request: web.Request) -> bool:

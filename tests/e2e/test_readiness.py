@@ -1,0 +1,45 @@
+"""What a probe hears: everybody whether calls are welcome, operators alone what is wrong with the file."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.daemon import serving
+
+BROKEN = "tools: {withheld_tool: {descripton: x}}\n"
+KEY = "key-of-the-operator!"
+FILES = {
+    "open": "tools: {}\n",
+    "with keys": f"auth: {{api_keys: {{operator: {{secret: {KEY}, scopes: ['gateway:admin']}}}}}}\n",
+    "with a listener for operators": "listen: {admin: '127.0.0.1:0'}\ntools: {}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "headers", "is_told"),
+    [
+        ("open", {}, True),
+        ("open", {"X-Forwarded-For": "203.0.113.7"}, False),
+        ("open", {"Host": "tools.example.com"}, False),
+        ("with keys", {}, False),
+        ("with a listener for operators", {}, True),
+    ],
+)
+async def test_what_is_wrong_with_the_file_is_told_to_operators_alone(
+    tmp_path: Path, file: str, headers: dict[str, str], *, is_told: bool
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(FILES[file])
+    async with serving(config, "--no-watch") as daemon, aiohttp.ClientSession() as client:
+        listening = "listening for operators" if "operators" in file else "listening"
+        own = (await daemon.event(listening))["url"].replace("/-/status", "").replace("/mcp", "")
+        async with client.get(f"{own}/-/ready", headers=headers) as response:
+            assert await response.json() == {"ready": True, "state": "ready", "problems": []}
+        config.write_text(BROKEN)
+        async with client.post(f"{own}/-/reload", headers={"X-API-Key": KEY}) as response:
+            assert "withheld_tool" in (await response.json())["problems"][0]
+        async with client.get(f"{own}/-/ready", headers=headers) as response:
+            heard = await response.json()
+    assert (heard["ready"], len(heard["problems"])) == (True, 1)
+    assert ("withheld_tool" in heard["problems"][0]) is is_told

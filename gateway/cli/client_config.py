@@ -116,8 +116,8 @@ async def _reached(options: Namespace, hints: Screen) -> Reached:
             variable = _variable_for(name)
         case Wanted.LOGIN:
             hints.line("The server takes OAuth: the client asks you to log in.")
-        case Wanted.ELSEWHERE:
-            hints.line(f"A server answers there, and says that it has nothing at {urlsplit(url).path}.")
+        case Wanted.SOMETHING_ELSE:
+            hints.line(f"What answers there now is no MCP server at {urlsplit(url).path}, or not for this machine.")
         case Wanted.UNKNOWN:
             hints.line(
                 "Nobody answers there now, so whether the server wants a key is not known (--key-from VARIABLE)."

@@ -81,8 +81,7 @@ async def get_json(url: str) -> JsonObject:
             raise _unreachable(url, error) from error
     answer = _decoded(body)
     if response.status != 200 or not isinstance(answer, dict):
-        said = answer.get("error") if isinstance(answer, dict) else None
-        raise RemoteError(f"{url}: answered {response.status} {response.reason}{_hint(response.status, said)}")
+        raise RemoteError(f"{url}: answered {response.status} {response.reason}{_hint(response.status, _said(answer))}")
     return answer
 
 
@@ -93,8 +92,8 @@ class Wanted(Enum):
     KEY = auto()
     LOGIN = auto()
     """A token: it names the authorization servers that it trusts (RFC 9728)."""
-    ELSEWHERE = auto()
-    """A request to another path: there is nothing at this one."""
+    SOMETHING_ELSE = auto()
+    """It does not answer as an MCP endpoint does: another path, another name, another server."""
     UNKNOWN = auto()
     """Nobody answered."""
 
@@ -110,18 +109,27 @@ async def wanted_by(url: str) -> Wanted:
     match response.status:
         case 401:
             return Wanted.LOGIN if "resource_metadata" in challenge else Wanted.KEY
-        case 404:
-            return Wanted.ELSEWHERE
-        case _:
+        case 200 | 400 | 405 | 406:
             return Wanted.NOTHING
+        case _:
+            return Wanted.SOMETHING_ELSE
 
 
-def _hint(status: int, said: Json) -> str:
+def _said(answer: Json) -> str | None:
+    """What an answer says of its failure, as one of the daemon's own pages or as JSON-RPC."""
+    match answer:
+        case {"error": str() as text} | {"error": {"message": str() as text}}:
+            return text
+        case _:
+            return None
+
+
+def _hint(status: int, said: str | None) -> str:
     if status in {401, 403}:
         return f"; ${TOKEN} is to hold a key with the scope gateway:admin"
-    if status == 404 and isinstance(said, str):
+    if status == 404 and said is not None:
         return f": {said}; where the file has `listen.admin`, /-/… are at that address alone"
-    return f": {said}" if isinstance(said, str) else ", and not with a status"
+    return ", and not with a status" if said is None else f": {said}"
 
 
 def _credentials() -> dict[str, str]:

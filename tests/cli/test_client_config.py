@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -182,13 +183,14 @@ def test_a_server_that_wants_none_gets_none(run: Run, tmp_path: Path) -> None:
         assert "headers" not in entry_of(run, "vscode", url)
 
 
-def test_a_url_at_which_a_server_has_nothing_is_said(run: Run, tmp_path: Path) -> None:
-    with serving(tmp_path, "listen: {path: /ops}\ntools: {t: {content: x}}") as url:
-        finished = run("client-config", "claude", "--url", url.removesuffix("/ops"))
+@pytest.mark.parametrize(("listen", "shown"), [("{path: /ops}", ""), ("{allowed_hosts: [tools.example.com]}", "mcp")])
+def test_a_url_at_which_no_such_server_answers_is_told_apart(run: Run, tmp_path: Path, listen: str, shown: str) -> None:
+    with serving(tmp_path, f"listen: {listen}\ntools: {{t: {{content: x}}}}") as url:
+        finished = run("client-config", "claude", "--url", urljoin(url, f"/{shown}"))
         right = run("client-config", "claude", "--url", url)
     assert finished.code == 0
-    assert "A server answers there, and says that it has nothing at /mcp." in finished.hints
-    assert "has nothing" not in right.hints
+    assert "What answers there now is no MCP server at /mcp, or not for this machine." in finished.hints
+    assert ("What answers there" in right.hints) is ("allowed_hosts" in listen)
 
 
 def test_a_server_that_is_not_there_is_no_hindrance(run: Run) -> None:

@@ -222,6 +222,20 @@ def test_something_else_at_the_url_is_no_status(run: Run, answering: Answering) 
     assert run("status", "--url", answering(["x"])).code == 1
 
 
+def test_a_name_that_the_daemon_does_not_answer_to_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("listen: {allowed_hosts: [tools.example.com]}\n")
+    with started("serve", "--http", "127.0.0.1:0", cwd=tmp_path) as server:
+        assert server.stderr is not None
+        events = (json.loads(line) for line in server.stderr)
+        url = next(event["url"] for event in events if event["event"] == "listening")
+        finished = run("status", "--url", url)
+        server.terminate()
+        server.wait(20)
+    assert finished.code == 1
+    assert "does not answer to the Host '127.0.0.1" in finished.hints
+    assert "listen.allowed_hosts" in finished.hints
+
+
 def test_a_real_daemon_says_all_that_is_asked_of_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "limits: {threads: 3, concurrency: {in_all: 7}}\n"

@@ -249,6 +249,20 @@ async def test_a_full_disk_is_an_error_for_the_caller(tool: Tool, monkeypatch: p
             {"command": ["sudo", "bash", "-s"], "stdin": "{{ a }}"},
             "shell.stdin: an expression here would be read as code",
         ),
+        (
+            {"command": ["at", "now"], "stdin": "{{ a }}"},
+            "shell.stdin: an expression here would be read as code",
+        ),
+        (
+            {"command": ["batch"], "stdin": "{{ a }}"},
+            "shell.stdin: an expression here would be read as code",
+        ),
+        ({"command": ["ed", "-s", "x"], "stdin": "{{ a }}"}, "shell.stdin: an expression here would be read as code"),
+        ({"command": ["psql", "db"], "stdin": "{{ a }}"}, "shell.stdin: an expression here would be read as code"),
+        (
+            {"command": ["docker", "exec", "-i", "app", "lua"], "stdin": "{{ a }}"},
+            "shell.stdin: an expression here would be read as code by `lua`",
+        ),
         ({"command": ["python3", "-"], "stdin": "{{ a }}"}, "shell.stdin: an expression here would be read as code"),
     ],
 )
@@ -259,7 +273,17 @@ async def test_mistakes_are_found_when_the_file_is_read(services: Services, conf
 
 
 @pytest.mark.parametrize(
-    "command", [["sh", "-c", "cat"], ["python3", "x.py"], ["python3", "-m", "x"], ["wc"], ["sudo", "wc"]]
+    "command",
+    [
+        ["sh", "-c", "cat"],
+        ["python3", "x.py"],
+        ["python3", "-m", "x"],
+        ["wc"],
+        ["sudo", "wc"],
+        ["at", "-f", "x", "now"],
+        ["psql", "-c", "copy t from stdin"],
+        ["docker", "exec", "-i", "app", "wc"],
+    ],
 )
 async def test_standard_input_of_other_programs_is_data(services: Services, command: list[str]) -> None:
     assert problems_in({"command": command, "stdin": "{{ a }}"}, services) == []

@@ -59,6 +59,8 @@ class Interpreter:
     """Whether the name is so telling that it is looked for in every word."""
     reads_stdin: bool = False
     """Whether its standard input is code where nothing else is."""
+    has_no_script: bool = False
+    """Whether none of its arguments names a file of code, so that its standard input is code all the same."""
     takes_choices: bool = False
     """Whether a value that the file lists is harmless as an argument: it is the caller's own words that are code."""
 
@@ -89,6 +91,7 @@ def _shell_option(name: str, *, valued: str = "") -> Interpreter:
 
 
 _VIM: Final = Interpreter(why="`vim -c`, whose commands can start a shell", code=("c", "S", "--cmd"), valued="utTwWi")
+_ED: Final = Interpreter(why="`ed`, whose `!` starts a shell", valued="p", reads_stdin=True, has_no_script=True)
 _SSH: Final = Interpreter(
     why="`ssh`, which gives it to the other machine's shell",
     code=("o",),
@@ -114,6 +117,15 @@ _MAKE: Final = Interpreter(
     is_rest=True,
     takes_choices=True,
 )
+_MYSQL: Final = Interpreter(
+    why="`mysql`, whose SQL can start a shell",
+    code=("e", "--execute"),
+    valued="DhPSu",
+    attached="p",
+    long_valued=("--database", "--host", "--port", "--socket", "--user"),
+    reads_stdin=True,
+    has_no_script=True,
+)
 _SED: Final = Interpreter(
     why="`sed`, whose scripts can run commands and write files",
     code=("e", "--expression"),
@@ -126,16 +138,26 @@ _SED: Final = Interpreter(
 
 INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "ansible": Interpreter(why="`ansible -a`, which may give it to a shell", code=("a", "--args"), valued="imMfeTulB"),
+    "at": Interpreter(
+        why="`at`, which gives it to a shell", code=("f",), valued="qt", reads_stdin=True, has_no_script=True
+    ),
     "autossh": replace(_SSH, valued=_SSH.valued + "M"),
-    **dict.fromkeys(("ex", "gvim", "nvim", "rvim", "vi", "view", "vim"), _VIM),
+    "ex": replace(_VIM, reads_stdin=True, has_no_script=True),
+    **dict.fromkeys(("gvim", "nvim", "rvim", "vi", "view", "vim"), _VIM),
     **{
         name: _shell(name)
         for name in ("ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "zsh")
     },
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
     **dict.fromkeys(("sed", "gsed"), _SED),
+    "batch": Interpreter(
+        why="`batch`, which gives it to a shell", code=("f",), valued="q", reads_stdin=True, has_no_script=True
+    ),
     "bun": _language("bun", "e", "p", "--eval", "--print"),
     "dc": Interpreter(why="`dc`, whose `!` starts a shell", code=("e", "--expression"), valued="f", reads_stdin=True),
+    "deno eval": Interpreter(why="`deno eval`", operand=0, stops=True),
+    "deno repl": Interpreter(why="`deno repl --eval`", code=("--eval",), reads_stdin=True, has_no_script=True),
+    "ed": _ED,
     "elixir": _language("elixir", "e", "--eval", valued="rS"),
     "emacs": _language("emacs", "--eval", "-eval", "--execute", "-execute"),
     "env": Interpreter(
@@ -146,6 +168,16 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "expect": _language("expect", "c"),
     "flock": _shell_option("flock", valued="wE"),
     "gdb": Interpreter(why="`gdb -ex`", code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
+    "git": Interpreter(
+        why="`git -c`, whose settings can run commands", code=("c", "--exec-path"), valued="C", stops=True
+    ),
+    "git difftool": Interpreter(why="`git difftool -x`, which gives it to a shell", code=("x", "--extcmd"), valued="t"),
+    "git filter-branch": Interpreter(
+        why="`git filter-branch`, which gives it to a shell",
+        code=tuple(f"--{what}-filter" for what in ("commit", "env", "index", "msg", "parent", "tag-name", "tree")),
+    ),
+    "git rebase": Interpreter(why="`git rebase -x`, which gives it to a shell", code=("x", "--exec"), valued="sXC"),
+    "git submodule foreach": Interpreter(why="`git submodule foreach`, which gives it to a shell", operand=0),
     "gnuplot": _language("gnuplot", "e"),
     "gmake": _MAKE,
     "groovy": _language("groovy", "e"),
@@ -153,8 +185,8 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "lua": _language("lua", "e", valued="l"),
     "luajit": _language("luajit", "e", valued="ljbO"),
     "make": _MAKE,
-    "mariadb": Interpreter(why="`mariadb -e`, whose SQL can start a shell", code=("e", "--execute"), attached="p"),
-    "mysql": Interpreter(why="`mysql -e`, whose SQL can start a shell", code=("e", "--execute"), attached="p"),
+    "mariadb": _MYSQL,
+    "mysql": _MYSQL,
     "node": _language("node", "e", "p", "--eval", "--print", valued="rC"),
     "nodejs": _language("nodejs", "e", "p", "--eval", "--print", valued="rC"),
     "nu": _language("nu", "c", "e", "--commands", "--execute"),
@@ -165,11 +197,16 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "php": _language("php", "r", "B", "R", "E", "--run", "--process-begin", "--process-code", valued="cdfFSt"),
     "powershell": _language("powershell", "-c", "-C", "-Command", "-command"),
     "psql": Interpreter(
-        why="`psql -c`, whose commands can start a shell", code=("c", "--command"), valued="dfhLoPpRTUvF"
+        why="`psql -c`, whose commands can start a shell",
+        code=("c", "--command"),
+        valued="dfhLoPpRTUvF",
+        reads_stdin=True,
+        has_no_script=True,
     ),
     "pwsh": _language("pwsh", "-c", "-C", "-Command", "-command"),
     "pypy": _language("pypy", "c", valued="mWX"),
     "python": _language("python", "c", valued="mWX", is_telling=True),
+    "red": _ED,
     "r": Interpreter(why="`R -e`", code=("e",), valued="fg"),
     "rscript": _language("Rscript", "e"),
     "rsync": Interpreter(why="`rsync -e`, which runs it", code=("e", "--rsh", "--rsync-path"), valued="fBTM"),
@@ -195,7 +232,8 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
         stops=True,
     ),
 }
-"""By name, in lower case, without a version: python3.12 is python."""
+"""By name, in lower case, without a version: python3.12 is python; some with the words that must follow it."""
+_SUBCOMMANDS: Final = tuple((tuple(name.split()), row) for name, row in INTERPRETERS.items() if " " in name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,29 +248,43 @@ class Starter:
     """How many arguments of its own come before the command."""
     at: tuple[str, ...] = ()
     """Words after which commands stand, where it is not the operands that a command follows."""
+    after: tuple[str, ...] = ()
+    """Words, in this order, without which it starts nothing, and behind which its options begin."""
 
+
+_CONTAINERS: Final = Starter(
+    after=("exec",),
+    valued="ewu",
+    long_valued=("--detach-keys", "--env", "--env-file", "--index", "--preserve-fds", "--user", "--workdir"),
+    operands=1,
+)
 
 STARTERS: Final[Mapping[str, Starter]] = {
     "busybox": Starter(),
-    "bwrap": Starter(at=("--",)),
+    "bwrap": Starter(after=("--",)),
     "chroot": Starter(operands=1),
     "chrt": Starter(valued="TPD", operands=1),
     "command": Starter(),
     "doas": Starter(valued="Cua"),
-    "docker": Starter(at=("--",)),
+    "docker": _CONTAINERS,
     "dumb-init": Starter(valued="r"),
     "env": Starter(valued="uCS", long_valued=("--unset", "--chdir")),
     "exec": Starter(valued="a"),
     "fakeroot": Starter(valued="lsib"),
     "find": Starter(at=("-exec", "-execdir", "-ok", "-okdir")),
     "flock": Starter(valued="wE", long_valued=("--timeout", "--wait"), operands=1),
+    "git": Starter(after=("bisect", "run")),
     "gosu": Starter(operands=1),
+    "incus": Starter(after=("--",)),
     "ionice": Starter(valued="cnpPu", long_valued=("--class", "--classdata")),
-    "kubectl": Starter(at=("--",)),
+    "ip": Starter(after=("exec",), operands=1),
+    "kubectl": Starter(after=("--",)),
+    "lxc": Starter(after=("--",)),
+    "nerdctl": _CONTAINERS,
     "nice": Starter(valued="n", long_valued=("--adjustment",)),
     "nohup": Starter(),
     "nsenter": Starter(valued="tSG", long_valued=("--target",)),
-    "podman": Starter(at=("--",)),
+    "podman": _CONTAINERS,
     "prlimit": Starter(),
     "proxychains": Starter(valued="f"),
     "setpriv": Starter(long_valued=("--reuid", "--regid", "--groups")),
@@ -259,19 +311,37 @@ STARTERS: Final[Mapping[str, Starter]] = {
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
     """Return the index of each word that has an expression and would be read as code, and by what."""
     found: dict[int, str] = {}
-    for index, name in chain(_commands(words), _telling_names(words)):
-        if (interpreter := INTERPRETERS.get(name)) is not None:
-            found |= dict.fromkeys(_code_of(interpreter, words, index + 1), interpreter.why)
+    for _, interpreter, start in _interpreters(words):
+        found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.why)
     return found
 
 
 def reader_of_stdin(words: Sequence[Word]) -> str | None:
     """Say which interpreter would read its standard input as code, having been given no other."""
-    for index, name in chain(_commands(words), _telling_names(words)):
-        interpreter = INTERPRETERS.get(name)
-        if interpreter is not None and interpreter.reads_stdin and not _has_script(interpreter, words[index + 1 :]):
+    for name, interpreter, start in _interpreters(words):
+        if interpreter.reads_stdin and not _has_script(interpreter, words[start:]):
             return f"`{name}`"
     return None
+
+
+def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
+    """Yield each interpreter that the words name, and where its arguments begin."""
+    for index, name in chain(_commands(words), _telling_names(words)):
+        if (interpreter := INTERPRETERS.get(name)) is not None:
+            yield name, interpreter, index + 1
+        for (first, *phrase), interpreter in _SUBCOMMANDS:
+            if first == name and (start := _behind(phrase, words, index + 1)) is not None:
+                yield name, interpreter, start
+
+
+def _behind(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:
+    """Where the words go on behind those of a phrase, between which there may be others."""
+    for expected in phrase:
+        found = next((at for at in range(start, len(words)) if words[at].shape == expected), None)
+        if found is None:
+            return None
+        start = found + 1
+    return start
 
 
 def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
@@ -279,6 +349,8 @@ def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
     rest = iter(words)
     for word in rest:
         if word.shape[:1] != "-":
+            if interpreter.has_no_script:
+                continue
             return not word.has_expression  # which may be absent
         option = _option(interpreter, word.shape)
         if option.is_code or interpreter.operand_if in option.names or "m" in option.names:
@@ -317,6 +389,10 @@ def _started(starter: Starter, words: Sequence[Word], index: int) -> Iterator[in
     if starter.at:
         yield from (at + 1 for at in range(index, len(words)) if words[at].shape in starter.at)
         return
+    begin = _behind(starter.after, words, index)
+    if begin is None:
+        return
+    index = begin
     operands = starter.operands
     while index < len(words):
         shape = words[index].shape

@@ -549,6 +549,8 @@ MISTAKES: list[tuple[dict[str, Json], str]] = [
     ({"headers": {"X-A": "a\nb"}}, "headers.X-A: a header holds no line break and no other control character"),
     ({"forward_headers": ["cookie"]}, "forward_headers.0: `cookie` is meant for this daemon alone and cannot be"),
     ({"forward_headers": ["Authorization"]}, "forward_headers.0: `Authorization` is meant for this daemon alone"),
+    ({"forward_headers": ["Mcp-Session-Id"]}, "forward_headers.0: `Mcp-Session-Id` is meant for this daemon alone"),
+    ({"forward_headers": ["*"]}, "forward_headers.0: `*` is not the name of a header"),
     ({"forward_headers": ["X-API-Key"]}, "forward_headers.0: `X-API-Key` is meant for this daemon alone"),
     ({"cache": "1m", "body": "x"}, "cache: goes with GET and HEAD, not with POST"),
     ({"retry": {}, "method": "PATCH"}, "retry: this method may do its work twice; `retry` goes with GET, HEAD,"),

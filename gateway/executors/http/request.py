@@ -213,7 +213,9 @@ class _Fields:
             self._fields[name.lower() if check else name] = field
 
 
-_CREDENTIALS: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization", "x-api-key"})
+_CREDENTIALS: Final = frozenset(
+    {"authorization", "cookie", "host", "mcp-session-id", "proxy-authorization", "x-api-key"}
+)
 """Never carried to another origin, and never taken from the caller: they are addressed to this daemon."""
 _FRAMING: Final = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"}
@@ -235,7 +237,7 @@ def _check_header(field: _Field, scope: Scope) -> None:
 
 def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
     for index, name in enumerate(names):
-        if not _TOKEN.fullmatch(name):
+        if not _TOKEN.fullmatch(name) or name == "*":  # a token, and meant as a wildcard, which there is not
             scope.at(index).problems.error(f"`{name}` is not the name of a header")
         elif name.lower() in _CREDENTIALS | _FRAMING:
             scope.at(index).problems.error(f"`{name}` is meant for this daemon alone and cannot be forwarded")

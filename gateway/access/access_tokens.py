@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from gateway.access.denial import Denial, insufficient, invalid, unavailable
 from gateway.access.identity import Identity
-from gateway.access.jose import LEEWAY_SECONDS, TokenError, WrongKeyError, read_claims, read_header
+from gateway.access.jose import TokenError, WrongKeyError, read_claims, read_header
 from gateway.access.proven_tokens import ProvenTokens
 from gateway.access.signing_keys import KeysUnavailableError, SigningKeys
 from gateway.json_types import Json, JsonObject
@@ -90,7 +90,7 @@ class AccessTokens:
             realm=self.rules.issuer,
             scopes=scopes,
             credential=self._mark,
-            expires_at=float(claims["exp"]) + LEEWAY_SECONDS,
+            expires_at=float(claims["exp"]),
         )
         self._proven.remember(token, identity, keys_version=self._keys.version)
         return identity

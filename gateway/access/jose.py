@@ -5,6 +5,7 @@ What a token's header says is looked at by hand first, since PyJWT goes on with 
 
 import importlib
 import re
+import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.json_types import Json, JsonObject
@@ -21,8 +22,9 @@ ALGORITHMS: Final = {
 }
 """How a token may be signed → the type of the key, and its curve. Never with a secret, and never not at all."""
 
-LEEWAY_SECONDS: Final = 30
-"""How far the issuer's clock may be from ours."""
+_LEEWAY_SECONDS: Final = 10
+"""How far the issuer's clock may be ahead of ours: a token is used as soon as it is made. For its end there is none, for
+a client that is told of it too early gets another one."""
 LONGEST_TOKEN: Final = 16 * 1024
 """Characters."""
 SHORTEST_RSA_KEY: Final = 2048
@@ -98,7 +100,7 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
             key,
             algorithms=[algorithm],
             issuer=issuer,
-            leeway=LEEWAY_SECONDS,
+            leeway=_LEEWAY_SECONDS,
             options={"require": list(_CLAIMS), "verify_aud": False},
         )
     except jwt.InvalidSignatureError:
@@ -117,6 +119,8 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
         raise TokenError("The token has no sub")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
         raise TokenError("The exp of the token is no time")
+    if claims["exp"] <= time.time():
+        raise TokenError("The token has expired")
     return claims
 
 

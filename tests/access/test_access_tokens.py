@@ -78,7 +78,7 @@ async def test_a_token_lets_its_subject_in_with_its_scopes(algorithm: str) -> No
     assert (identity.principal, identity.realm) == ("alice", issuer.issuer)
     assert identity.scopes == frozenset({"ops.read", "ops.write"})
     assert identity.expires_at is not None
-    assert 300 <= identity.expires_at - time.time() + 30 <= 400
+    assert 250 <= identity.expires_at - time.time() <= 350
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ async def test_a_token_lets_its_subject_in_with_its_scopes(algorithm: str) -> No
         {"audience": [THEM, US]},
         {"audience": f"{US}/"},
         {"audience": US.replace("https://tools", "HTTPS://Tools").replace(".com/", ".com:443/")},
-        {"lasts": -5},
+        {"iat": NOW + 5},  # an issuer whose clock is ahead of ours
         {"nbf": NOW - 60},
         {"iat": None},
         {"headers": {"typ": "JWT"}},
@@ -111,6 +111,8 @@ async def test_a_good_token_lets_in(desk: Desk, claims: dict[str, Any]) -> None:
         {"aud": None},
         {"aud": {"0": US}},
         {"exp": NOW - 3600},
+        {"lasts": -1},
+        {"lasts": 0},
         {"exp": None},
         {"exp": "never"},
         {"nbf": NOW + 1_000_000},

@@ -156,8 +156,7 @@ async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
 async def test_a_stream_ends_with_its_token(direct: tuple[House, AuthorizationServer], path: str) -> None:
     house, issuer = direct
     us = f"http://{house.address}/mcp"
-    # The leeway is what is left of a token that is over by the clock.
-    short = issuer.token(us, scope="tools.use", lasts=-28)
+    short = issuer.token(us, scope="tools.use", lasts=4)
     stream = await opened(house, path, short)
     lasting = await opened(house, path, issuer.token(us, scope="tools.use"))
     await stream.ended()

@@ -23,8 +23,8 @@ ALGORITHMS: Final = {
 """How a token may be signed → the type of the key, and its curve. Never with a secret, and never not at all."""
 
 _LEEWAY_SECONDS: Final = 10
-"""How far the issuer's clock may be ahead of ours: a token is used as soon as it is made. For its end there is none, for
-a client that is told of it too early gets another one."""
+"""How far the issuer's clock may be ahead of ours: a token is used as soon as it is made. For its end there is none: a
+client that is told of it too early gets another one."""
 LONGEST_TOKEN: Final = 16 * 1024
 """Characters."""
 SHORTEST_RSA_KEY: Final = 2048

@@ -30,7 +30,7 @@ class Caller:
 
     @property
     def key(self) -> str:
-        """Whom limits, caches and parked outputs belong to."""
+        """Whom caches and parked outputs belong to."""
         return self.identity.owner or f"anonymous@{self.address}"
 
     @property

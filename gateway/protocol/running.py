@@ -94,7 +94,6 @@ async def invocation(  # noqa: PLR0913 - all that a call is
     """
     clock = Clock(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
     slot = await _slot(f"{method}/{primitive.name}", primitive, request, runtime, deadline=clock.deadline)
-
     pause = _Pause(clock, slot)
 
     async def read(uri: str) -> Sequence[JsonObject]:

@@ -25,7 +25,7 @@ from gateway.transports.event_stream import EventStream
 from gateway.transports.incoming import BUSY, MOST_IN_FLIGHT, NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
-from gateway.transports.refusal import Refusal
+from gateway.transports.refusal import LEAVING, Refusal
 from gateway.transports.visit import Visit
 
 SSE_PATH: Final = "/sse"
@@ -34,7 +34,6 @@ MESSAGES_PATH: Final = "/messages"
 _ID_BYTES: Final = 24
 """192 bits: whoever knows the address may speak for the session."""
 _UNKNOWN: Final = Refusal(status=404, message=f"There is no such session (any more); open {SSE_PATH} for a new one")
-_LEAVING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +160,7 @@ class HttpSse:
         if not incoming.accepted.event_stream:
             return NOT_ACCEPTABLE
         if self._is_leaving:
-            return _LEAVING
+            return LEAVING
         return self._streams.refusal_of(incoming.caller.payer)
 
 

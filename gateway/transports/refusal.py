@@ -14,3 +14,4 @@ class Refusal:
 
 RETRY: Final = {"Retry-After": "30"}
 """What a client is told that found no room."""
+LEAVING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})

@@ -22,7 +22,7 @@ from gateway.transports.guard import ALLOWED_METHODS
 from gateway.transports.incoming import NOT_ACCEPTABLE, Bounds, Incoming
 from gateway.transports.late_response import whole_response
 from gateway.transports.ration import Ration
-from gateway.transports.refusal import Refusal
+from gateway.transports.refusal import LEAVING, Refusal
 from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
 from gateway.transports.streamable_http.sessions import Sessions
 from gateway.transports.visit import Task, Visit
@@ -33,7 +33,6 @@ _OPENERS: Final = frozenset({_LISTEN, "initialize"})
 """Requests that begin something which would have to be ended again."""
 _FAREWELL_SECONDS: Final = 2.0
 """How long cancelled calls may take to end."""
-_LEAVING: Final = Refusal(status=503, message="The server is about to stop", headers={"Connection": "close"})
 _NOT_ALLOWED: Final = Refusal(status=405, message="Method not allowed", headers={"Allow": ALLOWED_METHODS})
 
 
@@ -69,7 +68,7 @@ class StreamableHttp:
                 case "POST":
                     return await self._post(incoming)
                 case "GET" if self._is_leaving:
-                    return incoming.refuse(_LEAVING)
+                    return incoming.refuse(LEAVING)
                 case "GET":
                     return await self._legacy.get(incoming)
                 case "DELETE":
@@ -121,7 +120,7 @@ class StreamableHttp:
         except RpcError as error:
             return whole_response(self._dispatcher.reject(error), headers=incoming.headers)
         if self._is_leaving and isinstance(message, Request) and message.method in _OPENERS:
-            return incoming.refuse(_LEAVING, message)
+            return incoming.refuse(LEAVING, message)
         if not isinstance(message, Batch) and is_modern(message, version_header=incoming.version):
             return await self._post_modern(message, incoming)
         return await self._legacy.post(message, incoming)

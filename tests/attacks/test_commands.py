@@ -7,7 +7,6 @@ import os
 import select
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import orjson
 import pytest
@@ -66,9 +65,13 @@ GREEDY = {
     "cpu": "while True: pass",
     "cpu, deaf to the signal": "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
     "file_size": "f = open(os.environ['INPUTS_FILE'] + '.full', 'wb', 0)\nwhile True: f.write(bytes(2**16))",
-    "file_size, by truncation": "os.truncate(os.open('/tmp/mcp-gateway-attack', os.O_CREAT | os.O_RDWR), 2**40)",
+    "file_size, by truncation": "os.truncate(os.open(os.environ['INPUTS_FILE'] + '2', os.O_CREAT | os.O_RDWR), 2**40)",
 }
-GREEDY_INSIDE = {**GREEDY, "file_size": "f = open('/tmp/full', 'wb', 0)\nwhile True: f.write(bytes(2**16))"}
+GREEDY_INSIDE = {
+    **GREEDY,
+    "file_size": "f = open('/tmp/full', 'wb', 0)\nwhile True: f.write(bytes(2**16))",
+    "file_size, by truncation": "os.truncate(os.open('/tmp/cut', os.O_CREAT | os.O_RDWR), 2**40)",
+}
 
 
 @pytest.mark.parametrize("what", GREEDY)
@@ -77,7 +80,6 @@ def test_a_greedy_command_meets_its_limit(target: Target, what: str) -> None:
     for tool, code in (("limited", GREEDY[what]), ("boxed", GREEDY_INSIDE[what])):
         text = target.client.refusal(tool, {"code": code})
         assert f"its limit `shell.limits.{key}`" in text, text
-    Path("/tmp/mcp-gateway-attack").unlink(missing_ok=True)
 
 
 MODEST = "x = bytes(50 * 2**20); sum(range(10**6)); open('/dev/null', 'wb').write(x); print(len(x))"
@@ -136,7 +138,7 @@ def test_commands_without_end_are_ended(target: Target) -> None:
     with ThreadPoolExecutor(len(ENDLESS)) as callers:
         texts = callers.map(lambda code: target.client.refusal("run", {"code": code}), ENDLESS)
         for code, text in zip(ENDLESS, texts, strict=True):
-            assert "took longer than 1.5 s" in text, (code, text)
+            assert "took longer than 1." in text, (code, text)
     assert target.rss() - before < 128 * MIB
     assert target.client.says("run", {"code": "echo still here"}) == "still here\n"
 

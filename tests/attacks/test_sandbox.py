@@ -291,7 +291,7 @@ def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
         "open('{served}/shown/new', 'w').write('x')",
         "open('{served}/out/../new', 'w').write('x')",
         "open('{parent}/served/plugins', 'w').write('x')",
-        "os.chmod('{served}/shown/file.txt', 0o600) is None",
+        "os.chmod('{served}/shown/file.txt', 0o640) is None",
         "os.utime('{served}/shown/file.txt') is None",
         "os.truncate('{served}/main.yaml', 1) is None",
         "os.rename('{served}/shown', '{served}/hidden') is None",

@@ -206,7 +206,7 @@ def test_a_token_for_others_or_for_another_time_does_not(gate: Gate, changes: di
     assert gate.status(gate.good(**changes)) == 401
 
 
-@pytest.mark.parametrize("claims", [b"[]", b"7", b'"text"', b"", b"{", b"\xff", b"[" * 100_000, b'{"a": NaN}'])
+@pytest.mark.parametrize("claims", [b"[]", b"7", b'"text"', b"", b"{", b"\xff", b"[" * 5000, b'{"a": NaN}'])
 def test_claims_that_are_none_are_refused_even_if_they_are_signed(gate: Gate, claims: bytes) -> None:
     assert gate.status(gate.issuer.sign(claims)) in {400, 401}
 

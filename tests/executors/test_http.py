@@ -171,6 +171,13 @@ async def test_form_and_body_say_what_they_are(services: Services, server: Serve
     assert types == ["application/x-www-form-urlencoded", "text/plain; charset=utf-8", "text/csv"]
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_a_request_without_a_body_claims_no_type_of_one(services: Services, server: Server, method: str) -> None:
+    await call(http(url=server.url, method=method), services)
+    assert server.bodies == [b""]
+    assert "Content-Type" not in server.seen[0].headers
+
+
 async def test_a_body_of_megabytes_arrives(services: Services, server: Server) -> None:
     await call(http(url=server.url, body="{{ v }}{{ v }}"), services, {"v": "x" * 520_000})
     assert len(server.bodies[0]) == 1_040_000

@@ -27,6 +27,8 @@ MAX_RESPONSE_BYTES: Final = 8 * 2**20
 
 _LARGE_BODY: Final = 2**20
 """Bytes; aiohttp wants to read a larger body piece by piece."""
+_OURS_TO_SAY: Final = ("Content-Type",)
+"""What aiohttp would add of its own: a body brings its type, and what has no body has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class Sender:
                     request.method,
                     request.url,
                     headers=[(header.name, header.value) for header in request.headers],
+                    skip_auto_headers=_OURS_TO_SAY,
                     data=_readable(request.body),
                     allow_redirects=False,
                 ) as answer,

@@ -220,7 +220,12 @@ def _now() -> str:
 
 
 def _line(record: JsonObject) -> bytes:
+    """A record in one line, whoever reads it: callers choose text that some readers take for the end of a line."""
     try:
-        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        is_shown_as_it_is = line[:-1].decode().isprintable()
     except TypeError:  # a lone surrogate, or an integer of more than 64 bits
-        return json.dumps(record, default=repr).encode("ascii") + b"\n"
+        is_shown_as_it_is = False
+    return (
+        line if is_shown_as_it_is else json.dumps(record, default=repr, separators=(",", ":")).encode("ascii") + b"\n"
+    )

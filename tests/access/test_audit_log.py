@@ -81,6 +81,15 @@ def test_records_are_lines_of_json_with_their_time_in_a_file_for_its_owner_alone
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("text", ["a\u2028b", "a\x85b", "a\x9b31mb", "a\u202eb", "a\x7fb", "größer 🦉"])
+def test_no_text_ends_a_line_or_moves_a_terminal(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "audit.log"
+    with opened(path) as log:
+        log.append({"requested": text})
+    assert [record["requested"] for record in records(path)] == [text]
+    assert path.read_text().removesuffix("\n").isprintable()
+
+
 def test_the_last_records_are_there_after_the_end(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     with opened(path) as log:

@@ -17,6 +17,7 @@ from gateway.app.gateway import Gateway
 from gateway.app.rehearsal.planning import Change, plan
 from gateway.app.reports.clients import title_of
 from gateway.config.loader import load
+from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import SUFFIXES
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
@@ -217,7 +218,7 @@ def _plan_of(path: Path) -> WatchPlan:
     itself = WatchPlan(
         files=frozenset({path}),
         directories=frozenset({path if path.is_dir() else path.parent}),
-        patterns=frozenset(str(path.absolute() / f"*{suffix}") for suffix in SUFFIXES),
+        patterns=frozenset(FilePattern(path.absolute(), f"*{suffix}") for suffix in SUFFIXES),
     )
     try:
         loaded = load(path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from gateway.config.auth import SHORTEST_KEY
 from gateway.config.document import Document
 from gateway.config.problems import DocumentPath, Problems
+from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import Inclusion
 from gateway.config.reading.interpolation import Interpolation, Variable
 from gateway.config.reading.merger import Merger
@@ -39,8 +40,8 @@ class LoadedConfig:
     """Every file that was asked for → SHA-256 (keyed for secrets); empty where it could not be read."""
     secret_files: frozenset[Path]
     """Those of them that `${file:…}` names."""
-    globs: tuple[str, ...]
-    """Absolute patterns of `include` and `prompt_files`: a file that appears under one belongs to the configuration."""
+    globs: tuple[FilePattern, ...]
+    """Patterns of `include` and `prompt_files`: a file that appears under one belongs to the configuration."""
     variables: Mapping[str, Variable]
     """Every variable of the environment that `${env:…}` asks for, set or not."""
     root: Path
@@ -62,12 +63,13 @@ class LoadedConfig:
     @property
     def directories(self) -> frozenset[Path]:
         """Where changes matter: the directories of all files, and those from which globs start."""
-        return frozenset({self.root, *(path.parent for path in self.files), *map(_fixed_part, self.globs)})
+        starts = (pattern.directory for pattern in self.globs)
+        return frozenset({self.root, *(path.parent for path in self.files), *starts})
 
     @property
     def trees(self) -> frozenset[Path]:
         """Directories below which changes matter at any depth: globs may mean files of directories yet to be made."""
-        return frozenset(_fixed_part(pattern) for pattern in self.globs if _is_deep(pattern))
+        return frozenset(pattern.directory for pattern in self.globs if pattern.is_deep)
 
     def may_hold(self, *path: str) -> bool:
         """Whether `path` may be missing from the document only because of a mistake that is reported already."""
@@ -155,15 +157,3 @@ def _in_order(findings: Iterable[Finding], *, files: list[Path]) -> list[Finding
         return (-1, 0, 0) if place is None else (order.get(place.source.path, -1), place.line, place.column)
 
     return sorted(findings, key=position)
-
-
-def _is_deep(pattern: str) -> bool:
-    """Whether a glob may mean files of more than one directory."""
-    return _fixed_part(pattern) != Path(pattern).parent or Path(pattern).name == "**"
-
-
-def _fixed_part(pattern: str) -> Path:
-    """The directory from which a glob starts."""
-    steps = Path(pattern).parts[:-1]
-    wild = next((index for index, step in enumerate(steps) if any(mark in step for mark in "*?[")), len(steps))
-    return Path(*steps[:wild])

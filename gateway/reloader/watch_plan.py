@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from gateway.config.reading.file_pattern import FilePattern
 from gateway.executors.files.globs import Globs, Places
 
 State = tuple[int, int, int, str]
@@ -33,9 +34,8 @@ class WatchPlan:
 
     files: frozenset[Path] = frozenset()
     directories: frozenset[Path] = frozenset()
-    patterns: frozenset[str] = frozenset()
-    """Absolute: a file that appears under one matters, and one that appears beside it does not. Those with a wildcard
-    in their directory are left to `trees`."""
+    patterns: frozenset[FilePattern] = frozenset()
+    """A file that appears under one matters, and one that appears beside it does not. Deep ones are left to `trees`."""
     suffixes: tuple[str, ...] = (".yaml", ".yml", ".md")
     """Endings of the files that patterns mean."""
     trees: frozenset[Path] = frozenset()
@@ -95,14 +95,10 @@ class WatchPlan:
     def _is_meant(self, path: str) -> bool:
         directory, name = os.path.split(path)
         return name.endswith(self.suffixes) and any(
-            _fits(name, pattern) and (directory == where or directory == os.path.realpath(where))  # as events name it
-            for where, pattern in self._split_patterns
+            _fits(name, each.pattern)
+            and (directory == str(each.directory) or directory == os.path.realpath(each.directory))  # as events name it
+            for each in self.patterns
         )
-
-    @cached_property
-    def _split_patterns(self) -> frozenset[tuple[str, str]]:
-        """Directory and pattern of a name."""
-        return frozenset(os.path.split(pattern) for pattern in self.patterns)
 
     def snapshot(self) -> "Snapshot":
         """The state of everything that matters. Blocking; what cannot be read counts as missing."""
@@ -117,8 +113,8 @@ class WatchPlan:
     def _paths(self) -> Iterator[str]:
         yield from map(str, self.files)
         yield from map(str, self.directories)
-        for directory in {directory for directory, _ in self._split_patterns}:
-            yield from (entry.path for entry in _scan(directory) if self._is_meant(entry.path))
+        for directory in {each.directory for each in self.patterns}:
+            yield from (entry.path for entry in _scan(str(directory)) if self._is_meant(entry.path))
         for tree in self.trees:
             yield from _walk(str(tree))
         for globs in self.globs:

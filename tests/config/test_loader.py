@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.primitives import PromptHead
+from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.source_file import MAX_FILE_BYTES
 from gateway.config.schema import document_schema
 from gateway.errors import ConfigError, Problem, Severity
@@ -79,8 +80,31 @@ def test_a_file_that_two_others_include_is_read_once(tmp_path: Path) -> None:
 
 def test_a_glob_may_match_nothing(tmp_path: Path) -> None:
     config = loaded(tmp_path, {"config.yaml": f"include: [tools.d/*.yaml]\ntools: {{t: {TOOL}}}\n"})
-    assert config.globs == (str(tmp_path / "tools.d/*.yaml"),)
+    assert config.globs == (FilePattern(tmp_path / "tools.d", "*.yaml"),)
     assert tmp_path / "tools.d" in config.directories
+
+
+@pytest.mark.parametrize("directory", ["a[1]", "b*", "c?"])
+@pytest.mark.parametrize("given", ["config.yaml", ""])
+def test_a_directory_is_a_name_whatever_is_in_it(tmp_path: Path, directory: str, given: str) -> None:
+    folder = tmp_path / directory
+    written = {
+        "config.yaml": "include: [t/*.yaml, ./t/../u/**/x.yaml, u/v/../literal.yaml]\nprompt_files: [t/*.md]\n",
+        "t/a.yaml": f"tools: {{a: {TOOL}}}\n",
+        "u/v/x.yaml": f"tools: {{x: {TOOL}}}\n",
+        "u/literal.yaml": f"tools: {{l: {TOOL}}}\n",
+        "t/p.md": "Hello",
+    }
+    for name, text in written.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    config = load(folder / given, environ={})
+    assert not config.problems
+    assert set(config.document.tools) == {"a", "x", "l"}
+    assert set(config.document.prompts) == {"p"}
+    assert config.trees == {folder / "u"}
+    assert {folder, folder / "t", folder / "u"} <= config.directories
+    assert all(path.is_relative_to(folder) for path in config.directories)
 
 
 def test_a_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
@@ -98,7 +122,7 @@ def test_a_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
     assert list(config.document.tools) == ["a", "b", "m"]
     assert config.document.server.name == "whole"
     assert config.root == tmp_path
-    assert str(tmp_path / "*.yaml") in config.globs
+    assert FilePattern(tmp_path, "*.yaml") in config.globs
 
 
 def test_in_a_directory_one_file_may_hold_the_main_sections(tmp_path: Path) -> None:

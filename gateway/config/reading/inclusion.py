@@ -4,7 +4,6 @@ Each file is read once, in this order: a file, then what it includes in the orde
 is reported where it is asked for; the others are read all the same.
 """
 
-import glob
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.config.reading.composer import compose
+from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.interpolation import Interpolation
 from gateway.config.reading.nodes import Broken, Entry, Finding, Mapping, Place, Written, place_at
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
@@ -54,8 +54,8 @@ class Inclusion:
         self.findings: list[Finding] = []
         self.digests: dict[Path, str] = {}
         """Every file that was asked for; empty for one that could not be read."""
-        self.globs: list[str] = []
-        """Absolute patterns; a file that appears under one belongs to the configuration."""
+        self.globs: list[FilePattern] = []
+        """A file that appears under one belongs to the configuration."""
         self.unstructured: list[SourceFile] = []
         """Files that are not YAML: what they say is not known."""
         self.directory = Path()
@@ -78,7 +78,7 @@ class Inclusion:
             self._file(each, chain=(), blame=None)
 
     def _files_of(self, directory: Path) -> list[Path]:
-        self.globs.extend(str(directory / f"*{suffix}") for suffix in SUFFIXES)
+        self.globs.extend(FilePattern(directory, f"*{suffix}") for suffix in SUFFIXES)
         try:
             names = sorted(os.listdir(directory))  # noqa: PTH208 - names are what is wanted
         except OSError as error:
@@ -111,18 +111,16 @@ class Inclusion:
         if "\0" in pattern:
             self._refuse(request, "a path has no NUL")
             return []
-        absolute = os.path.join(source.directory, os.path.expanduser(pattern))  # noqa: PTH111, PTH118 - a pattern
-        absolute = os.path.normpath(absolute)
-        self.globs.append(absolute)
-        if not glob.has_magic(pattern):
+        wanted = FilePattern.parse(pattern, directory=source.directory)
+        self.globs.append(wanted)
+        if wanted.path is not None:
             if not pattern.endswith(suffixes):
                 self._refuse(
                     request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {request.shown}"
                 )
                 return []
-            return [Path(absolute)]
-        found = glob.glob(absolute, recursive=True)  # noqa: PTH207 - pathlib's globs take hidden files, and no `..`
-        return sorted(Path(each) for each in found if each.endswith(suffixes))
+            return [wanted.path]
+        return sorted(path for path in wanted.found() if path.name.endswith(suffixes))
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:
         """A file's text; None, reported where it was asked for, if there is none."""

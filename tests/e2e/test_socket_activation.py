@@ -94,8 +94,9 @@ async def test_a_unix_socket_is_served_to_this_machine(config: Path, tmp_path: P
             serving(config, sockets=[listening]) as daemon,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client,
         ):
-            await daemon.url()
-            assert text_of(await post_call(client, "http://localhost/mcp", "echo", text="x")) == "x"
+            event = await daemon.event("listening")
+            assert (event["url"], event["sockets"]) == ("http://localhost/mcp", [path])
+            assert text_of(await post_call(client, event["url"], "echo", text="x")) == "x"
 
 
 async def test_a_proxy_on_a_unix_socket_is_believed_if_told_so(config: Path, tmp_path: Path) -> None:

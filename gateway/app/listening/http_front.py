@@ -22,7 +22,7 @@ from gateway.transports.http_app import HttpApp
 from gateway.transports.http_sse import SSE_PATH, HttpSse
 from gateway.transports.listener.http_connection import Threshold, connection_ration
 from gateway.transports.listener.http_listener import HttpListener, ListenError
-from gateway.transports.listener.inherited_sockets import ADMIN, address_of
+from gateway.transports.listener.inherited_sockets import ADMIN, address_of, unix_paths
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.ration import Ration
 from gateway.transports.resource_metadata import ResourceMetadata
@@ -86,10 +86,11 @@ class HttpFront:
             tls = None if admin.address.is_loopback else self._premises.tls
             application = self._premises.own.application(self._door(admin), is_private=not admin.address.is_loopback)
             listener = await self._open(admin, application, tls, connection_ration(Shares()), stack)
-            log.info("listening for operators", url=f"{_scheme(tls)}://{listener.address}/-/status")
+            url = f"{_scheme(tls)}://{_authority(listener.address)}/-/status"
+            log.info("listening for operators", url=url, **_unix_sockets(admin))
         self._main = await self._open(place, app.application(), self._premises.tls, self.connections, stack)
         self._premises.authenticator.answer_to(own_urls(self._premises.document.listen, self._main.address))
-        log.info("listening", url=self.url)
+        log.info("listening", url=self.url, **_unix_sockets(place))
 
     @property
     def address(self) -> Address | None:
@@ -98,7 +99,8 @@ class HttpFront:
     @property
     def url(self) -> str:
         """The MCP endpoint, as this machine reaches it."""
-        return f"{_scheme(self._premises.tls)}://{self.address}{self._premises.document.listen.path}"
+        authority = "" if self.address is None else _authority(self.address)
+        return f"{_scheme(self._premises.tls)}://{authority}{self._premises.document.listen.path}"
 
     @property
     def outlives_us(self) -> bool:
@@ -183,3 +185,13 @@ class HttpFront:
 
 def _scheme(tls: ServerTls | None) -> str:
     return "http" if tls is None else "https"
+
+
+def _authority(address: Address) -> str:
+    """Of a URL. What was handed over may be Unix sockets alone, which have no port."""
+    return str(address) if address.port else address.host
+
+
+def _unix_sockets(place: _Place) -> dict[str, list[str]]:
+    paths = unix_paths(place.sockets)
+    return {"sockets": paths} if paths else {}

@@ -6,7 +6,7 @@ its queue, and none is refused.
 
 import os
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Final
 
 from gateway.config.address import Address
@@ -48,6 +48,12 @@ def take_inherited(environ: MutableMapping[str, str]) -> Inherited:
 def address_of(sockets: tuple[socket.socket, ...]) -> Address:
     """Where they can be reached: of several, the one that the most can reach."""
     return max((_address(each) for each in sockets), key=lambda address: (not address.is_loopback, address.is_wildcard))
+
+
+def unix_paths(sockets: Iterable[socket.socket]) -> list[str]:
+    """Where those lie that are Unix sockets; the name of an abstract one begins with `@`, as ss(8) shows it."""
+    names = (os.fsdecode(each.getsockname()) for each in sockets if each.family is socket.AF_UNIX)
+    return [name.replace("\0", "@") for name in names]
 
 
 def _listening(descriptor: int) -> socket.socket:

@@ -1,5 +1,6 @@
 """What went wrong on the way to a server, in words for the model. Never a URL, a header or a traceback."""
 
+import json
 import os
 from collections.abc import Callable
 from typing import Final
@@ -20,12 +21,17 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
     if isinstance(refused, AddressRefusedError):
         return ExecutionError(
             f"`{host}` has {refused.kind}, to which no connection is made. The operator can allow it: "
-            f"`allow_private: [{host}]`, or `true` for every address, in the tool's `http` or in its connection"
+            f"{permission_for(host)}, or `true` for every address, in the tool's `http` or in its connection"
         )
     for kind, explain in _EXPLANATIONS:
         if isinstance(error, kind):
             return explain(error, host)
     return ConnectionFailedError(f"The request to {host} failed ({type(error).__name__})")
+
+
+def permission_for(host: str) -> str:
+    """What the file has to say; in YAML a colon wants quotes."""
+    return f"`allow_private: [{json.dumps(host) if ':' in host else host}]`"
 
 
 def _certificate(error: aiohttp.ClientConnectorCertificateError, host: str) -> ExecutionError:

@@ -17,7 +17,7 @@ from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.failures import ConnectionFailedError, explained
+from gateway.executors.http.failures import ConnectionFailedError, explained, permission_for
 from gateway.executors.http.redirects import REDIRECTS, origin_of, redirected
 from gateway.executors.http.request import Request
 from gateway.executors.http.tls import ClientIdentity
@@ -126,7 +126,7 @@ class Sender:
         except OSError as error:
             raise ExecutionError(
                 f"A redirect leads to `{host}`, which cannot be looked up here, so that nobody knows whether it is "
-                f"private. The operator can allow it: `allow_private: [{host}]`"
+                f"private. The operator can allow it: {permission_for(host)}"
             ) from error
         for address in addresses:
             guard.check_spelled(address)

@@ -113,6 +113,13 @@ _Origin = Annotated[
 ]
 
 
+_PublicUrl = Annotated[
+    str,
+    # No user, for whom it would be published, and no path that a client or a proxy takes for another one.
+    matching(r"https?://[^/?#@\s]+(/(?!\.\.?(/|$))[^/?#\s]+)*/?", "a URL such as https://tools.example.com/ops"),
+]
+
+
 class Listen(Model):
     """Where and to whom the daemon listens. Changing it needs a restart."""
 
@@ -122,10 +129,7 @@ class Listen(Model):
     """The MCP endpoint; it also answers with a trailing slash."""
     sse: Flag = True
     """Offer HTTP+SSE of 2024-11-05 at /sse and /messages."""
-    public_url: (
-        Annotated[str, matching(r"https?://[^/?#\s]+(/[^?#\s]*)?", "a URL such as https://tools.example.com/ops")]
-        | None
-    ) = None
+    public_url: _PublicUrl | None = None
     """The prefix under which a reverse proxy mounts the whole daemon."""
     trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = []
     """Addresses and CIDR ranges whose forwarded headers are believed; `unix:` is whoever comes over a Unix socket."""

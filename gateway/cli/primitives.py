@@ -40,7 +40,7 @@ async def list_primitives(options: Namespace, out: Screen, hints: Screen) -> int
 
 
 async def call(options: Namespace, out: Screen, hints: Screen) -> int:
-    config, words = split_config(options.words, url=options.url)
+    config, words = split_config(options.words, url=options.url, needs_name=True)
     name, *pairs = _named(words, "TOOL")
     params = {"name": name, "arguments": arguments_of(pairs, json=options.json), "_meta": _WITH_LOG_MESSAGES}
     if options.explain:
@@ -80,7 +80,7 @@ async def read(options: Namespace, out: Screen, hints: Screen) -> int:
 
 
 async def prompt(options: Namespace, out: Screen, hints: Screen) -> int:
-    config, words = split_config(options.words, url=options.url)
+    config, words = split_config(options.words, url=options.url, needs_name=True)
     name, *pairs = _named(words, "NAME")
     params = {"name": name, "arguments": arguments_of(pairs)}
     if options.explain:

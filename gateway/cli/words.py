@@ -13,17 +13,21 @@ from gateway.json_types import Json
 EXPECTED: Final = "expected key=text, key:=json or key@=file"
 
 
-def split_config(words: Sequence[str], *, url: str | None) -> tuple[str | None, list[str]]:
-    """CONFIG, where the first word is one, and the words after it. With a URL no word is."""
-    if url is None and words and _is_config(words[0]):
+def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
+    """CONFIG, where the first word is one, and the words after it. With a URL no word is.
+
+    Where a name is needed, a word that no name follows is the name, though a directory be called so, too.
+    """
+    if url is not None or not words:
+        return None, list(words)
+    is_name = needs_name and (len(words) == 1 or "=" in words[1])
+    if _is_path(words[0]) or (Path(words[0]).is_dir() and not is_name):
         return words[0], list(words[1:])
     return None, list(words)
 
 
-def _is_config(word: str) -> bool:
-    if "://" in word:
-        return False
-    return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).is_dir()
+def _is_path(word: str) -> bool:
+    return "://" not in word and (word.endswith((".yaml", ".yml")) or "/" in word)
 
 
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:

@@ -33,6 +33,15 @@ def test_the_name_of_a_directory_is_the_file(tmp_path: Path, monkeypatch: pytest
     assert split_config(["config.d", "tool"], url=None) == ("config.d", ["tool"])
 
 
+def test_a_tool_may_be_called_like_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deploy").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for words in (["deploy"], ["deploy", "branch=main"]):
+        assert split_config(words, url=None, needs_name=True) == (None, words)
+    assert split_config(["deploy", "tool"], url=None, needs_name=True) == ("deploy", ["tool"])
+    assert split_config(["deploy"], url=None) == ("deploy", [])
+
+
 def test_with_a_url_no_word_is_the_file() -> None:
     assert split_config(["a.yaml"], url="http://localhost") == (None, ["a.yaml"])
 

@@ -142,8 +142,8 @@ def _limits(rations: Mapping[str, Ration]) -> dict[str, Json]:
 
 
 def _concurrency(allowed: Shares | None, *, running: int) -> dict[str, Json]:
-    """The same of calls; nothing where only each primitive has a limit."""
-    if allowed is None:
+    """The same of calls; nothing where only each primitive, or each caller, has a limit."""
+    if allowed is None or allowed.in_all is None:
         return {}
     return {"concurrency": {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}}
 

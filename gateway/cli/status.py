@@ -1,5 +1,6 @@
 """The command `status`: what a running server says about itself, what is wrong with it first."""
 
+import os
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -192,8 +193,9 @@ def _listen(config: Path, *, is_named: bool, hints: Screen) -> Listen:
     try:
         return load(config).document.listen
     except ConfigError as error:
-        if is_named and not config.exists():
+        is_there = os.path.exists(config)  # noqa: PTH110 - pathlib's raises where a directory is closed to us
+        if is_named and not is_there:
             raise
-        if config.exists():
+        if is_there:
             hints.line(f"{error.problems[0]}; so where it listens is not known, and the usual place is asked")
         return Listen()

@@ -204,6 +204,12 @@ def test_a_file_that_is_broken_now_is_no_hindrance(
     assert (absent.code, absent.hints) == (2, "absent.yaml:1:1: no such file\n")
 
 
+def test_a_file_that_cannot_even_be_looked_for_is_told_as_any_other(run: Run) -> None:
+    finished = run("status", f"{'x' * 300}.yaml")
+    assert (finished.code, finished.out) == (2, "")
+    assert finished.hints.endswith(".yaml:1:1: file name too long\n")
+
+
 def test_a_key_is_shown_to_a_daemon_that_wants_one(
     run: Run, answering: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ _NO_HEAD: Final = (
 )
 _LINGER_SECONDS: Final = 10.0
 """After an answer, for the rest of a body that nobody reads: who still sends might not see the answer otherwise."""
+_END_OF_HEAD: Final = b"\r\n\r\n"
 _SHARE_OF_DESCRIPTORS: Final = 0.75
 """The others are for children, files and connections to elsewhere."""
 _MOST: Final = 65_536
@@ -114,7 +115,7 @@ class HttpConnection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._is_idle and not data.isspace():  # RFC 9112 §2.2: empty lines before a request are ignored
             self._has_spoken = True
-            if self._deadline is None:
+            if self._deadline is None and _END_OF_HEAD not in data:  # most heads come whole
                 self._wait_for_head()
         super().data_received(data)
 

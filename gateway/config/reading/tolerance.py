@@ -72,7 +72,7 @@ def mend(data: Json, steps: DocumentPath) -> None:
     elif _is_member(steps) and "${" not in str(steps[-1]):
         _replace(data, steps, by={})
     elif _is_item(data, steps):
-        _replace(data, steps[:2], by=_SILENT[str(steps[0])])
+        _silence(data[steps[0]], steps[1:], by=_SILENT[str(steps[0])])
     else:
         _remove(data, _above_lists(steps))
 
@@ -112,7 +112,19 @@ def _is_member(steps: DocumentPath) -> bool:
 
 def _is_item(data: Json, steps: DocumentPath) -> bool:
     """Whether it is one of several content blocks or messages, or stands in one."""
-    return len(steps) > 1 and steps[0] in _SILENT and isinstance(data[steps[0]], list)
+    is_below_one = len(steps) > 1 and steps[0] in _SILENT and isinstance(data, dict)
+    return is_below_one and isinstance(data.get(steps[0]), list)
+
+
+def _silence(items: Json, steps: DocumentPath, *, by: Json) -> None:
+    """Put `by` in an item's place; of a message with several blocks, nothing in that of one of them."""
+    match steps:
+        case (index, role, int(block), *_) if isinstance(items[index], dict) and isinstance(
+            items[index].get(role), list
+        ):
+            items[index][role][block] = ""
+        case (index, *_):
+            items[index] = by
 
 
 def _above_lists(steps: DocumentPath) -> DocumentPath:

@@ -35,7 +35,7 @@ from gateway.config.document import Document
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.secrets import Redactor
 from gateway.config.server import Limits, Listen
-from gateway.errors import Problem
+from gateway.errors import Location, Problem
 from gateway.executors.services import Services
 from gateway.executors.threads import Threads
 from gateway.reloader.watch_plan import WatchPlan
@@ -73,6 +73,8 @@ class Build:
     """Whether something of an earlier offer is served still, since the lock has it so."""
     exposures: Mapping[str, Problem]
     """The keys that name addresses which it must not be served on, and why."""
+    audit_place: tuple[Location | None, str]
+    """Where the audit log's file is named, and that line: whether it can be written shows when it is opened."""
 
 
 class Offer:
@@ -202,6 +204,7 @@ class Offer:
             lock=lock,
             retains=offered is not catalog,
             exposures=exposures(loaded),
+            audit_place=loaded.sources.locate(("audit", "file")),
         )
 
     def _compiled(

@@ -260,7 +260,8 @@ async def test_a_file_that_cannot_be_written_keeps_the_daemon_from_starting(fold
     (folder / "config.yaml").write_text(FILE.replace("audit.log", "nowhere/audit.log"))
     settings = read_settings({"config": folder / "config.yaml", "log_level": "error", "no_watch": True})
     async with Gateway(settings) as gateway:
-        with pytest.raises(ConfigError, match=r"audit.file: .*nowhere/audit.log cannot be written: no such file"):
+        said = r"config.yaml:\d+:\d+: audit.file: .*nowhere/audit.log cannot be written: no such file"
+        with pytest.raises(ConfigError, match=said):
             await gateway.start()
 
 

@@ -65,7 +65,9 @@ class Auditing:
             return
         path = audit_path(build.document.audit, build.root)
         if (refusal := refusal_of(path)) is not None:
-            raise ConfigError([Problem(message=f"{path} cannot be written: {refusal}", path="audit.file")])
+            location, line = build.audit_place
+            message = f"{path} cannot be written: {refusal}"
+            raise ConfigError([Problem(message=message, path="audit.file", location=location, source_line=line)])
 
     def serve(self, build: Build) -> None:
         """Record that this is served from now on, in the file that it names."""

@@ -129,7 +129,7 @@ async def test_a_program_that_is_named_by_its_path_is_there(tool: Tool) -> None:
         assert text_of(await tool({"command": [path, "{{ a }}"], "sandbox": {}}, a="you")) == "hello you\ngreet\n"
     with pytest.raises(ExecutionError, match=r"^the program 'bin/none' is not found"):
         await tool({"command": ["bin/none"], "sandbox": {}})
-    with pytest.raises(ExecutionError, match=r"^the program 'none' is not found"):
+    with pytest.raises(ExecutionError, match=r"^the program 'none' is not found, .*`sandbox.readable`"):
         await tool({"command": ["none"], "sandbox": {}, "success_codes": [0, 1]})
 
 

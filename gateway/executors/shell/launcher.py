@@ -51,7 +51,9 @@ class Launcher:
         if exit_code not in _OWN_CODES or (self.limits is None and self.sandbox is None):
             return None
         line = stderr.partition("\n")[0]
-        return next((match.expand(said) for form, said in _COMPLAINTS if (match := form.fullmatch(line))), None)
+        said = next((match.expand(said) for form, said in _COMPLAINTS if (match := form.fullmatch(line))), None)
+        may_be_hidden = self.sandbox is not None and line.endswith(_ABSENT)
+        return f"{said}; {_HIDDEN}" if said is not None and may_be_hidden else said
 
     def limit_met(self, exit_code: int, stderr: str) -> str | None:
         """Say which limit a failed command has met, if it looks so."""
@@ -63,12 +65,14 @@ _LOADER: Final = ("LD_", "GLIBC_TUNABLES")
 """What variables begin with that the dynamic loader heeds. They are the command's alone: libraries that it could plant
 must not be loaded by the programs that confine it, outside the sandbox."""
 _OWN_CODES: Final = frozenset({1, 126, 127})
+_ABSENT: Final = "No such file or directory"
+_HIDDEN: Final = "its sandbox shows the system's programs, and what `sandbox.readable` names"
 _STARTING: Final = f"(?:bwrap: execvp|prlimit: failed to execute|{_ENV}:) [‘']?(.+?)[’']?: "
 _COMPLAINTS: Final = tuple(
     (re.compile(form), said)
     for form, said in (
         (
-            f"{_STARTING}No such file or directory",
+            f"{_STARTING}{_ABSENT}",
             r"the program '\1' is not found, or the interpreter that its first line names",
         ),
         (f"{_STARTING}Permission denied", r"the program '\1' may not be executed"),

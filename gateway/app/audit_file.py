@@ -6,6 +6,7 @@ from pathlib import Path
 from gateway.catalog.lock import LOCK_NAME
 from gateway.config.audit import Audit
 from gateway.config.loader import LoadedConfig
+from gateway.config.path_kinds import exists, is_closed, is_directory, is_file
 from gateway.config.problems import Problems
 
 
@@ -20,10 +21,12 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
         return
     path = audit_path(loaded.document.audit, loaded.root)
     place = problems.at("audit", "file")
-    if not path.parent.is_dir():
+    if is_closed(path):
+        return
+    if not is_directory(path.parent):
         place.error(f"{path} cannot be written: there is no directory {path.parent}")
-    elif path.exists() and not path.is_file():
-        place.error(f"{path} cannot be written: it is {'a directory' if path.is_dir() else 'not a regular file'}")
+    elif exists(path) and not is_file(path):
+        place.error(f"{path} cannot be written: it is {'a directory' if is_directory(path) else 'not a regular file'}")
 
 
 def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:

@@ -17,6 +17,7 @@ from gateway.app.gateway import Gateway
 from gateway.app.rehearsal.planning import Change, plan
 from gateway.app.reports.clients import title_of
 from gateway.config.loader import load
+from gateway.config.path_kinds import is_directory
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import SUFFIXES
 from gateway.config.settings import Settings
@@ -217,7 +218,7 @@ def _plan_of(path: Path) -> WatchPlan:
     """What matters of a configuration that cannot be served, as far as it can be read."""
     itself = WatchPlan(
         files=frozenset({path}),
-        directories=frozenset({path if path.is_dir() else path.parent}),
+        directories=frozenset({path if is_directory(path) else path.parent}),
         patterns=frozenset(FilePattern(path.absolute(), f"*{suffix}") for suffix in SUFFIXES),
     )
     try:

@@ -11,6 +11,7 @@ from gateway.catalog.workbench import Workbench
 from gateway.config.backends import Connection, PythonCall
 from gateway.config.content import Block
 from gateway.config.definitions import Definition
+from gateway.config.path_kinds import is_file
 from gateway.config.primitives import Resource, Tool
 from gateway.config.problems import Problems
 from gateway.executors.cache import CachingExecutor
@@ -63,7 +64,7 @@ def watch_missing(blocks: Sequence[Block], *, problems: Problems, bench: Workben
     """Blocks read their files at each call; of one that is not there yet it matters when it comes."""
     for block in blocks:
         source = block.image or block.audio or block.resource
-        if source is not None and source.file is not None and not (problems.directory / source.file).is_file():
+        if source is not None and source.file is not None and not is_file(problems.directory / source.file):
             bench.footprint.files.add(problems.directory / source.file)
 
 
@@ -149,7 +150,7 @@ def _file(given: _Definition) -> Executor:
     problems = given.scope.problems.at("file")
     path = file_of(given.config, problems=given.scope.problems)
     given.bench.footprint.files.add(Path(path))
-    if not Path(path).is_file():
+    if not is_file(path):
         problems.warning(f"there is no file `{given.config.file}` now")
     return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
 

@@ -13,6 +13,7 @@ from gateway.catalog.defaults import Defaults, defaults_of
 from gateway.catalog.header_parameters import header_parameters
 from gateway.catalog.primitives import HeaderParameter
 from gateway.catalog.workbench import is_sound
+from gateway.config.path_kinds import is_directory
 from gateway.config.primitives import TYPE_WORDS, InputProperty, Tool
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError
@@ -215,7 +216,7 @@ def _confinement(written: Mapping[str, Json], problems: Problems) -> Confinement
     if is_otherwise_right and not _holds_paths(written):
         problems.error("`within` goes with `type: string`, or with an array of strings")
     root = Path(problems.directory, directory).absolute()
-    if not root.is_dir():
+    if not is_directory(root):
         problems.warning(f"there is no directory {root}")
     return Confinement(root)
 

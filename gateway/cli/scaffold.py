@@ -5,6 +5,7 @@ from typing import Final
 
 from gateway.cli.screen import Screen
 from gateway.cli.words import refusal
+from gateway.config.path_kinds import is_directory
 
 FIRST_FILE: Final = """\
 # An MCP server, made of this file. Check it with `mcp-gateway validate`; saving it changes what is on offer.
@@ -55,7 +56,7 @@ prompts:
 
 
 async def init(options: Namespace, out: Screen, _hints: Screen) -> int:
-    path = options.path / "config.yaml" if options.path.is_dir() else options.path
+    path = options.path / "config.yaml" if is_directory(options.path) else options.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x") as file:

@@ -1,6 +1,5 @@
 """The command `status`: what a running server says about itself, what is wrong with it first."""
 
-import os
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from gateway.cli.screen import Screen, counted
 from gateway.cli.settings import settings_of
 from gateway.config.address import Address
 from gateway.config.loader import load
+from gateway.config.path_kinds import exists
 from gateway.config.server import Listen
 from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
@@ -193,7 +193,7 @@ def _listen(config: Path, *, is_named: bool, hints: Screen) -> Listen:
     try:
         return load(config).document.listen
     except ConfigError as error:
-        is_there = os.path.exists(config)  # noqa: PTH110 - pathlib's raises where a directory is closed to us
+        is_there = exists(config)
         if is_named and not is_there:
             raise
         if is_there:

@@ -7,6 +7,7 @@ from typing import Final
 
 import orjson
 
+from gateway.config.path_kinds import is_directory
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 
@@ -21,7 +22,7 @@ def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = Fa
     if url is not None or not words:
         return None, list(words)
     is_name = needs_name and (len(words) == 1 or "=" in words[1])
-    if _is_path(words[0]) or (Path(words[0]).is_dir() and not is_name):
+    if _is_path(words[0]) or (is_directory(words[0]) and not is_name):
         return words[0], list(words[1:])
     return None, list(words)
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from gateway.config.content import Block, Embedded, Link, Media
 from gateway.config.definitions import ContentAnnotations
+from gateway.config.path_kinds import is_file
 from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader
@@ -281,7 +282,7 @@ def _compile_data(given: Media | Embedded, *, scope: Scope, reader: FileReader) 
 
 def _existing(file: str, *, scope: Scope) -> Path:
     path = scope.problems.directory / file
-    if not path.is_file():
+    if not is_file(path):
         scope.problems.error(f"there is no file `{file}`")
     return path
 

@@ -145,6 +145,42 @@ tools:
     assert run("validate", "--strict", "tested.yaml").code == 1
 
 
+UNSPEAKABLE = f"/tmp/{'x' * 300}"
+"""A path that the system will not even look for, as it will not below a directory that is closed to us."""
+
+
+@pytest.mark.parametrize(
+    ("definition", "place"),
+    [
+        ("audit: {file: PATH/audit.log}", "audit.file"),
+        ("plugins: [PATH]", "plugins.0"),
+        ("listen: {tls: {cert: PATH, key: PATH}}", "listen.tls.cert"),
+        ("resources: {r: {files: 'PATH/*.md'}}", "resources.r.files"),
+        ("resources: {r: {uri: 'r://x', file: PATH}}", "resources.r.file"),
+        ("tools: {t: {description: T., content: {image: PATH.png}}}", "tools.t.content"),
+        (
+            "tools: {t: {description: T., shell: {script: x}, input: {p: {type: string, within: PATH}}}}",
+            "tools.t.input.p",
+        ),
+        (
+            "tools: {t: {description: T., http: {url: 'http://h/'}, tests: [{http: {file: PATH}}]}}",
+            "tools.t.tests.0.http",
+        ),
+        ("connections: {c: {base_url: 'https://h', tls: {ca: PATH}}}", "connections.c.tls"),
+        ("include: [PATH.yaml]", "include"),
+        ("prompt_files: [PATH.md]", "prompt_files"),
+    ],
+)
+def test_a_path_that_cannot_be_looked_at_is_a_mistake_in_its_place(
+    run: Run, tmp_path: Path, definition: str, place: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(definition.replace("PATH", UNSPEAKABLE) + "\n")
+    finished = run("validate", "--strict")
+    assert finished.code in {1, 2}
+    assert f": {place}" in finished.out.replace("warning: ", "")
+    assert "unexpected error" not in finished.hints
+
+
 def test_problems_can_be_had_as_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("tools:\n  a: {shel: {}}\n")
     finished = run("validate", "--json", "bad.yaml")

@@ -19,6 +19,7 @@ from gateway.app.rehearsal.rehearsal import Rehearsal, rehearsed_for_real
 from gateway.app.rehearsal.stand_in import StandIn, asking
 from gateway.catalog.primitives import Tool
 from gateway.config.loader import LoadedConfig
+from gateway.config.path_kinds import is_file
 from gateway.config.problems import Problems
 from gateway.config.settings import Settings
 from gateway.config.tool_tests import ToolTest
@@ -74,7 +75,7 @@ def check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
             if test.http is None or test.http.file is None:
                 continue
             place = problems.at("tools", name, "tests", index, "http", "file")
-            if not (place.directory / test.http.file).is_file():
+            if not is_file(place.directory / test.http.file):
                 place.warning(f"there is no file `{test.http.file}`")
 
 

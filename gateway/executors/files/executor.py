@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
+from gateway.config.path_kinds import is_directory
 from gateway.config.problems import Problems
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.explanation import Explanation
@@ -192,7 +193,7 @@ def compile_file_globs(
     patterns = [_pattern(glob, root=base, problems=problems.at("files", index)) for index, glob in enumerate(below)]
     directory = os.path.normpath(problems.directory / base)
     look_at(Path(directory))
-    if not Path(directory).is_dir():
+    if not is_directory(directory):
         problems.at("files" if root is None else "root").error(f"there is no directory `{base}`")
         return None
     good = [pattern for pattern in patterns if pattern is not None]

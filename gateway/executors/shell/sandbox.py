@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.backends import Sandbox as SandboxConfig
+from gateway.config.path_kinds import exists, is_directory, is_file
 from gateway.config.problems import Problems
 from gateway.executors.shell.sandbox_probe import SandboxProbe
 
@@ -79,7 +80,7 @@ class Sandbox:
         if folder is not None and not self._shows(folder):
             arguments += _shown(folder)
         place = os.path.normpath(Path(directory, program))
-        if "/" in program and not self._shows(place) and Path(place).is_file():
+        if "/" in program and not self._shows(place) and is_file(place):
             arguments += _shown(place)
         if os.path.normpath(directory) == self.home and not self._shows(self.home):
             # Read-only in a /tmp of the call's own, too: what was written there would be lost unseen.
@@ -142,7 +143,7 @@ def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems
 
 def _directory(cwd: str | None, problems: Problems) -> list[str]:
     """A working directory that is to be seen."""
-    if cwd is None or not Path(place := _absolute(cwd, problems)).is_dir():
+    if cwd is None or not is_directory(place := _absolute(cwd, problems)):
         return []
     return [] if place in {"/", PRIVATE} or _covered(place, _OWN_FOR_GOOD) else [place]
 
@@ -189,7 +190,7 @@ def _places(paths: Sequence[str], problems: Problems) -> list[str]:
         place = _absolute(path, problems)
         if place == PRIVATE or _covered(place, _OWN_FOR_GOOD):
             problems.at(index).error("a sandbox has its own /proc, /dev and /tmp")
-        elif not Path(place).exists():
+        elif not exists(place):
             problems.at(index).error(f"there is no `{path}`")
         else:
             places.append(place)

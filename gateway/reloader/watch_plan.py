@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from gateway.config.path_kinds import is_directory
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.executors.files.globs import Globs, Places
 
@@ -151,11 +152,6 @@ class Snapshot:
 def _fits(name: str, pattern: str) -> bool:
     """As `glob` has it, to which hidden files are none."""
     return fnmatchcase(name, pattern) and name.startswith(".") <= pattern.startswith(".")
-
-
-def is_directory(path: Path) -> bool:
-    """Whether there is a directory, and it may be known; pathlib's raises where it may not."""
-    return os.path.isdir(path)  # noqa: PTH112 - see above
 
 
 def _changed_at(state: State) -> int:

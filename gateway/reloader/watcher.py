@@ -9,7 +9,8 @@ from typing import Final, Self
 import structlog
 import watchfiles
 
-from gateway.reloader.watch_plan import WatchPlan, is_directory
+from gateway.config.path_kinds import is_directory
+from gateway.reloader.watch_plan import WatchPlan
 
 log: Final = structlog.get_logger(__name__)
 

@@ -230,6 +230,8 @@ async def test_a_proxy_of_the_environment_is_ignored(
     services: Services, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name)
     assert isinstance(await call(http(url=server.url), services), RawOutput)
 
 

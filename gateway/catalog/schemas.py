@@ -192,7 +192,7 @@ def _inputs_of(schema: JsonObject) -> Inputs:
         always_given=frozenset(
             name
             for name, member in schemas.items()
-            if "default" in member or (isinstance(required, list) and name in required)
+            if "default" in member or (name in required if isinstance(required, list) else required is not None)
         ),
         is_open=schema.get("additionalProperties") is not False or bool(schema.get("patternProperties")),
     )

@@ -71,6 +71,11 @@ class ConfigError(Exception):
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
 
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """What keeps the files from being served; the other problems are warnings, told along."""
+        return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
+
 
 class RpcError(Exception):
     """The peer's message cannot be answered with a result: a JSON-RPC error."""

@@ -124,7 +124,7 @@ class Reloader(Generic[Built]):
         try:
             built = await self._build()
         except ConfigError as error:
-            self._refuse(error.problems)
+            self._refuse(error.errors)
         except Exception:  # Boundary: a file that brings out a bug of ours must not end the watch; the old stays.
             log.exception("reload failed")
             self._refuse([_OUR_BUG])

@@ -211,7 +211,7 @@ async def test_arguments_are_kept_where_the_file_says_so_with_secrets_masked(fol
 async def test_start_reload_and_end_are_recorded(folder: Path) -> None:
     async with started(folder) as served:
         await served.edit("Greet.", "Say hello.")
-        (folder / "config.yaml").write_text("tools: {broken: 7}\n")
+        (folder / "config.yaml").write_text("tools: {dull: {content: x}, broken: 7}\n")
         assert (await served.gateway._reload())["problems"]
     [start], [reload], [refusal], [end] = (
         records(folder, event) for event in ("started", "reloaded", "reload refused", "stopped")

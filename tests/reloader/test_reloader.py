@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import ConfigError, Problem
+from gateway.errors import ConfigError, Problem, Severity
 from gateway.reloader.reloader import Reloader
 from gateway.reloader.watch_plan import WatchPlan
 
@@ -29,7 +29,8 @@ class Loads:
     async def build(self) -> str:
         text = self.path.read_text() if self.path.exists() else "missing"
         if "broken" in text:
-            raise ConfigError([Problem(message="is broken")])
+            doubtful = Problem(message="is doubtful", severity=Severity.WARNING)
+            raise ConfigError([doubtful, Problem(message="is broken")])
         return text
 
     async def apply(self, built: str) -> None:

@@ -76,7 +76,7 @@ class Auditing:
 
     def refuse(self, error: ConfigError) -> None:
         """Record that what is on disk is not served."""
-        self._note({"event": "reload refused", "problems": len(error.problems), "first": str(error.problems[0])})
+        self._note({"event": "reload refused", "problems": len(error.errors), "first": str(error.errors[0])})
 
     def denied(self, denial: Denial, address: str, path: str) -> None:
         """Record that somebody was not let in; nothing of the credential is known here."""

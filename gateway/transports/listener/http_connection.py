@@ -7,10 +7,9 @@ many as the process may have descriptors. What comes after the head is bounded w
 import asyncio
 import logging
 import resource
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -145,18 +144,13 @@ class HttpConnection(web.RequestHandler):
         response.force_close()
         return response
 
-    def finish_response(
+    async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
+    ) -> tuple[web.StreamResponse, bool]:
         """Send an answer; those that the router gives by itself are to look like ours."""
         if isinstance(resp, web.HTTPException):
             resp.headers.update(SERVER)
-        return self._finished(request, super().finish_response(request, resp, start_time))
-
-    async def _finished(
-        self, request: web.BaseRequest, finishing: Coroutine[Any, Any, tuple[web.StreamResponse, bool]]
-    ) -> tuple[web.StreamResponse, bool]:
-        sent = await finishing
+        sent = await super().finish_response(request, resp, start_time)
         request.content.on_eof(self._rest)
         return sent
 

@@ -65,7 +65,8 @@ async def test_exit_codes_and_signals_come_through(tool: Tool) -> None:
 
 
 async def test_what_is_not_listed_is_not_there(tool: Tool) -> None:
-    for path in ("/root", "/home", "/run", "/var", "/srv", "/etc/shadow", "/etc/ssl/private", "/sys", "/boot"):
+    hidden = {"/root", "/home", "/run", "/var", "/srv", "/etc/shadow", "/etc/ssl/private", "/sys", "/boot"}
+    for path in sorted(hidden - set(map(str, tool.folder.parents))):  # the way to its own directory is there, and empty
         assert text_of(await tool(boxed(f"test -e {path} || echo absent"))) == "absent\n", path
     assert "env" in text_of(await tool(boxed("ls /usr/bin"))).split()
     assert "root" in text_of(await tool(boxed("cat /etc/passwd")))

@@ -39,7 +39,7 @@ async def test_no_call_fails_and_legacy_clients_begin_anew_once(tmp_path: Path) 
             async with serving(config, sockets=[listening], environment=environment) as first:
                 await first.url()
                 calling = asyncio.create_task(load.run(rate=rate, seconds=seconds, clients=CLIENTS, legacy=LEGACY))
-                await asyncio.sleep(seconds / 2)
+                await in_the_middle(load, calls=rate * seconds)
                 first.signal(signal.SIGTERM)
                 assert await first.exit_code() == 0
             async with serving(config, sockets=[listening], environment=environment) as second:
@@ -50,7 +50,14 @@ async def test_no_call_fails_and_legacy_clients_begin_anew_once(tmp_path: Path) 
     account = load.account
     assert account.failures == [], account
     assert account.answered == rate * seconds
-    assert account.initialized == dict.fromkeys(range(LEGACY), 2)
+    assert account.initialized == dict.fromkeys(range(LEGACY), 2), account
+
+
+async def in_the_middle(load: Load, *, calls: int) -> None:
+    """Wait until half of the calls are answered, and every legacy client has its session."""
+    async with asyncio.timeout(60):
+        while load.account.answered < calls / 2 or len(load.account.initialized) < LEGACY:
+            await asyncio.sleep(0.01)
 
 
 ASKING = """\

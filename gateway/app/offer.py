@@ -149,9 +149,9 @@ class Offer:
         Raises:
             ConfigError: it cannot be served; it has every problem.
         """
-        with collections_put_off():  # what was loaded is gone at its end: it is not looked through once
-            loaded = await self._load()
-            return await self._compile(loaded, generation=self.store.current.generation + 1, served=self.served.catalog)
+        generation, served = self.store.current.generation + 1, self.served.catalog
+        with collections_put_off():  # what was loaded is gone at its end, and so looked through by nobody: no name here
+            return await self._compile(await self._load(), generation=generation, served=served)
 
     async def serve(self, build: Build) -> None:
         """Let every call from now on see this build."""

@@ -236,7 +236,7 @@ class Dispatcher:
             caller = context.exchange.caller.payer
             if method.is_call:
                 self.rates.spend("limits.rate_limit", limit, caller=caller)
-            elif method.is_list and "cursor" not in context.params:  # a long list has many pages, and is one
+            elif method.is_list and context.params.get("cursor") is None:  # a long list has many pages, and is one
                 self.rates.spend(f"limits.rate_limit of {name}", limit, caller=caller)
         token = context.progress_token
         if token is None or not method.is_call:

@@ -38,6 +38,7 @@ async def test_calls_and_each_of_the_lists_count_by_themselves_and_pings_do_not(
         for _ in range(2):
             assert "result" in await peer.request(method, {})
     assert "result" in await peer.request("ping", {})
+    assert "error" in await peer.request("tools/list", {"cursor": None}), "which is the first page as well"
     refused = await peer.request("tools/list", {})
     assert refused["error"]["code"] == 429
     assert "2/hour at the most for one caller (limits.rate_limit of tools/list)" in refused["error"]["message"]

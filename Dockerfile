@@ -18,10 +18,12 @@ FROM ${BASE_IMAGE}
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends tini \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin mcp-gateway
+ && useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin mcp-gateway \
+ && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/mcp-gateway
 COPY --from=build /opt/mcp-gateway /opt/mcp-gateway
 COPY --from=build /etc/mcp-gateway /etc/mcp-gateway
-ENV PATH=/opt/mcp-gateway/bin:$PATH PYTHONUNBUFFERED=1
+# Sessions and tasks outlive the container where a volume is mounted at the state directory.
+ENV PATH=/opt/mcp-gateway/bin:$PATH PYTHONUNBUFFERED=1 MCP_GATEWAY_STATE_DIR=/var/lib/mcp-gateway
 USER 10001:10001
 WORKDIR /etc/mcp-gateway
 EXPOSE 8000

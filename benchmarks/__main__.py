@@ -1,33 +1,33 @@
-"""`python -m benchmarks`: measure the daemon beside the official SDK in one interleaved run, and print the ratios."""
+"""`python -m benchmarks`: measure the daemon beside others in one interleaved run, and print the ratios."""
 
 import argparse
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 import uvloop
 
-from benchmarks.contenders import Contender, Gateway, OfficialSdk
+from benchmarks.contenders import BEFORE, OURS, PLAIN, PLAIN_SERVER, SDK, SDK_SERVER, Contender, Gateway, Script
 from benchmarks.footprint import Start, held, start_over_http, start_over_stdio
 from benchmarks.reloads import TOOLS as RELOADED_TOOLS
 from benchmarks.reloads import reloads
-from benchmarks.table import Row, markdown
+from benchmarks.table import Row, at_most, markdown, within
 from benchmarks.throughput import SERIES, throughput
 from benchmarks.upstream import upstream
 
 T = TypeVar("T")
 
-_VERSION_OF_SDK: Final = "from importlib.metadata import version; print(version('mcp'))"
+_HAS_SDK: Final = "import mcp.server.mcpserver"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How long to look."""
+    """How often and how long to measure."""
 
     rounds: int
     seconds: float
@@ -47,113 +47,122 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="see that all works, in half a minute; no figure is good")
     parser.add_argument("--only", default="", metavar="WORDS", help="measure what holds these words in its name")
     parser.add_argument("--sdk", default=sys.executable, metavar="PYTHON", help="a Python that has the official SDK")
+    parser.add_argument("--no-sdk", action="store_true", help="leave the official SDK out")
+    parser.add_argument("--before", metavar="PYTHON", help="a Python that has another state of mcp-gateway installed")
     options = parser.parse_args()
-    found = subprocess.run(
-        [options.sdk, "-c", _VERSION_OF_SDK], capture_output=True, text=True, timeout=60, check=False
-    )
-    if found.returncode:
-        parser.error(f"{options.sdk} has no official SDK; `pip install --group bench` brings it")
+    if not options.no_sdk:
+        command = [options.sdk, "-c", _HAS_SDK]
+        if subprocess.run(command, capture_output=True, timeout=60, check=False).returncode:
+            parser.error(f"{options.sdk} has no official SDK; `pip install --group bench` brings it")
     effort = QUICK if options.quick else FULL
-    rows = uvloop.run(measure(options.sdk, effort, only=options.only))
-    print(markdown(rows, names=("mcp-gateway", f"official SDK {found.stdout.strip()}")))
+    rows, names = uvloop.run(measure(options, effort))
+    print(markdown(rows, names=names))
     return 0
 
 
-async def measure(sdk: str, effort: Effort, *, only: str) -> list[Row]:
+async def measure(options: argparse.Namespace, effort: Effort) -> tuple[list[Row], list[str]]:
+    """Measure all that `options.only` names; return the rows, and the names of the contenders."""
     with tempfile.TemporaryDirectory(prefix="mcp-gateway-benchmarks-") as directory:
         async with upstream() as url:
-            ours, theirs = Gateway(Path(directory), url), OfficialSdk(sdk, url)
-            series = [each for each in SERIES if only in each.work]
-            rows = await throughput(ours, theirs, series, rounds=effort.rounds, seconds=effort.seconds)
+            ours = Gateway(Path(directory), url)
+            contenders: list[Contender] = [ours, Script(PLAIN, sys.executable, PLAIN_SERVER, url)]
+            if not options.no_sdk:
+                contenders.append(Script(SDK, options.sdk, SDK_SERVER, url))
+            if options.before:
+                contenders.append(Gateway(Path(directory), url, name=BEFORE, python=options.before))
+            series = [each for each in SERIES if options.only in each.work]
+            rows = await throughput(contenders, series, rounds=effort.rounds, seconds=effort.seconds)
             for name, part in PARTS.items():
-                if only in name:
-                    rows += await part(ours, theirs, effort)
-            return rows
+                if options.only in name:
+                    rows += await part(contenders, effort)
+            if options.only in _RELOAD:
+                rows += await _reloads(ours, effort)
+            return rows, [contender.name for contender in contenders]
 
 
-async def _starts(ours: Gateway, theirs: Contender, effort: Effort) -> list[Row]:
-    await _in_turn(start_over_http, ours, theirs, times=1)  # not counted: it compiles, and fills the system's caches
-    own, other = await _in_turn(start_over_http, ours, theirs, times=effort.starts)
-    own_stdio, other_stdio = await _in_turn(start_over_stdio, ours, theirs, times=effort.starts)
+async def _starts(contenders: Sequence[Contender], effort: Effort) -> list[Row]:
+    await _in_turn(start_over_http, contenders, times=1)  # not counted: it compiles, and fills the system's caches
+    over_http = await _in_turn(start_over_http, contenders, times=effort.starts)
+    over_stdio = await _in_turn(start_over_stdio, contenders, times=effort.starts)
+    resident = {name: statistics.median(each.resident_bytes for each in found) for name, found in over_http.items()}
     return [
-        _start_row("start to first reply, HTTP", own, other),
-        _start_row("start to first reply, stdio", own_stdio, other_stdio),
+        _start_row("start to first reply, HTTP", over_http),
+        _start_row("start to first reply, stdio", over_stdio),
         Row(
             work="memory at rest, HTTP",
             unit="MiB",
-            ours=statistics.median(start.resident_bytes for start in own) / 2**20,
-            theirs=statistics.median(start.resident_bytes for start in other) / 2**20,
-            at_least=1,
+            figures={name: found / 2**20 for name, found in resident.items()},
+            aims=(at_most(62, "MiB"),),
         ),
     ]
 
 
-def _start_row(work: str, ours: list[Start], theirs: list[Start]) -> Row:
-    own, other = (statistics.median(start.wall_seconds for start in starts) for starts in (ours, theirs))
+def _start_row(work: str, starts: Mapping[str, Sequence[Start]]) -> Row:
+    wall = ", ".join(f"{statistics.median(each.wall_seconds for each in found):.2f}" for found in starts.values())
     return Row(
         work=work,
         unit="ms",
-        ours=statistics.median(start.cpu_seconds for start in ours) * 1000,
-        theirs=statistics.median(start.cpu_seconds for start in theirs) * 1000,
-        at_least=2,
-        note=f"{own:.2f} s and {other:.2f} s by the clock",
+        figures={name: statistics.median(each.cpu_seconds for each in found) * 1000 for name, found in starts.items()},
+        aims=(within(0.6, BEFORE),),
+        note=f"{wall} s by the clock",
     )
 
 
-async def _held(ours: Gateway, theirs: Contender, effort: Effort) -> list[Row]:
-    [own], [other] = await _in_turn(
-        lambda contender: held(contender, sessions=effort.sessions, streams=effort.streams), ours, theirs, times=1
+async def _held(contenders: Sequence[Contender], effort: Effort) -> list[Row]:
+    """Measure sessions and streams where a server has them; the plain application keeps nothing of a session."""
+    with_streams = [each for each in contenders if each.name != PLAIN]
+    found = await _in_turn(
+        lambda contender: held(contender, sessions=effort.sessions, streams=effort.streams), with_streams, times=1
     )
     return [
         Row(
             work="memory of an idle session",
             unit="KiB",
-            ours=own.session_bytes / 1024,
-            theirs=other.session_bytes / 1024,
-            at_least=1,
-            at_most=4,
+            figures={name: each.session_bytes / 1024 for name, [each] in found.items()},
+            aims=(at_most(4, "KiB"),),
         ),
         Row(
-            work="memory of an open stream",
+            work="memory of an open GET stream",
             unit="KiB",
-            ours=own.stream_bytes / 1024,
-            theirs=other.stream_bytes / 1024,
-            at_least=1,
-            at_most=20,
+            figures={name: each.stream_bytes / 1024 for name, [each] in found.items()},
+            aims=(at_most(16, "KiB"),),
         ),
     ]
 
 
-async def _reloads(ours: Gateway, _theirs: Contender, effort: Effort) -> list[Row]:
+async def _reloads(ours: Gateway, effort: Effort) -> list[Row]:
     found = await reloads(ours, count=effort.reloads)
     quiet, disturbed = (sorted(calls) for calls in (found.quiet_calls, found.disturbed_calls))
     return [
         Row(
             work=f"reload of {RELOADED_TOOLS:,} tools",
             unit="ms",
-            ours=statistics.median(found.seconds) * 1000,
-            at_most=2000,
+            figures={OURS: statistics.median(found.seconds) * 1000},
+            aims=(at_most(2000, "ms"),),
             note=f"{statistics.median(found.cpu_seconds) * 1000:.0f} ms CPU",
         ),
         Row(
             work="a call meanwhile, one in a hundred",
             unit="ms",
-            ours=disturbed[len(disturbed) * 99 // 100] * 1000,
+            figures={OURS: disturbed[len(disturbed) * 99 // 100] * 1000},
             note=f"{quiet[len(quiet) * 99 // 100] * 1000:.1f} ms otherwise; "
             f"slowest {disturbed[-1] * 1000:.1f} and {quiet[-1] * 1000:.1f} ms",
         ),
     ]
 
 
-PARTS: Final = {"start and memory at rest": _starts, "memory of sessions and streams": _held, "reload": _reloads}
+PARTS: Final = {"start and memory at rest": _starts, "memory of sessions and streams": _held}
+_RELOAD: Final = "reload"
 
 
 async def _in_turn(
-    measured: Callable[[Contender], Awaitable[T]], ours: Contender, theirs: Contender, *, times: int
-) -> tuple[list[T], list[T]]:
-    pairs = [(await measured(ours), await measured(theirs)) for _ in range(times)]
-    own, other = zip(*pairs, strict=True)
-    return list(own), list(other)
+    measured: Callable[[Contender], Awaitable[T]], contenders: Sequence[Contender], *, times: int
+) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {contender.name: [] for contender in contenders}
+    for _ in range(times):
+        for contender in contenders:
+            found[contender.name].append(await measured(contender))
+    return found
 
 
 sys.exit(main())

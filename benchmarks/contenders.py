@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 SDK_SERVER: Final = Path(__file__).with_name("official_sdk.py")
+PLAIN_SERVER: Final = Path(__file__).with_name("plain_aiohttp.py")
+OURS: Final = "mcp-gateway"
+PLAIN: Final = "plain aiohttp"
+SDK: Final = "official SDK"
+BEFORE: Final = "mcp-gateway before"
+
 FIXED: Final = 3
 """Tools that do something; the rest fills the list."""
 
@@ -21,13 +27,16 @@ class Contender(Protocol):
 
 
 @dataclass(frozen=True)
-class OfficialSdk:
+class Script:
+    """A server of one file, run by a Python that has what it imports."""
+
+    name: str
     python: str
+    script: Path
     upstream: str
-    name: str = "official SDK"
 
     def command(self, *, tools: int, port: int | None) -> Sequence[str]:
-        serve = [self.python, str(SDK_SERVER), "--tools", str(tools), "--upstream", self.upstream]
+        serve = [self.python, str(self.script), "--tools", str(tools), "--upstream", self.upstream]
         return serve if port is None else [*serve, "--port", str(port)]
 
 
@@ -35,10 +44,12 @@ class OfficialSdk:
 class Gateway:
     directory: Path
     upstream: str
-    name: str = "mcp-gateway"
+    name: str = OURS
+    python: str = sys.executable
+    """Whose `gateway` is served: that of another checkout, to compare two states of the code."""
 
     def command(self, *, tools: int, port: int | None) -> Sequence[str]:
-        serve = [sys.executable, "-m", "gateway", "serve", str(self.file(tools=tools)), "--log-level", "error"]
+        serve = [self.python, "-P", "-m", "gateway", "serve", str(self.file(tools=tools)), "--log-level", "error"]
         return [*serve, "--stdio"] if port is None else [*serve, "--http", f"127.0.0.1:{port}"]
 
     def file(self, *, tools: int, edition: int = 1) -> Path:

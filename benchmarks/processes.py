@@ -13,6 +13,8 @@ PATIENCE_SECONDS: Final = 60.0
 """For whatever a server is to do next."""
 FAREWELL_SECONDS: Final = 5.0
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+_NO_STATE: Final = {"MCP_GATEWAY_STATE_DIR": "none"}
+"""Nothing is written into the home of who measures."""
 _UNCOMPILED: Final = "PYTHONDONTWRITEBYTECODE"
 """Left out of the servers' environment: what is installed is compiled, and a start is not to be measured without."""
 _LONGEST_LINE: Final = 16 * 2**20
@@ -67,7 +69,7 @@ async def started(command: Sequence[str], *, port: int = 0) -> AsyncIterator[Ser
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env={name: value for name, value in os.environ.items() if name != _UNCOMPILED},
+        env={**{name: value for name, value in os.environ.items() if name != _UNCOMPILED}, **_NO_STATE},
         limit=_LONGEST_LINE,
     )
     try:

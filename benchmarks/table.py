@@ -1,7 +1,38 @@
-"""Figures side by side, what was aimed at, and whether it was reached."""
+"""Shows figures side by side, the aims, and whether they were reached."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.contenders import OURS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """A bound on our figure: `factor` times that of `reference`, or `factor` itself where there is no reference."""
+
+    factor: float
+    reference: str | None = None
+    text: str
+
+    def is_reached(self, figures: Mapping[str, float]) -> bool | None:
+        """Return None where the reference was not measured."""
+        if self.reference is None:
+            return figures[OURS] <= self.factor
+        return None if self.reference not in figures else figures[OURS] <= self.factor * figures[self.reference]
+
+
+def within(factor: float, reference: str) -> Aim:
+    """At most so many times the reference."""
+    return Aim(factor=factor, reference=reference, text=f"≤ {factor:g} × {reference}")
+
+
+def cheaper(times: float, reference: str) -> Aim:
+    """So many times cheaper than the reference, at the least."""
+    return Aim(factor=1 / times, reference=reference, text=f"{reference} ≥ {times:g} ×")
+
+
+def at_most(figure: float, unit: str) -> Aim:
+    return Aim(factor=figure, text=f"≤ {figure:g} {unit}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,49 +41,31 @@ class Row:
 
     work: str
     unit: str
-    ours: float
-    theirs: float | None = None
-    at_least: float | None = None
-    """How many times ours shall go into theirs."""
-    at_most: float | None = None
-    """What ours shall not exceed."""
+    figures: Mapping[str, float]
+    """By the contender's name; ours is among them."""
+    aims: Sequence[Aim] = field(default=())
     note: str = ""
 
-    @property
-    def ratio(self) -> float | None:
-        return None if self.theirs is None else self.theirs / max(self.ours, 1e-9)
+    def cells(self, names: Sequence[str]) -> tuple[str, ...]:
+        return (self.work, *map(self._cell, names), self._aims(), self.note)
 
-    @property
-    def is_reached(self) -> bool:
-        if self.at_most is not None and self.ours > self.at_most:
-            return False
-        return self.at_least is None or self.ratio is None or self.ratio >= self.at_least
+    def _cell(self, name: str) -> str:
+        if name not in self.figures:
+            return "–"
+        figure = f"{_figure(self.figures[name])} {self.unit}"
+        if name == OURS:
+            return figure
+        return f"{figure} ({self.figures[name] / max(self.figures[OURS], 1e-9):.2f} ×)"
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return (
-            self.work,
-            f"{_figure(self.ours)} {self.unit}",
-            "–" if self.theirs is None else f"{_figure(self.theirs)} {self.unit}",
-            "–" if self.ratio is None else f"{self.ratio:.1f}×",
-            self._aim,
-            self.note,
-        )
-
-    @property
-    def _aim(self) -> str:
-        aims = [
-            f"{self.at_least:g}×" if self.at_least is not None else "",
-            f"≤ {self.at_most:g} {self.unit}" if self.at_most is not None else "",
-        ]
-        said = ", ".join(filter(None, aims)) or "–"
-        return said if self.is_reached else f"{said} (missed)"
+    def _aims(self) -> str:
+        verdicts = {True: "", False: " (missed)", None: " (not measured)"}
+        return ", ".join(aim.text + verdicts[aim.is_reached(self.figures)] for aim in self.aims) or "–"
 
 
-def markdown(rows: Iterable[Row], *, names: tuple[str, str]) -> str:
-    """A table that can be read as it is."""
-    head = ("work", *names, "ratio", "aim", "")
-    lines = [head, *(row.cells for row in rows)]
+def markdown(rows: Iterable[Row], *, names: Sequence[str]) -> str:
+    """Return a table that can be read as it is; what is in brackets is how many times our figure it is."""
+    head = ("work", *names, "aim", "")
+    lines = [head, *(row.cells(names) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     rule = tuple("-" * width for width in widths)
     return "\n".join(

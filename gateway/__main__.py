@@ -3,11 +3,30 @@
 import gc
 import sys
 
-gc.disable()  # what is imported is no garbage, and looking for some took a tenth of the time to start
-from gateway.cli import main  # noqa: E402 - after the line before
+from gateway.held_signals import hold_signals, ignore_hang_ups
 
-gc.freeze()  # nor does anybody look through it again: the end of a command took longer than many a command
-gc.enable()
+_IS_DAEMON = sys.argv[1:2] == ["serve"]
+if _IS_DAEMON:
+    hold_signals()  # before the imports, which take most of the time to start
+
+gc.disable()  # modules are no garbage, and collections took a tenth of the time to import them
+from gateway import cli  # noqa: E402 - after the lines before
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    try:
+        return cli.main(on_imported=_collect_garbage)
+    finally:  # also after an error in the command line, which is a SystemExit
+        if _IS_DAEMON:
+            ignore_hang_ups()
+
+
+def _collect_garbage() -> None:
+    """Turn the collector on, except for what was imported: at the end of a command it took longer than the command."""
+    gc.freeze()
+    gc.enable()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The three families of errors, and the one place where a configuration problem has its shape.
+"""The three families of errors, and the shape of a configuration problem.
 
 Why three: each has a different reader. A `ConfigError` speaks to the operator who wrote the file, an `RpcError` to the
 peer that sent the message, an `ExecutionError` to the model that called a tool. Anything else is our bug: it is logged
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
+
+import msgspec
 
 from gateway.json_types import Json, JsonObject
 
@@ -47,14 +49,13 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One mistake in what the operator wrote."""
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One error or warning about what the operator wrote."""
 
     message: str
-    """What is wrong, what is allowed there, and for a near miss what was probably meant. One line."""
+    """The error, what is allowed instead, and for a near miss what was probably meant. One line."""
     path: str = ""
-    """Where in the document: `tools.disk_usage.shell.command`; empty for the document itself."""
+    """The path in the document: `tools.disk_usage.shell.command`; empty for the document itself."""
     location: Location | None = None
     source_line: str = ""
     """The line at `location`, with literal secrets masked."""
@@ -73,7 +74,7 @@ class ConfigError(Exception):
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """What keeps the files from being served; the other problems are warnings, told along."""
+        """The problems that keep the files from being served; the others are warnings."""
         return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
 
 
@@ -163,6 +164,14 @@ class MalformedAnswerError(RpcError):
 
 class ExecutionError(Exception):
     """A tool could not do what was asked; its text is written for the model, which may mend its call."""
+
+
+class DeadlineExceededError(ExecutionError):
+    """A call, or a part of it, took longer than it may. The same words for every backend and every place."""
+
+    def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
+        """`what` took longer than `seconds`, which `setting` says where it is not the call's `timeout`."""
+        super().__init__(f"{what} timed out after {max(seconds, 0.0):.1f} s" + (f" ({setting})" if setting else ""))
 
 
 class OverLimitError(ExecutionError):

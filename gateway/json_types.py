@@ -9,9 +9,16 @@ Json: TypeAlias = Any
 
 JsonObject: TypeAlias = Mapping[str, Json]
 
+DocumentPath: TypeAlias = tuple[str | int, ...]
+"""Keys and indexes from the root of the merged document: `("tools", "disk_usage", "shell", "command", 0)`."""
+
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def empty() -> Mapping[str, Any]:
     """The empty mapping, as a `default_factory`: frozen values share it."""
     return _EMPTY
+
+
+ABSENT: Final[Json] = object()
+"""No value at all, where None would be JSON's null."""

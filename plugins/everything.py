@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.plugin import Answer, Context, ToolError
+from gateway.plugin import Answer, Context, ProtocolError, ToolError
 
 
 async def with_progress(context: Context) -> str:
@@ -163,6 +163,47 @@ async def prompted(context: Context) -> str:
     """Makes a prompt from what the user says."""
     answer = await context.elicit("user_context", "What context should the prompt use?", _one_text("context"))
     return f"Work in this context: {_content(answer)['context']}"
+
+
+async def slow_compute(context: Context, seconds: float, label: str = "") -> str:
+    """Sleeps in small steps, and reports them."""
+    steps = max(1, round(seconds / 0.1))
+    for done in range(steps):
+        await context.progress(done, steps, f"step {done} of {steps}")
+        await asyncio.sleep(seconds / steps)
+    return f"Slept for {seconds:g} s. {label}".strip()
+
+
+async def protocol_error() -> str:
+    """Ends with a protocol error."""
+    await asyncio.sleep(0.2)
+    raise ProtocolError(1000, "The job cannot be run at all")
+
+
+async def confirm_delete(context: Context, filename: str) -> str:
+    """Asks whether to delete a file, and deletes none."""
+    answer = await context.elicit("confirm", f"Delete {filename}?", _YES_OR_NO)
+    is_sure = answer.content is not None and answer.content["confirm"]
+    return f"Deleted {filename}" if is_sure else f"Kept {filename}"
+
+
+async def multi_input(context: Context) -> str:
+    """Asks two things at once."""
+    name, confirmed = await asyncio.gather(
+        context.elicit("name", "What is your name?", _one_text("name")),
+        context.elicit("confirm", "Are you sure?", _YES_OR_NO),
+    )
+    return f"{_content(name)['name']} is sure: {_content(confirmed)['confirm']}"
+
+
+async def greeted_by_task(context: Context) -> str:
+    """Asks for a name before there is a task, and greets."""
+    name = _content(await context.elicit("user_name", "What is your name?", _one_text("name")))["name"]
+    await asyncio.sleep(1.5)
+    return f"Hello, {name}!"
+
+
+_YES_OR_NO = {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}
 
 
 async def _step() -> str:

@@ -6,17 +6,25 @@ timed: machines differ.
 
 import os
 import signal
+import sys
+import tempfile
+from pathlib import Path
 from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import DEFAULT, IS_BUILD, share_of
+
+MOST_WORKERS: Final = 8
+"""More would spend longer on collecting tests than on running them."""
 FOREIGN: Final = frozenset({"COLUMNS", "FORCE_COLOR", "LINES", "NOTIFY_SOCKET", "NO_COLOR"})
 
 settings.register_profile(
     "tests",
     deadline=None,
-    max_examples=60,
-    derandomize="CI" in os.environ,
+    max_examples=share_of(DEFAULT),
+    derandomize=IS_BUILD,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -27,9 +35,23 @@ for name in tuple(os.environ):
     is_ours = name.startswith(("MCP_GATEWAY_TEST_", "MCP_GATEWAY_FUZZ_"))
     if name in FOREIGN or (name.startswith(("MCP_GATEWAY_", "OTEL_", "LISTEN_", "WATCHDOG_")) and not is_ours):
         del os.environ[name]
+# No daemon writes into the home of who runs the tests; one that is to keep its state is given a directory.
+os.environ["MCP_GATEWAY_STATE_DIR"] = "none"
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mcp-gateway-tests-{os.getpid()}")
+# Hundreds of processes start here: with PYTHONDONTWRITEBYTECODE each compiles the project anew, for most of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
 
 # A script's background job ignores SIGINT and SIGQUIT, and what nohup starts SIGHUP; whoever is started inherits it.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of processes to run tests in: none beside this one where a single file or test is named."""
+    if len(config.args) == 1 and not Path(config.args[0]).is_dir():
+        return 0
+    # One more than there are processors, since many a test waits for another process, or for a time to pass.
+    return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)

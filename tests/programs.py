@@ -7,8 +7,8 @@ from typing import Final, NoReturn
 
 import pytest
 
-from gateway.config.backends import Sandbox
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import Sandbox
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.executors.shell.sandbox_probe import SandboxProbe
 from tests.executors.recording import OneFile

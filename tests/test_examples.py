@@ -1,11 +1,13 @@
 """Every file of config/ does what it says: each tool is called, each resource read, each prompt got."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from tests.programs import need_sandboxes
 
@@ -30,6 +32,10 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "restart_service": {"service": "api"},
     "run_awk": {"program": "{ sum += $2 } END { print sum }"},
     "find_service": {"text": "web"},
+    "find_customer": {"words": "Ada"},
+    "delete_customer": {"number": 7},
+    "roll_back": {"service": "web"},
+    "write_report": {"topic": "tides"},
 }
 TEXTS: Final = {
     "measure_text": '"words":3',
@@ -45,9 +51,14 @@ TEXTS: Final = {
     "search_text": "README.md",
     "count_words": "README.md",
     "run_awk": "4750",
+    "render_film": "rendered 3 frames",
+    "write_report": "A short report on tides.",
+    "rebuild_index": "the index is rebuilt",
 }
 """What must stand in a tool's text."""
-ELSEWHERE: Final = frozenset({"list_issues", "create_issue", "get_issue", "get_ticket", "daemon_status"})
+ELSEWHERE: Final = frozenset(
+    {"list_issues", "create_issue", "get_issue", "get_ticket", "daemon_status", "open_tickets", "my_meetings"}
+)
 """Tools that ask somebody who is not here: they fail, in words."""
 FAILING: Final = ELSEWHERE | {"restart_everything"}
 TEMPLATES: Final = {"manual://{program}": "manual://du"}
@@ -59,6 +70,9 @@ FILES: Final = [CONFIG / "demo.yaml", *sorted((CONFIG / "examples").glob("*.yaml
 def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the file names a server, let it be a port that nobody listens on."""
     monkeypatch.setenv("MCP_GATEWAY_HTTP", "127.0.0.1:9")
+    monkeypatch.setenv(
+        "PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    )  # upstreams are `mcp-gateway` itself
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -1,5 +1,6 @@
 """The project's front: README, image, changelog, demo and examples say what is true."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -11,7 +12,7 @@ from typing import Final
 import pytest
 
 from gateway import __version__
-from gateway.app import check
+from gateway.authoring.validate.command import check
 from gateway.config.settings import read_settings
 
 PROJECT: Final = Path(__file__).parents[1]
@@ -25,8 +26,15 @@ def commands_of(markdown: str) -> list[str]:
 
 
 def gateway(*words: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # examples start mcp-gateway itself
     return subprocess.run(
-        [sys.executable, "-m", "gateway", *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "gateway", *words],
+        cwd=cwd,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 

@@ -1,1 +1,5 @@
-"""Who is calling, and how much they may do."""
+"""Authenticates callers (`identity`) and limits what they may do (`limits`).
+
+Credentials, callers' keys and the limits of the file come in. An identity with its scopes, a permit, or an error that a
+client can act on goes out. Nothing here knows MCP or HTTP beyond the values of header fields.
+"""

@@ -1,70 +1,89 @@
-"""The gateway: one file in, MCP out. Starts the rooms in their order, and ends them in the opposite one.
+"""The daemon: makes the parts of all rooms, starts them in order and ends them in the opposite order.
 
-Everything that can fail comes first: the file is loaded and compiled before a socket is opened. Everything that ends is
-bounded: calls in flight have `drain_timeout`, then they are cancelled, and what ignores even that is left behind.
+Steps that can fail come first: the file is loaded and compiled before a socket is opened. Every end is bounded: calls
+in flight have `drain_timeout`, then they are cancelled, and what ignores its cancellation is abandoned.
 """
 
 import asyncio
 import os
-import secrets
-import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
 
-from gateway.access.authenticator import Authenticator
-from gateway.app.documents import Documents
-from gateway.app.listening.listeners import Listeners
-from gateway.app.listening.premises import Premises
-from gateway.app.offer import Build, Offer
-from gateway.app.process.pauses import favour_the_loop
-from gateway.app.process.service_manager import ServiceManager
-from gateway.app.process.shutdown import LastResort, StopSignals
-from gateway.app.reports.auditing import Auditing
+from gateway.access.identity.authenticator import Authenticator
+from gateway.app.json_fetcher import JsonFetcher
+from gateway.app.listeners import Listeners, check_view
 from gateway.app.reports.clients import RecentClients
-from gateway.app.reports.measures import measures, names
-from gateway.app.reports.parts import Parts
-from gateway.app.reports.picture import Picture, draw
+from gateway.app.reports.components import Components
+from gateway.app.reports.metric_sources import metric_sources, names
 from gateway.app.reports.status import sources
-from gateway.config.address import Address
+from gateway.app.reports.tasks import TaskReport
+from gateway.app.reports.upstream_metrics import UpstreamMetrics
+from gateway.app.signals import ExitWatchdog, StopSignals, on_sighup
+from gateway.app.systemd_notify import ServiceManager
+from gateway.audit.recorder import AuditRecorder
+from gateway.catalog.compile.apps import APP_MEDIA_TYPE
+from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.loader import load
-from gateway.config.settings import SHORTEST_KEY, Settings, variable_of
+from gateway.config.models.address import Address
+from gateway.config.settings import MIN_KEY_LENGTH, Settings
+from gateway.config.variables import variable_of
 from gateway.errors import ConfigError, Problem
+from gateway.executors.files.executor import SingleFile
 from gateway.executors.services import Services, running_services
-from gateway.executors.trace import untraced
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.calls import Observer
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.reloader.reloader import Reloader
+from gateway.reload.interpreter import gc_paused, tune_interpreter
+from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.reloader import Reloader
+from gateway.state.directory import directory_of
+from gateway.state.keys import SigningKeys
+from gateway.state.state import State
+from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.observer import Observer
+from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing
-from gateway.transports.listener.inherited_sockets import Inherited, InheritedError, take_inherited
+from gateway.transports.http.admin_api import AdminApi
+from gateway.transports.http_server import HttpServer, ServerLimits
+from gateway.transports.listener.socket_activation import Inherited, InheritedError, take_inherited
 from gateway.transports.memory import MemoryClient
-from gateway.transports.own_paths import OwnPaths
 from gateway.transports.stdio.standard_streams import StandardStreams
+from gateway.transports.streamable_http.sessions import SessionPersistence
+from gateway.upstreams.relay import origin_of
+from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
 
 log: Final = structlog.get_logger()
 
 CLEAN_UP_SECONDS: Final = 10.0
-"""How long the process may take to end once its calls were cancelled: children get TERM, later KILL."""
-LEAVE_SECONDS: Final = 1.0
-"""How long, all else being closed, tasks and threads that a plugin left may hold the process."""
-_KEY_BYTES: Final = 32
+"""Seconds that the process may take to end once its calls were cancelled: children get SIGTERM, later SIGKILL."""
+EXIT_SECONDS: Final = 1.0
+"""Seconds for which tasks and threads that a plugin left may hold the process when everything else is closed."""
 
 
 class Gateway:
-    """One daemon. Entering it loads and compiles; `serve` listens, and returns when it was told to stop."""
+    """One daemon. Entering it loads and compiles; `serve` listens until a signal, then drains."""
 
-    def __init__(self, settings: Settings, *, observers: Sequence[Observer] = ()) -> None:
-        """Do nothing yet; the observers are told of each call."""
+    def __init__(
+        self, settings: Settings, *, observers: Sequence[Observer] = (), serves_one_request: bool = False
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            settings: flags and environment variables of the process.
+            observers: called for each call.
+            serves_one_request: nobody is there to be told later of what an upstream offers, so its first lists are
+                waited for as long as its `connect_timeout`.
+        """
+        self._serves_one_request: Final = serves_one_request
         self._settings: Final = settings
         self._observers: Final = tuple(observers)
         self._stack: Final = AsyncExitStack()
@@ -73,27 +92,29 @@ class Gateway:
         self._inherited: Inherited = {}
         self._service_manager: Final = ServiceManager(os.environ)
         self._listeners: Listeners | None = None
-        self._last_resort: LastResort | None = None
+        self._watchdog: ExitWatchdog | None = None
         self._call_metrics: Final = CallMetrics()
         self._recent_clients: Final = RecentClients()
-        self._offer: Offer | None = None
+        self._pipeline: ReloadPipeline | None = None
         self._health: Health
         self._authenticator: Authenticator
         self._services: Services
         self._logs: Logs
         self._dispatcher: Dispatcher
-        self._reloader: Reloader[Build]
-        self._auditing: Auditing
+        self._reloader: Reloader[Candidate]
+        self._auditing: AuditRecorder
+        self._state: State
+        self._upstreams: UpstreamSource
 
     async def __aenter__(self) -> Self:
-        """Load the file, and make everything ready to answer.
+        """Load and compile the file, and start everything but the listeners.
 
         Raises:
             ConfigError: the file cannot be served; it has every problem.
         """
         if self._settings.stdio:
-            self._standard_streams = StandardStreams.take()  # before plugins are imported, which may print
-        self._inherited = _take_inherited()  # before plugins are imported, whose children would hold them open
+            self._standard_streams = StandardStreams.take()  # before plugins, which may print, are imported
+        self._inherited = _take_inherited()  # before plugins, whose children would inherit them, are imported
         async with AsyncExitStack() as stack:
             await self._prepare(stack)
             self._stack.push_async_callback(stack.pop_all().aclose)
@@ -103,32 +124,32 @@ class Gateway:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
-        if self._last_resort is not None:
+        if self._watchdog is not None:
             exit_code = 0 if error is None else 2 if isinstance(error, ConfigError) else 1
-            self._last_resort.arm(seconds=LEAVE_SECONDS, exit_code=exit_code)
+            self._watchdog.arm(seconds=EXIT_SECONDS, exit_code=exit_code)
 
-    async def serve(self, *, on_leave: Callable[[], None] = lambda: None) -> None:
+    async def serve(self, *, on_exit: Callable[[], None] = lambda: None) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input; then let the calls in flight finish.
 
-        For the process's own sake alone: from the first signal on it will end, whatever hangs. `on_leave` is called,
-        from any thread, where it ends without further ado.
+        For a process of its own: from the first signal on the process will end, whatever hangs. `on_exit` is called
+        from any thread just before it ends without cleaning up.
 
         Raises:
             ConfigError: the address cannot be listened on.
         """
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
 
-        def leave() -> None:
+        def exit_now() -> None:
             self._services.processes.kill_all()
-            on_leave()
+            on_exit()
 
-        self._last_resort = last_resort = LastResort(on_leave=leave)
-        last_resort.start()
-        favour_the_loop()
-        with StopSignals(on_stop=self._stop_wanted.set, last_resort=last_resort, seconds=seconds):
+        self._watchdog = watchdog = ExitWatchdog(on_exit=exit_now)
+        watchdog.start()
+        tune_interpreter()
+        with StopSignals(on_stop=self._stop_wanted.set, watchdog=watchdog, seconds=seconds):
             await self.start()
             await self._stop_wanted.wait()
-            last_resort.arm(seconds=seconds)
+            watchdog.arm(seconds=seconds)
             await self.stop()
 
     async def start(self) -> None:
@@ -137,109 +158,164 @@ class Gateway:
         Raises:
             ConfigError: the address cannot be listened on, or must not be without authentication.
         """
-        served = self._offered.served
+        served = self._live.served
         self._auditing.open(served)
         self._stack.callback(self._auditing.close)
         listeners = Listeners(
-            self._premises(served),
+            self._settings,
+            served,
+            http=self._http_server(served),
             dispatcher=self._dispatcher,
             health=self._health,
+            inherited=self._inherited,
             standard_streams=self._standard_streams,
             on_input_end=self._stop_wanted.set,
         )
         await listeners.open(self._stack)
+        await self._dispatcher.tasks.runner.recover()
         self._listeners = listeners
-        await self._stack.enter_async_context(self._following_the_files())
+        self._live.listeners = listeners.http
+        await self._stack.enter_async_context(self._reloading())
         await self._stack.enter_async_context(self._service_manager.watched())
         self._health.become_ready()
         self._service_manager.ready(self._summary())
 
     async def stop(self) -> None:
-        """Be unready, accept nothing new, end the streams, and give the calls in flight their time."""
+        """Stop being ready, accept nothing new, end streams, and wait `drain_timeout` for calls in flight."""
         log.info("stopping")
         self._health.begin_stopping()
         self._service_manager.stopping()
-        if self._listeners is not None:
-            await self._listeners.drain(self._settings.drain_timeout.total_seconds())
+        seconds = self._settings.drain_timeout.total_seconds()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._dispatcher.tasks.runner.drain(seconds))
+            if self._listeners is not None:
+                group.create_task(self._listeners.drain(seconds))
 
     def memory_client(self) -> MemoryClient:
-        """A client of the newest revision, in this process."""
-        return MemoryClient(self._dispatcher)
+        """A client of the newest revision in this process, without a listener, at the view of the settings.
+
+        Raises:
+            ConfigError: there is no such view.
+        """
+        check_view(self._settings.view, self._live.served.document.views)
+        return MemoryClient(self._dispatcher, view=self._settings.view)
 
     def status(self) -> JsonObject:
-        """What `/-/status` says."""
+        """The answer of `/-/status`."""
         return self._health.status()
 
-    async def picture(self) -> Picture:
-        """What is served, and to whom, as it may be shown. Drawn in a thread: a thousand tools take a moment."""
-        served = self._offered.served
-        return await asyncio.to_thread(draw, served.document, served.catalog)
+    async def manifest(self) -> Manifest:
+        """The manifest of what is served, made in a thread: a thousand tools take a while."""
+        served = self._live.served
+        return await asyncio.to_thread(manifest, served.document, served.catalog)
+
+    @property
+    def apps(self) -> Mapping[str, Path]:
+        """The file of each page that is served for a tool (`app`), by the tool's name."""
+        resources = self._live.served.catalog.resources.values()
+        return {
+            each.definition["name"]: Path(each.executor.path)
+            for each in resources
+            if each.definition.get("mimeType") == APP_MEDIA_TYPE and isinstance(each.executor, SingleFile)
+        }
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What keeps the files from being served as they are."""
+        """The problems that keep the files from being served as they are."""
         return self._reloader.status.problems
 
     @property
     def url(self) -> str | None:
-        """The MCP endpoint, where HTTP is served."""
-        return None if self._listeners is None else self._listeners.url
+        """The URL of the MCP endpoint; None if HTTP is not served."""
+        return None if self._listeners is None else self._listeners.http.url
 
     @property
     def http_address(self) -> Address | None:
-        """Where HTTP is served, with the port that it got."""
-        return None if self._listeners is None else self._listeners.http_address
+        """The address of the HTTP listener, with its port; None if there is none."""
+        return None if self._listeners is None else self._listeners.http.address
 
     async def _prepare(self, stack: AsyncExitStack) -> None:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask)
         self._logs = stack.enter_context(logs)
-        key = self._signing_key()
+        given_keys = self._given_keys()
         loaded_at = time.time_ns()
-        loaded = load(self._settings.config)
+        with gc_paused():
+            loaded = load(self._settings.config)
         tracing = open_tracing(os.environ)
         if tracing is not None:
             stack.push_async_callback(tracing.close)
+        state_dir = directory_of(self._settings.state_dir, config=self._settings.config, environ=os.environ)
+        self._state = await stack.enter_async_context(State(state_dir, keys=given_keys, schemas=[TASKS]))
         self._services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
-        self._offer = offer = Offer(
-            self._settings.config,
-            redactor=loaded.redactor,
-            services=self._services,
-            grace=self._settings.drain_timeout,
-            is_reachable=lambda: self._listeners is not None and self._listeners.are_reachable,
+        self._auditing = auditing = AuditRecorder(
+            key=self._state.keys()[0], generation=lambda: self._live.store.current.generation
         )
-        stack.push_async_callback(offer.close)
-        await offer.open(loaded)
-        self._auditing = auditing = Auditing(key=key, whole=lambda: offer.store.current)
-        self._authenticator = Authenticator(Documents(self._services.http), on_denied=auditing.denied)
+        self._authenticator = Authenticator(JsonFetcher(self._services.http), on_denied=auditing.denied)
         stack.push_async_callback(self._authenticator.close)
-        self._authenticator.adopt(loaded.document.auth)
-        self._dispatcher = Dispatcher(
-            store=offer.store,
+        self._upstreams = upstreams = UpstreamSource(
             services=self._services,
-            secret_key=key,
+            documents=self._state.documents,
+            updated=self._resource_updated,
+            first_lists_seconds=None if self._serves_one_request else FIRST_LISTS_SECONDS,
+        )
+        stack.push_async_callback(upstreams.close)
+        self._pipeline = pipeline = ReloadPipeline(
+            self._settings.config,
+            sources=[upstreams],
+            services=self._services,
+            authenticator=self._authenticator,
+            audit=auditing,
+            grace=self._settings.drain_timeout,
+        )
+        stack.push_async_callback(pipeline.close)
+        await pipeline.open(loaded)
+        self._dispatcher = Dispatcher(
+            store=pipeline.store,
+            services=self._services,
+            keys=self._state.keys,
+            used_states=self._state.used_states,
+            max_depth=loaded.document.limits.request_depth,
             observers=[*self._observers, self._call_metrics, self._recent_clients, auditing],
             observers_of_all=[] if tracing is None else [tracing],
-            witness=auditing,
+            interaction_observer=auditing,
             trace=untraced if tracing is None else tracing.trace,
+            tasks=open_task_store(self._state),
+            clock=self._state.clock,
         )
-        offer.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
-        self._reloader = Reloader(
-            build=self._build, apply=self._serve, plan=offer.plan, poll=self._settings.poll, loaded_at=loaded_at
-        )
+        stack.push_async_callback(self._dispatcher.tasks.runner.close)
+        self._dispatcher.tasks.runner.observers.append(auditing)
+        await self._dispatcher.tasks.runner.load()
+        self._dispatcher.notifier.watch_changed = self._watch_upstreams
+        self._dispatcher.notifier.roots_changed = upstreams.roots_changed
+        pipeline.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
+        self._reloader = Reloader(pipeline, poll=self._settings.poll, loaded_at=loaded_at)
         stack.push_async_callback(self._reloader.close)
-        self._health = Health(sources(self._parts(), config=self._settings.config, recent_clients=self._recent_clients))
-        catalog = offer.store.current
+        self._health = Health(
+            sources(self._components(), config=self._settings.config, recent_clients=self._recent_clients),
+            missing=lambda: upstreams.unready,
+        )
+        catalog = pipeline.store.current
         log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
 
-    def _signing_key(self) -> bytes:
-        key = self._settings.signing_key()
-        if key is not None and len(key) < SHORTEST_KEY:
-            log.warning("the signing key can be guessed", variable=variable_of("secret_key"), shortest=SHORTEST_KEY)
-        return key or secrets.token_bytes(_KEY_BYTES)
+    def _watch_upstreams(self) -> None:
+        """Have upstreams tell of updates of what our clients watch there."""
+        catalog = self._live.store.current
+        found = (origin_of(catalog, uri) for uri in self._dispatcher.notifier.watched)
+        self._upstreams.watch([origin for origin in found if origin is not None])
+
+    def _resource_updated(self, uri: str) -> None:
+        """Tell subscribers of what an upstream says."""
+        self._dispatcher.notifier.resource_updated(uri, self._live.store.current)
+
+    def _given_keys(self) -> SigningKeys | None:
+        keys = self._settings.signing_keys()
+        if any(len(key) < MIN_KEY_LENGTH for key in keys):
+            log.warning("the signing key can be guessed", variable=variable_of("secret_key"), shortest=MIN_KEY_LENGTH)
+        return SigningKeys(keys, file=self._settings.secret_key_file) if keys else None
 
     @asynccontextmanager
-    async def _following_the_files(self) -> AsyncIterator[None]:
-        """Reload on SIGHUP, and unless told otherwise whenever a file changes."""
+    async def _reloading(self) -> AsyncIterator[None]:
+        """Reload on SIGHUP and, unless `no_watch` is set, when a file changes; for as long as the context lasts."""
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[object]] = set()
 
@@ -248,100 +324,92 @@ class Gateway:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        if threading.current_thread() is threading.main_thread():
-            loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._hang_up(), "reload on SIGHUP"))
+        def sighup() -> None:
+            begin(self._sighup(), "reload on SIGHUP")
+
+        begin(self._reloader.run_for_sources(), "reload for sources")
         if not self._settings.no_watch:
             begin(self._reloader.run(), "watch files")
         try:
-            yield
+            with on_sighup(sighup):
+                yield
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _premises(self, served: Build) -> Premises:
-        return Premises(
-            settings=self._settings,
-            document=served.document,
-            exposures=served.exposures,
+    def _http_server(self, served: Candidate) -> HttpServer:
+        document = served.document
+        return HttpServer(
+            document.listen,
+            ServerLimits.of(document.listen, document.limits),
+            dispatcher=self._dispatcher,
             authenticator=self._authenticator,
-            own=OwnPaths(
+            admin_api=AdminApi(
                 health=self._health,
                 metrics=self._metrics(),
                 logs=self._logs,
                 reload=self._reload,
                 config=self._config,
+                tasks=TaskReport(self._dispatcher.tasks.runner, mask=self._mask),
             ),
+            tls=self._live.tls,
+            is_draining=lambda: self._health.is_stopping,
             mask=self._mask,
-            inherited=self._inherited,
-            tls=self._offered.tls,
+            persistence=SessionPersistence(keys=self._state.keys, store=self._state.sessions, clock=self._state.clock),
         )
 
-    def _parts(self) -> Parts:
-        return Parts(
-            offer=self._offered,
+    def _components(self) -> Components:
+        return Components(
+            pipeline=self._live,
             reloader=self._reloader,
             dispatcher=self._dispatcher,
             services=self._services,
             authenticator=self._authenticator,
             auditing=self._auditing,
+            state=self._state,
+            upstreams=self._upstreams,
             listeners=lambda: self._listeners,
         )
 
     def _metrics(self) -> Metrics:
-        sources = measures(self._parts(), health=self._health, calls=self._call_metrics)
-        return Metrics(sources, counted=[self._call_metrics])
+        sources = metric_sources(self._components(), health=self._health, calls=self._call_metrics)
+        return Metrics(sources, counted=[self._call_metrics, UpstreamMetrics(self._upstreams)])
 
-    async def _hang_up(self) -> None:
-        """What daemons do on SIGHUP: open the logs anew, and take up what is on disk."""
+    async def _sighup(self) -> None:
+        """Reopen the audit log, as log rotation expects of SIGHUP (logrotate(8)), and reload the files."""
         self._auditing.reopen()
         await self._reload()
 
-    async def _build(self) -> Build:
-        try:
-            build = await self._offered.build()
-            await asyncio.to_thread(self._auditing.check, build)
-        except ConfigError as error:
-            self._auditing.refuse(error)
-            raise
-        return build
-
-    async def _serve(self, build: Build) -> None:
-        self._authenticator.adopt(build.document.auth)
-        await self._offered.serve(build)
-        if self._listeners is not None:
-            self._listeners.review(self._authenticator.renewed)
-        self._auditing.serve(build)
-
     async def _config(self) -> JsonObject:
-        return (await self.picture()).as_json()
+        return (await self.manifest()).as_json()
 
     async def _reload(self) -> JsonObject:
         self._service_manager.reloading()
         status = await self._reloader.reload()
         self._service_manager.ready(self._summary())
         return {
-            "generation": self._offered.store.current.generation,
+            "generation": self._live.store.current.generation,
             "problems": [str(problem) for problem in status.problems],
         }
 
     def _summary(self) -> str:
-        """How it is doing, in one line."""
+        """The state in one line, for the service manager."""
         problems = len(self._reloader.status.problems)
         if problems:
             return f"Serving the last good configuration: {problems} problems keep the newer one from being served"
-        catalog = self._offered.store.current
+        catalog = self._live.store.current
         return f"Serving {len(catalog.tools)} tools, generation {catalog.generation}"
 
     @property
-    def _offered(self) -> Offer:
-        """The offer, once it is open."""
-        if self._offer is None:
+    def _live(self) -> ReloadPipeline:
+        """The reload pipeline, once it is open."""
+        if self._pipeline is None:
             raise RuntimeError("not entered")
-        return self._offer
+        return self._pipeline
 
     def _mask(self, text: str) -> str:
-        return text if self._offer is None else self._offer.redactor.text(text)
+        return text if self._pipeline is None else self._pipeline.redactor.text(text)
 
 
 def _take_inherited() -> Inherited:

@@ -1,39 +1,29 @@
-"""Digests of what clients would list, by which a reload knows whose list has changed. Pure."""
+"""Digests of what clients would list, by which a reload knows which lists have changed. Pure."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import orjson
 
-from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.json_types import Json, JsonObject
 
 
-def fingerprints(
-    *,
-    tools: Mapping[str, Tool],
-    resources: Mapping[str, Resource],
-    templates: Sequence[ResourceTemplate],
-    prompts: Mapping[str, Prompt],
-) -> dict[str, str]:
-    """One for each list that is announced; templates belong to the list of resources."""
-    lists: dict[str, Iterable[Primitive]] = {
-        "tools": tools.values(),
-        "resources": (*resources.values(), *templates),
-        "prompts": prompts.values(),
-    }
-    return {kind: fingerprint(each.definition for each in primitives) for kind, primitives in lists.items()}
+def fingerprint(digests: Iterable[bytes]) -> str:
+    """Digest a list, given the digests of its definitions in order."""
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
-def fingerprint(definitions: Iterable[JsonObject]) -> str:
-    """A digest of what a client would list.
+def definition_digest(definition: JsonObject) -> bytes:
+    """Digest what a client sees of a primitive.
 
     Size and time of a file are left out: a written file is an update for its subscribers, not another list.
     """
-    digest = hashlib.sha256()
-    for definition in definitions:
-        digest.update(orjson.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
-    return digest.hexdigest()
+    return hashlib.sha256(orjson.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
+
+
+def content_digest(definition: JsonObject, content: str) -> bytes:
+    """Digest what a client sees of a primitive whose every change is announced, given the digest of its content."""
+    return hashlib.sha256(definition_digest(definition) + content.encode()).digest()
 
 
 def _settled(definition: JsonObject) -> dict[str, Json]:

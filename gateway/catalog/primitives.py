@@ -1,22 +1,35 @@
 """Primitives as they are served: frozen, compiled, ready to run. Values only; the compiler makes them.
 
-Every `definition` is the wire form of 2026-07-28; `gateway.protocol.revisions` takes away what older revisions lack.
+Every `definition` is the wire form of 2026-07-28; `gateway.wire.revisions` takes away what older revisions lack.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final, Protocol
+from itertools import chain
+from typing import ClassVar, Final, Protocol
 
-from gateway.catalog.lock import Difference
-from gateway.catalog.pins import Pins
-from gateway.config.rates import RateLimit
-from gateway.config.secrets import Redactor
-from gateway.config.server import SamplingLimits
+import msgspec
+
+from gateway.catalog.access import EVERYBODY, Access
+from gateway.catalog.fingerprints import definition_digest, fingerprint
+from gateway.catalog.lockfile.digests import DefinitionDigests
+from gateway.catalog.lockfile.lock import Difference
+from gateway.catalog.steps import NO_STEPS, StepRecord
+from gateway.catalog.views import View
+from gateway.config.models.rates import RateLimit
+from gateway.config.models.server import SamplingLimits
+from gateway.config.models.tasks import TaskLimits
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Problem
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
-from gateway.executors.templates.templating import TextTemplate
+from gateway.executors.output.sanitizer import Sanitizer
 from gateway.json_types import JsonObject, empty
+from gateway.language.templates.templating import TextTemplate
+from gateway.plugin import ListKind
+from gateway.wire.headers import HeaderParameter
 
 
 class ArgumentsSchema(Protocol):
@@ -37,7 +50,7 @@ class ResultShape(Protocol):
 
 
 class ContentsShape(Protocol):
-    """How a resource's outcome becomes contents: text if it is UTF-8, otherwise a blob; within `max_size`."""
+    """Turns a resource's outcome into contents: text if it is UTF-8, otherwise a blob; within `max_size`."""
 
     def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
         """`ReadResourceResult.contents`.
@@ -48,55 +61,31 @@ class ContentsShape(Protocol):
 
 
 class Completer(Protocol):
-    """Where the values for one argument or variable come from."""
+    """A source of values for one argument or variable."""
 
     async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Sequence[str]:
         """Every candidate that fits `value`: prefix first, case-insensitive, in source order, then substring."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderParameter:
-    """An input that clients of 2026-07-28 mirror as `Mcp-Param-{name}` (server/tools, "x-mcp-header")."""
-
-    name: str
-    path: tuple[str, ...]
-    """Property names from the root of the arguments."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Who may use a primitive."""
-
-    scopes: frozenset[str] = frozenset()
-    """All of these are needed."""
-    is_visible: bool = False
-    """Whether it is listed to those who lack some, so that they can ask for more."""
-
-    def is_listed_for(self, held: frozenset[str]) -> bool:
-        return self.is_visible or self.scopes <= held
-
-
-EVERYBODY: Final = Access()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallLimits:
-    """`limits`, as far as calls look at it: what a reload changes."""
+class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of `limits` that each call looks up, so that a reload changes it."""
 
     rate_limit: RateLimit | None = None
     of_caller: tuple[int, int] | None = None
-    """How many calls of one caller may run at once, and how many may wait."""
+    """The number of calls of one caller that may run at once, and that may wait."""
     of_all: tuple[int, int] | None = None
-    sampling: SamplingLimits = field(default_factory=SamplingLimits)
+    sampling: SamplingLimits = msgspec.field(default_factory=SamplingLimits)
+    tasks: TaskLimits = msgspec.field(default_factory=TaskLimits)
 
 
 NO_LIMITS: Final = CallLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Primitive:
-    """What all of them have."""
+class Primitive(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that tools, resources, resource templates and prompts share."""
 
+    kind: ClassVar[ListKind]
+    """The section of the file, and the list that is announced; templates belong to resources."""
     name: str
     """The key in the file."""
     definition: JsonObject
@@ -105,44 +94,81 @@ class Primitive:
     queue: int
     rate_limit: RateLimit | None = None
     ask_timeout: timedelta = timedelta(minutes=10)
-    """How long a question to the client may stay open."""
+    """The deadline of an input request to the client."""
     access: Access = EVERYBODY
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    required_capabilities: JsonObject = field(default_factory=empty)
-    """What the client must have declared, in the shape of ClientCapabilities."""
+    required_capabilities: JsonObject = msgspec.field(default_factory=empty)
+    """The capabilities that the client must have declared, in the shape of ClientCapabilities."""
     version: str = ""
-    """Changes with what the files say about it, also where clients do not see that, and with its plugin's code."""
+    """Changes with the definition in the files, also where clients do not see that, and with its plugin's code."""
+    digest: bytes = b""
+    """The digest of what clients see of it; empty where it is not known yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
+class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     """A tool's `confirm:`."""
 
     message: TextTemplate
     is_optional: bool
-    """Whether the tool runs unasked where the client cannot be asked."""
+    """True if the tool runs unasked where the client cannot be asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool(Primitive):
+class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool's `task:`, where its calls may become tasks."""
+
+    is_required: bool
+    """Whether a client that knows no tasks is refused."""
+    asks_before: bool
+    """Whether questions to the client are put before there is a task, as long as there is none."""
+    after: float
+    """Seconds after which a call that is not done becomes a task."""
+    ttl_ms: int
+    poll_ms: int
+    restarts: int
+    """How often the tool may be begun again after its process died."""
+
+
+class Tool(Primitive, frozen=True, kw_only=True):
+    kind = "tools"
     executor: Executor
     confirm: Confirmation | None = None
     arguments: ArgumentsSchema
     result: ResultShape
     header_parameters: tuple[HeaderParameter, ...] = ()
+    name_in_app: str = ""
+    """The name by which a page that is served here calls it, where that is another: it works, and is not listed."""
+    task: TaskRules | None = None
+    """None where its calls are ordinary in any case."""
+    is_immediate: bool = False
+    """Whether a call waits for nothing, unless too many run: its answer stands in the file and in its arguments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource(Primitive):
-    """One that has an exact URI: declared by itself, or one file of a `files:` glob."""
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill as it was when its directory was read (SEP-2640)."""
 
+    entry: JsonObject
+    """What `skills/list` and `skills/get` answer: the URI of its SKILL.md, its front matter, its files' digests."""
+    directories: Mapping[str, tuple[JsonObject, ...]]
+    """The URI of each of its directories → the definitions of what lies in it."""
+
+    @property
+    def name(self) -> str:
+        return str(self.entry["frontmatter"]["name"])
+
+
+class Resource(Primitive, frozen=True, kw_only=True):
+    """A resource with an exact URI: declared by itself, or one file of a `files:` glob or of a skill."""
+
+    kind = "resources"
     uri: str
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
     is_shared: bool = True
     """Whether every caller reads the same."""
+    skill: Skill | None = None
+    """The skill whose SKILL.md this is."""
 
 
 class UriMatcher(Protocol):
@@ -152,8 +178,8 @@ class UriMatcher(Protocol):
         """The variables that make the template expand to `uri`, percent-decoded once; None if none do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceTemplate(Primitive):
+class ResourceTemplate(Primitive, frozen=True, kw_only=True):
+    kind = "resources"
     uri_template: str
     matcher: UriMatcher
     executor: Executor
@@ -161,7 +187,7 @@ class ResourceTemplate(Primitive):
     cache_ttl: timedelta | None = None
     is_shared: bool = True
     """Whether every caller reads the same."""
-    completers: Mapping[str, Completer] = field(default_factory=empty)
+    completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 
 class PromptMessages(Protocol):
@@ -171,23 +197,21 @@ class PromptMessages(Protocol):
         """`GetPromptResult.messages`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptArgument:
+class PromptArgument(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     required: bool
     default: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt(Primitive):
+class Prompt(Primitive, frozen=True, kw_only=True):
+    kind = "prompts"
     arguments: tuple[PromptArgument, ...]
     messages: PromptMessages
-    completers: Mapping[str, Completer] = field(default_factory=empty)
+    completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A definition whose `requires` is unmet, or that is not as it was locked: not on offer; the status says why."""
+class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition that is not served, since its `requires` is unmet or it differs from the lock."""
 
     kind: str
     name: str
@@ -198,9 +222,16 @@ class LeftOut:
         return f"{self.kind}.{self.name} is not on offer here: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedBySearch(Protocol):
+    """The compiled `search` of a view."""
+
+    def applied(self, part: "Catalog") -> "Catalog":
+        """The part of the view, with tools that search in place of most of its list."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Catalog:
-    """The immutable set of primitives on offer. Mappings keep file order, which is the order in lists."""
+    """The immutable set of primitives that is served. Mappings keep file order, which is the order in lists."""
 
     generation: int
     server_info: JsonObject
@@ -213,23 +244,103 @@ class Catalog:
     """By URI."""
     resource_templates: tuple[ResourceTemplate, ...] = ()
     prompts: Mapping[str, Prompt] = field(default_factory=empty)
+    skills: Mapping[str, Skill] = field(default_factory=empty)
+    """By the URI of the SKILL.md, which is a resource."""
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=empty)
     """For "tools", "resources" (URIs) and "prompts": old name → name."""
     scopes: frozenset[str] = frozenset()
-    """Those that decide what a caller sees."""
-    view_of: frozenset[str] | None = None
+    """The scopes that decide what a caller sees."""
+    access_digest: str = ""
+    """A digest of the scopes that each primitive needs: while it is the same, the same scopes allow the same."""
+    views: Mapping[str, View] = field(default_factory=empty)
+    """Its views, by name."""
+    searches: Mapping[str, ListedBySearch] = field(default_factory=empty)
+    """By the names of the views that have one."""
+    scoped_to: frozenset[str] | None = None
     """The scopes that this part of the catalog is for; None: all of it."""
-    left_out: tuple[LeftOut, ...] = ()
+    view: str | None = None
+    """The view that this part of the catalog belongs to."""
+    listed_tools: tuple[Tool, ...] | None = None
+    """The tools on the list, where that is not all of them: of a view with `search`."""
+    beyond: "Catalog | None" = None
+    """What the same caller may use outside of the view: what a tool or prompt of the view reads by itself."""
+    left_out: tuple[Unavailable, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    """What may be a mistake in the files, and is no reason not to serve them."""
+    """Problems that are no reason not to serve the files."""
     redactor: Redactor
-    pins: Pins = field(default_factory=dict)
-    """What each definition consists of; for those that stay as they were locked, what they were then."""
-    unlike: tuple[Difference, ...] = ()
-    """How the files differ from the lock."""
+    pins: DefinitionDigests = field(default_factory=dict)
+    """The digests of each definition; for one that is kept as it was locked, those of the lock."""
+    lock_differences: tuple[Difference, ...] = ()
+    """The differences between the files and the lock."""
     limits: CallLimits = NO_LIMITS
+    steps: StepRecord = NO_STEPS
+    """The steps by which it was compiled, where the next catalog may take them over."""
     fingerprints: Mapping[str, str] = field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether there may be more than this in the whole."""
+        return self.scoped_to is not None or self.view is not None
+
+    def where(self, predicate: Callable[[Primitive], bool]) -> "Catalog":
+        """The part with the primitives that fulfil the predicate; scopes and old names stay those of the whole."""
+        return self._listing(filter(predicate, self.primitives()))
+
+    def with_listed_tools(self, tools: Iterable[Tool]) -> "Catalog":
+        """The same catalog with no other tools on its list; all that it has can be called."""
+        listed = tuple(tools)
+        digests = (each.digest or definition_digest(each.definition) for each in listed)
+        return replace(self, listed_tools=listed, fingerprints={**self.fingerprints, "tools": fingerprint(digests)})
+
+    def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
+        """The same catalog with other primitives, in their order, and with all that follows from them."""
+        found = self._listing(primitives)
+        lists: dict[str, Mapping[str, Primitive]] = {
+            "tools": found.tools,
+            "resources": found.resources,
+            "prompts": found.prompts,
+        }
+        return replace(
+            found,
+            aliases={
+                **{kind: _aliases(each) for kind, each in lists.items()},
+                "tools": {**_names_in_apps(found.tools), **_aliases(found.tools)},
+            },
+            scopes=_deciding_scopes(found.primitives()),
+            access_digest=_access_digest(found.primitives()),
+        )
+
+    def _listing(self, primitives: Iterable[Primitive]) -> "Catalog":
+        primitives = tuple(primitives)
+        digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
+        for each in primitives:
+            digests[each.kind].append(each.digest or definition_digest(each.definition))
+        return replace(
+            self,
+            tools={each.name: each for each in primitives if isinstance(each, Tool)},
+            resources={each.uri: each for each in primitives if isinstance(each, Resource)},
+            resource_templates=tuple(each for each in primitives if isinstance(each, ResourceTemplate)),
+            prompts={each.name: each for each in primitives if isinstance(each, Prompt)},
+            skills={each.uri: each.skill for each in primitives if isinstance(each, Resource) and each.skill},
+            fingerprints={kind: fingerprint(each) for kind, each in digests.items()},
+        )
+
+    def primitives(self) -> Iterator[Primitive]:
+        """All primitives in the order of the lists; resources go before templates."""
+        return chain[Primitive](
+            self.tools.values(), self.resources.values(), self.resource_templates, self.prompts.values()
+        )
+
+    @property
+    def sanitizer(self) -> Sanitizer:
+        """Sanitizes everything that goes out to clients."""
+        return Sanitizer(redactor=self.redactor)
+
+    @property
+    def masker(self) -> Sanitizer:
+        """Masks secrets, and leaves control characters to a display that makes them visible."""
+        return Sanitizer(redactor=self.redactor, keeps_controls=True)
 
     def tool(self, name: str) -> Tool | None:
         return self.tools.get(name) or self.tools.get(self.aliases.get("tools", {}).get(name, ""))
@@ -238,13 +349,13 @@ class Catalog:
         return self.prompts.get(name) or self.prompts.get(self.aliases.get("prompts", {}).get(name, ""))
 
     def uris_of(self, uri: str) -> frozenset[str]:
-        """Every URI that what `uri` names can be read under: its own, and its old ones."""
+        """All URIs of the resource that `uri` names: its own, and its old ones."""
         aliases = self.aliases.get("resources", {})
         current = aliases.get(uri, uri)
         return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
-        """What serves `uri`, and the variables in it: an exact URI wins over templates, which go in file order."""
+        """Find the resource for `uri`, and the variables in it: an exact URI first, then templates in file order."""
         uri = self.aliases.get("resources", {}).get(uri, uri)
         if (resource := self.resources.get(uri)) is not None:
             return resource, {}
@@ -254,6 +365,25 @@ class Catalog:
         return None
 
 
-def deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
-    """Those without which something is not listed."""
+def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:
+    """Old name → name; an old name that is the name of another primitive now stands for that one."""
+    return {alias: key for key, each in primitives.items() for alias in each.aliases if alias not in primitives}
+
+
+def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
+    """Name that a page uses → name; one that could mean two tools, or is a tool's own, means neither of them."""
+    counts = Counter(each.name_in_app for each in tools.values() if each.name_in_app)
+    return {
+        each.name_in_app: name
+        for name, each in tools.items()
+        if counts[each.name_in_app] == 1 and each.name_in_app not in tools
+    }
+
+
+def _access_digest(primitives: Iterable[Primitive]) -> str:
+    needs = {(type(each).__name__, each.name, *sorted(each.access.scopes)) for each in primitives if each.access.scopes}
+    return hashlib.sha256(repr(sorted(needs)).encode()).hexdigest()
+
+
+def _deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
     return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)

@@ -1,31 +1,85 @@
-"""The command `serve`."""
+"""The command `serve`: serves the file until a signal asks it to stop."""
 
 from argparse import Namespace
 from typing import Final
 
 import structlog
 
-from gateway.app import Gateway
-from gateway.cli.screen import Screen
-from gateway.cli.settings import settings_of
-from gateway.cli.words import refusal
-from gateway.config.settings import flag_of, variable_of
+from gateway.app.gateway import Gateway
+from gateway.app.signals import StartSignals
+from gateway.command_line.console import Console
+from gateway.command_line.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_option, settings_of
+from gateway.command_line.parser import EXIT_CODES, Parser
+from gateway.command_line.positional import refusal
+from gateway.config.variables import flag_of, variable_of
 from gateway.errors import ConfigError
 
 log: Final = structlog.get_logger(__name__)
 
 
-async def serve(options: Namespace, _out: Screen, _hints: Screen) -> int:
+_OPTIONS: Final = {
+    "where to listen": (
+        HTTP,
+        Option("stdio", None, "speak MCP on standard input and output; alone, unless --http is given too"),
+        ALLOW_ANONYMOUS,
+        Option("scopes", "A,B", "what the caller on stdio may do; needs --stdio"),
+        Option("view", "NAME", "the view that the caller on stdio is served; needs --stdio"),
+    ),
+    "changes of the file": (
+        Option("no_watch", None, "reload on SIGHUP and POST /-/reload alone"),
+        POLL,
+    ),
+    "what survives a restart": (
+        Option("state_dir", "DIR", "sessions, tasks and the signing key; none keeps them in memory"),
+    ),
+    "stopping and logging": (
+        Option("drain_timeout", "TIME", "how long calls may go on after SIGTERM or Ctrl-C"),
+        Option("log_level", "LEVEL", "debug, info, warning or error; debug shows every message, secrets masked"),
+        Option("log_format", "FORMAT", "json or console"),
+    ),
+}
+"""The flags, by the heading of their group in the help."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Serve the file as an MCP server, and again whenever it changes.",
+        epilog=f"""\
+examples:
+  {name} config.yaml                       http://127.0.0.1:8000/mcp
+  {name} config.yaml --stdio               for clients that start their servers
+  {name} config.yaml --http :9000 --allow-anonymous
+
+The order is flag, variable, file, default. $MCP_GATEWAY_SECRET_KEY (or …_SECRET_KEY_FILE)
+holds keys, one a line, newest first, for daemons that share them; otherwise the state
+directory has one of its own.
+
+{EXIT_CODES}""",
+    )
+    add_config(arguments)
+    for title, options in _OPTIONS.items():
+        group = arguments.add_argument_group(title)
+        for option in options:
+            add_option(group, option)
+    return arguments
+
+
+async def run(options: Namespace, _out: Console, _hints: Console) -> int:
     settings = settings_of(options)
-    if settings.scopes is not None and not settings.stdio:  # or they would be thought to bind callers over HTTP
+    if settings.scopes is not None and not settings.stdio:  # they would seem to bind callers over HTTP
         where = flag_of("scopes") if "scopes" in options else variable_of("scopes")
         raise refusal(where, "is for the caller on stdio: add --stdio; over HTTP, scopes belong to keys (`auth`)")
-    async with Gateway(settings) as gateway:
-        try:
-            await gateway.serve()
-        except ConfigError:
-            raise
-        except Exception:  # Boundary: what ends the daemon is told by its log, which masks secrets.
-            log.exception("daemon failed")
-            return 1
+    if settings.view is not None and not settings.stdio:
+        where = flag_of("view") if "view" in options else variable_of("view")
+        raise refusal(where, f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}")
+    with StartSignals():
+        async with Gateway(settings) as gateway:
+            try:
+                await gateway.serve()
+            except ConfigError:
+                raise
+            except Exception:  # Boundary: the log, which masks secrets, has what ended the daemon
+                log.exception("daemon failed")
+                return 1
     return 0

@@ -1,1 +1,5 @@
-"""What the operator wrote: models of the file, the loader that reads it, and the process's own settings."""
+"""The configuration: models of what may be written, the loader, and the process's settings.
+
+In come the operator's YAML files, flags and environment variables. Out go a frozen `Document`, `Settings`, the secrets
+to mask, and every problem with its place. Nothing is compiled or run here.
+"""

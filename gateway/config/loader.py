@@ -1,36 +1,39 @@
-"""Read the operator's files into one `Document`, or say everything that is wrong with them.
+"""Reads the operator's files into one `Document`, and reports everything that is wrong with them.
 
-Every mistake is found in one pass: each definition is validated by itself, so that one cannot hide another; a file
-that is not YAML does not hide what the others say. What is wrong in a place that nothing else depends on (a title, a
-timeout) is taken out and the rest goes on to the compiler, whose findings belong into the same report. A definition
-whose backend is wrong goes on with one that does nothing; one with a deeper mistake is left out, and the compiler does
-not miss it (`LoadedConfig.may_hold`).
+All errors are found in one pass: each definition is validated by itself, so that one cannot hide another; a file that
+is not YAML does not hide what the others say. A definition with an error is left out of the document. The others go on
+to the compiler, whose problems join the same report, and which does not miss what was left out
+(`LoadedConfig.is_hidden`).
 """
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from gateway.config.auth import SHORTEST_KEY
-from gateway.config.document import Document
-from gateway.config.problems import DocumentPath, Problems
+import msgspec
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.auth import MIN_KEY_LENGTH
+from gateway.config.models.base import Model
+from gateway.config.models.document import Document
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import Inclusion
-from gateway.config.reading.interpolation import Interpolation, Variable
+from gateway.config.reading.interpolation import Interpolator, Variable
 from gateway.config.reading.merger import Merger
-from gateway.config.reading.nodes import Finding, Place
+from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.permissions import files_open_to_all
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.source_map import WrittenSources
-from gateway.config.secrets import Redactor
+from gateway.config.reading.source_map import Origin, WrittenSources
+from gateway.config.reading.validated import NO_MODELS, ValidatedModels
+from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import own_secrets
 from gateway.errors import Problem, Severity
+from gateway.json_types import DocumentPath
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedConfig:
-    """What the files say, and all that is needed to point into them, to mask their secrets and to watch them."""
+class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The loaded document, with what is needed to locate its nodes, mask its secrets and watch its files."""
 
     document: Document
     sources: WrittenSources
@@ -39,7 +42,7 @@ class LoadedConfig:
     files: Mapping[Path, str]
     """Every file that was asked for → SHA-256 (keyed for secrets); empty where it could not be read."""
     secret_files: frozenset[Path]
-    """Those of them that `${file:…}` names."""
+    """The files that `${file:…}` names."""
     globs: tuple[FilePattern, ...]
     """Patterns of `include` and `prompt_files`: a file that appears under one belongs to the configuration."""
     variables: Mapping[str, Variable]
@@ -47,14 +50,20 @@ class LoadedConfig:
     root: Path
     """The directory of the main file, or the one that was given."""
     problems: tuple[Problem, ...] = ()
-    """Mistakes and warnings, in the order of files and lines. Whoever compiles the document reports them with its own:
-    a document with mistakes is not one to serve."""
-    left_out: frozenset[DocumentPath] = frozenset()
-    """Definitions (`("tools", "x")`) and sections that `document` has not as they are meant, or not at all."""
+    """Errors and warnings, in the order of files and lines. The compiler reports them with its own; a document with
+    errors is not served."""
+    broken: frozenset[DocumentPath] = frozenset()
+    """Definitions (`("tools", "x")`), which `document` has not, and sections (`("server",)`) with an error."""
     is_whole: bool = True
     """Whether every file could be read."""
     unstructured: tuple[SourceFile, ...] = ()
     """Files that could be read, but are not YAML."""
+    models: Mapping[bytes, Model] = NO_MODELS
+    """The validated definitions and sections by their content, for the next load."""
+    origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
+    """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
+    fingerprints: tuple[str, ...] = ()
+    """Those of the entries that they come from."""
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -62,7 +71,7 @@ class LoadedConfig:
 
     @property
     def directories(self) -> frozenset[Path]:
-        """Where changes matter: the directories of all files, and those from which globs start."""
+        """Directories in which changes matter: those of all files, and those in which globs start."""
         starts = (pattern.directory for pattern in self.globs)
         return frozenset({self.root, *(path.parent for path in self.files), *starts})
 
@@ -71,34 +80,38 @@ class LoadedConfig:
         """Directories below which changes matter at any depth: globs may mean files of directories yet to be made."""
         return frozenset(pattern.directory for pattern in self.globs if pattern.is_deep)
 
-    def may_hold(self, *path: str) -> bool:
-        """Whether `path` may be missing from the document only because of a mistake that is reported already."""
-        if not self.is_whole or path in self.left_out or path[:1] in self.left_out:
+    def is_hidden(self, *path: str) -> bool:
+        """Whether an error that is reported already may be why `document` lacks this section or definition."""
+        if not self.is_whole or not self.broken.isdisjoint({path, path[:1], ("include",)}):
             return True
         return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def start_problems(self) -> Problems:
         """A report that begins with what the loader found; what the compiler finds is added."""
-        return Problems(self.sources, found=self.problems, redactor=self.redactor)
+        return Problems(self.sources, found=self.problems, redactor=self.redactor, lenient=self.origins)
 
     def raise_errors(self) -> None:
         """Raise `ConfigError` with everything found, if any of it is an error."""
         self.start_problems().raise_errors()
 
 
-def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
+def load(
+    path: Path, *, environ: Mapping[str, str] = os.environ, earlier: Mapping[bytes, Model] = NO_MODELS
+) -> LoadedConfig:
     """Read a file, or a directory as all its files, with everything that they include.
 
-    A document with mistakes is returned as far as it can be used, so that the compiler's findings join the loader's:
-    `LoadedConfig.start_problems` begins that report, whose `raise_errors` comes before anything is served.
+    With errors, a document without the broken definitions is returned, so that the compiler's problems can join the
+    loader's: `LoadedConfig.start_problems` begins that report, and its `raise_errors` comes before anything is served.
+    Of an `earlier` load, its `models`, those are taken that are made of the same now.
 
     Raises:
         ConfigError: no file could be read as a configuration at all; it has every problem.
     """
-    interpolation = Interpolation(environ)
+    interpolation = Interpolator(environ)
     inclusion = Inclusion(interpolation)
     inclusion.read(path)
-    merger = Merger(inclusion, interpolation)
+    validated = ValidatedModels(earlier)
+    merger = Merger(inclusion, interpolation, validated)
     for part in inclusion.parts:
         merger.add(part)
     sources = WrittenSources(
@@ -107,11 +120,14 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         secrets=interpolation.literal_secrets,
         unstructured=inclusion.unstructured,
     )
-    document = merger.document()
+    broken = merger.broken()
+    document = merger.document(without=broken)
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
     files = {**inclusion.digests, **interpolation.files}
-    doubts = [*interpolation.doubts, *files_open_to_all(files)]
-    findings = _without_repetitions([*inclusion.findings, *interpolation.findings, *merger.findings, *doubts])
+    warnings = [*interpolation.warnings, *files_open_to_all(files)]
+    diagnostics = _without_repetitions(
+        [*inclusion.diagnostics, *interpolation.diagnostics, *merger.diagnostics, *warnings]
+    )
     loaded = LoadedConfig(
         document=document,
         sources=sources,
@@ -123,11 +139,13 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         variables=dict(interpolation.variables),
         root=inclusion.directory,
         problems=tuple(
-            sources.problem(finding, redactor) for finding in _in_order(findings, files=list(inclusion.digests))
+            sources.problem(diagnostic, redactor)
+            for diagnostic in _in_order(diagnostics, files=list(inclusion.digests))
         ),
-        left_out=frozenset(merger.left_out),
+        broken=broken,
         is_whole=all(inclusion.digests.values()),
         unstructured=tuple(inclusion.unstructured),
+        models=validated.models,
     )
     if not inclusion.parts:
         loaded.raise_errors()
@@ -135,25 +153,37 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
 
 
 def _written_keys(document: Document) -> Iterable[str]:
-    """Keys of callers, which are secrets even where they stand in the file itself; words that anybody uses are not."""
+    """API keys and credentials that are written in the file itself.
+
+    Short API keys could be common words, and are not masked.
+    """
     holders = {} if document.auth is None else document.auth.api_keys
-    return (secret for holder in holders.values() for secret in holder.secret if len(secret) >= SHORTEST_KEY)
+    yield from (secret for holder in holders.values() for secret in holder.secret if len(secret) >= MIN_KEY_LENGTH)
+    called = chain(
+        (connection.auth for connection in document.connections.values()),
+        (upstream.auth for upstream in document.upstreams.values()),
+    )
+    for auth in filter(None, called):
+        yield from auth.secrets()
+    for upstream in document.upstreams.values():
+        if upstream.auth is not None:
+            yield from upstream.auth.secrets()
 
 
-def _without_repetitions(findings: Iterable[Finding]) -> list[Finding]:
-    """One mistake once: what is wrong in an anchor is wrong wherever it is used."""
-    seen: dict[tuple[str, str, Place | None], Finding] = {}
-    for finding in findings:
-        seen.setdefault((finding.message, finding.severity, finding.place), finding)
+def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Each diagnostic once: an error in an anchor is found wherever the anchor is used."""
+    seen: dict[tuple[str, str, Place | None], Diagnostic] = {}
+    for diagnostic in diagnostics:
+        seen.setdefault((diagnostic.message, diagnostic.severity, diagnostic.place), diagnostic)
     return list(seen.values())
 
 
-def _in_order(findings: Iterable[Finding], *, files: list[Path]) -> list[Finding]:
-    """In the order in which files were read, and of lines in each."""
+def _in_order(diagnostics: Iterable[Diagnostic], *, files: list[Path]) -> list[Diagnostic]:
+    """Sort diagnostics by the order in which files were read, then by line."""
     order = {path: index for index, path in enumerate(files)}
 
-    def position(finding: Finding) -> tuple[int, int, int]:
-        place = finding.place
+    def position(diagnostic: Diagnostic) -> tuple[int, int, int]:
+        place = diagnostic.place
         return (-1, 0, 0) if place is None else (order.get(place.source.path, -1), place.line, place.column)
 
-    return sorted(findings, key=position)
+    return sorted(diagnostics, key=position)

@@ -1,6 +1,6 @@
-"""What the process was started with: flags and MCP_GATEWAY_… variables. The file's content is `Document`.
+"""The settings of the process: flags and MCP_GATEWAY_… variables. The file's content is `Document`.
 
-The order is flag, variable, file, default: a field that the file may answer too is None here when nobody gave it.
+The order is flag, variable, file, default: a field that the file may answer too is None here when it was not given.
 """
 
 import os
@@ -13,15 +13,18 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gateway.config.address import Address
-from gateway.config.auth import SCOPE
-from gateway.config.base import Duration
+from gateway.config.models.address import Address
+from gateway.config.models.auth import SCOPE
+from gateway.config.models.base import Duration
+from gateway.config.variables import PREFIX, flag_of, variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 
-PREFIX: Final = "MCP_GATEWAY_"
-SHORTEST_KEY: Final = 16
+MIN_KEY_LENGTH: Final = 16
 """Bytes of a signing key that clients, who hold what it signed and may try at home, do not find."""
+
+NO_STATE: Final = "none"
+"""The value of `state_dir` that turns the state directory off."""
 
 
 def _address(value: Json) -> Json:
@@ -73,44 +76,54 @@ class Settings(BaseSettings):
     stdio: Switch = False
     """Speak MCP on standard input and output; over HTTP as well only if `http` is given too."""
     allow_anonymous: Switch = False
-    """Listen beyond loopback although nobody has to authenticate."""
+    """Listen beyond loopback without authentication."""
     scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
-    """What a stdio caller may do; None: everything. The one field whose variable says something when it is empty."""
+    """Scopes of a stdio caller; None: all. The one field whose variable has a meaning when it is empty."""
+    view: str | None = None
+    """The view that a stdio caller is served; None: the whole."""
     no_watch: Switch = False
     """Reload on SIGHUP and request alone."""
     poll: Seconds = timedelta(seconds=30)
     """How often files are compared where no event comes; 0 never."""
+    state_dir: str | None = None
+    """The directory of what survives a restart; `none`: there is none; None: systemd's, or the user's."""
     drain_timeout: Seconds = timedelta(seconds=10)
     """How long calls in flight may go on after a request to stop."""
     log_level: LogLevel = "info"
     log_format: LogFormat | None = None
     """None: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
-    """Signs cursors and request state; None: random, so that neither outlives the process."""
+    """Signs cursors, request states and session ids: one key a line, newest first; None: the state directory's."""
     secret_key_file: Path | None = None
+    """A file of such lines, which is read again when it changes."""
 
     @property
     def serves_http(self) -> bool:
         return not self.stdio or self.http is not None
 
-    def signing_key(self) -> bytes | None:
-        """The secret key, read from its file where it lies in one, or None when none was given.
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """The secret keys, newest first, read from their file where they lie in one; empty when none were given.
 
         Raises:
-            ConfigError: both are given, the file cannot be read, or the key is empty.
+            ConfigError: both are given, or the file cannot be read, or has no key.
         """
         if self.secret_key_file is None:
-            return self.secret_key.get_secret_value().encode() if self.secret_key else None
+            return keys_in(self.secret_key.get_secret_value().encode()) if self.secret_key else ()
         variable = variable_of("secret_key_file")
         if self.secret_key is not None:
             raise _refusal(variable, f"and {variable_of('secret_key')} are given; only one can be")
         try:
-            key = self.secret_key_file.read_bytes().removesuffix(b"\n")
+            keys = keys_in(self.secret_key_file.read_bytes())
         except OSError as error:
             raise _refusal(variable, f"cannot read {self.secret_key_file}: {error.strerror}") from error
-        if not key:
+        if not keys:
             raise _refusal(variable, f"{self.secret_key_file} is empty")
-        return key
+        return keys
+
+
+def keys_in(text: bytes) -> tuple[bytes, ...]:
+    """The keys of a text that has one a line; space around them and empty lines do not count."""
+    return tuple(filter(None, map(bytes.strip, text.splitlines())))
 
 
 def read_settings(flags: Mapping[str, Json]) -> Settings:
@@ -128,20 +141,10 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
     """The process's own secrets, to be masked like those of the file. What cannot be read is reported elsewhere."""
-    yield environ.get(variable_of("secret_key"), "")
+    yield from environ.get(variable_of("secret_key"), "").split("\n")
     if path := environ.get(variable_of("secret_key_file")):
         with suppress(OSError, ValueError):
-            yield Path(path).read_text(encoding="utf-8", errors="replace").removesuffix("\n")
-
-
-def variable_of(field: str) -> str:
-    """The environment variable of a field."""
-    return PREFIX + field.upper()
-
-
-def flag_of(field: str) -> str:
-    """The command line's name of a field."""
-    return "--" + field.replace("_", "-")
+            yield from map(str.strip, Path(path).read_text(encoding="utf-8", errors="replace").splitlines())
 
 
 def _problem(detail: Mapping[str, Json], flags: Mapping[str, Json]) -> Problem:

@@ -1,67 +1,55 @@
-"""Answers kept for a while, so that the same question need not be asked again. Bounded in bytes; forgets the oldest."""
+"""Caches successful outcomes for a time. Bounded in bytes; drops the least recently used first."""
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
+import msgspec
 import orjson
+from msgspec.structs import replace
 
+from gateway.bounded_map import BoundedMap
 from gateway.executors.explanation import Explainable, Explanation
-from gateway.executors.invocation import Blocks, Executor, Failure, Invocation, Outcome, RawOutput, Value
+from gateway.executors.invocation import (
+    Blocks,
+    Executor,
+    Failure,
+    Invocation,
+    Outcome,
+    RawOutput,
+    Relayed,
+    Value,
+    size_of,
+)
 
 MAX_BYTES: Final = 64 * 2**20
 _OVERHEAD: Final = 1024
 """Bytes that an entry takes beside its data, about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    outcome: Outcome
-    size: int
-    expires: float
-
-
 class ResponseCache:
-    """Keeps successful outcomes until they expire, or until newer ones need the room."""
+    """Keeps successful outcomes until they expire, or until newer ones need their space."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_bytes = max_bytes
         self._clock = clock
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._size = 0
+        self._outcomes: BoundedMap[Hashable, Outcome] = BoundedMap(max_bytes, clock=clock)
 
     def get(self, key: Hashable) -> Outcome | None:
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        if entry.expires <= self._clock():
-            self._forget(key)
-            return None
-        self._entries.move_to_end(key)
-        return entry.outcome
+        return self._outcomes.get(key)
 
     def put(self, key: Hashable, outcome: Outcome, *, ttl: timedelta) -> None:
-        """Keep `outcome`, unless it is a failure or alone too large."""
-        if key in self._entries:
-            self._forget(key)
+        """Keep `outcome`, unless it is a failure or too large by itself."""
         size = _size_of(outcome)
-        if size is None or size > self._max_bytes:
-            return
-        self._entries[key] = _Entry(outcome=outcome, size=size, expires=self._clock() + ttl.total_seconds())
-        self._size += size
-        while self._size > self._max_bytes:
-            self._forget(next(iter(self._entries)))
-
-    def _forget(self, key: Hashable) -> None:
-        self._size -= self._entries.pop(key).size
+        if size is None:
+            self._outcomes.discard(key)
+        else:
+            self._outcomes.put(key, outcome, expires=self._clock() + ttl.total_seconds(), cost=size)
 
 
 def _size_of(outcome: Outcome) -> int | None:
-    """How many bytes keeping it takes, about; None where it is not kept."""
+    """Return the approximate size in bytes of a cached outcome; None where it is not cached."""
     match outcome:
         case RawOutput(data=data, variables=variables):
             return len(data) + len(orjson.dumps(dict(variables), default=str)) + _OVERHEAD
@@ -69,22 +57,32 @@ def _size_of(outcome: Outcome) -> int | None:
             return len(orjson.dumps(value, default=str)) + _OVERHEAD
         case Blocks(content=content, is_error=False):
             return sum(len(orjson.dumps(dict(block), default=str)) for block in content) + _OVERHEAD
-        case Blocks() | Failure():
+        case Relayed(is_error=False):
+            return size_of(outcome) + _OVERHEAD
+        case Blocks() | Relayed() | Failure():
             return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachingExecutor:
-    """`cache:` of a tool or resource: the same arguments of the same caller are answered once in `ttl`.
+@runtime_checkable
+class Keyed(Protocol):
+    """An executor whose outcome does not depend on the caller, but on a key that it computes."""
 
-    Calls that arrive while the first still runs, run too.
+    def cache_key(self, invocation: Invocation) -> bytes:
+        """Equal for two invocations only if both have the same outcome, whoever the caller is."""
+
+
+class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
+    """Executes the same work once in `ttl`: `cache:` of a definition. Calls that arrive while the first runs, run too.
+
+    The same work is what a `Keyed` executor says it is: of HTTP the whole request. Of others it is the same arguments
+    of the same caller, who may use the same: a function may answer by who calls, and reads resources as the caller may.
     """
 
     executor: Executor
     ttl: timedelta
     cache: ResponseCache
     key_prefix: str
-    """What tells this definition from all others, and from itself before a reload changed it."""
+    """Identifies this definition among all others, and from itself before a reload changed it."""
 
     def explain(self, invocation: Invocation) -> Explanation:
         if not isinstance(self.executor, Explainable):
@@ -93,11 +91,16 @@ class CachingExecutor:
         return replace(explained, facts={**explained.facts, "cache_seconds": self.ttl.total_seconds()})
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        arguments = orjson.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS)
-        # A digest, because what is kept is counted by its answers, and arguments may be as large as a message.
-        key = (self.key_prefix, invocation.caller, hashlib.sha256(arguments).digest())
+        key = (self.key_prefix, self._key_of(invocation))
         outcome = self.cache.get(key)
         if outcome is None:
             outcome = await self.executor.execute(invocation)
             self.cache.put(key, outcome, ttl=self.ttl)
         return outcome
+
+    def _key_of(self, invocation: Invocation) -> Hashable:
+        if isinstance(self.executor, Keyed):
+            return self.executor.cache_key(invocation)
+        arguments = orjson.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS)
+        # A digest, because what is kept is counted by its answers, and arguments may be as large as a message.
+        return invocation.caller, invocation.rights, hashlib.sha256(arguments).digest()

@@ -1,4 +1,4 @@
-"""Content blocks as the file fixes them: compiled once, filled in at each call.
+"""Content blocks that the configuration fixes: compiled once, filled in at each call.
 
 Files are read at each call, so that an edited picture shows without a reload; at load they must be there. Blocks come
 out in the wire form of 2026-07-28.
@@ -7,25 +7,26 @@ out in the wire form of 2026-07-28.
 import base64
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from gateway.config.content import Block, Embedded, Link, Media
-from gateway.config.definitions import ContentAnnotations
-from gateway.config.path_kinds import is_file
+import msgspec
+
+from gateway.config.fs_checks import is_file
+from gateway.config.models.common_keys import ContentAnnotations
+from gateway.config.models.content import Block, Embedded, Link, Media
 from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks, Invocation, Outcome
 from gateway.executors.output.media_types import media_type_of
-from gateway.executors.scope import Scope
-from gateway.executors.templates.templating import TextTemplate, compile_text
-from gateway.executors.uris.templates import UriTemplate, compile_uri_template
 from gateway.json_types import JsonObject
+from gateway.language.scope import Scope
+from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.language.uris.templates import UriTemplate, compile_uri_template
 
 ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""How a URI begins that needs no other to be understood (RFC 3986 §3.1)."""
+"""The scheme of an absolute URI (RFC 3986 §3.1)."""
 
 _UNKNOWN_BYTES: Final = "application/octet-stream"
 
@@ -34,11 +35,15 @@ class _Part(Protocol):
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class BlocksTemplate:
+class BlocksTemplate(msgspec.Struct, frozen=True):
     """Compiled content blocks."""
 
     parts: tuple[_Part, ...]
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether rendering waits for nothing, and gives no more text than the file and the arguments have."""
+        return all(isinstance(part, _TextPart) and part.template.only_copies for part in self.parts)
 
     async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
         """Fill in the arguments, read files and resources.
@@ -54,8 +59,7 @@ class BlocksTemplate:
         return [source for part in self.parts if (source := _read_by(part, invocation)) is not None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContentExecutor:
+class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """`content:`: a tool's fixed answer."""
 
     blocks: BlocksTemplate
@@ -74,7 +78,7 @@ class ContentExecutor:
 
 
 def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader) -> BlocksTemplate:
-    """Compile blocks; mistakes go to `scope.problems`, and what is returned is then never rendered."""
+    """Compile blocks; errors go to `scope.problems`, and the result is then never rendered."""
     return BlocksTemplate(
         tuple(_compile_block(block, scope=scope.at(index), reader=reader) for index, block in enumerate(blocks))
     )
@@ -104,8 +108,7 @@ def content_annotations(annotations: ContentAnnotations) -> JsonObject:
     return {name: value for name, value in named.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _TextPart:
+class _TextPart(msgspec.Struct, frozen=True):
     template: TextTemplate
     extra: JsonObject
 
@@ -113,8 +116,7 @@ class _TextPart:
         return [{"type": "text", "text": self.template.render(invocation.arguments), **self.extra}]
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkPart:
+class _LinkPart(msgspec.Struct, frozen=True):
     uri: UriTemplate
     fields: JsonObject
 
@@ -145,8 +147,7 @@ class _Contents(Protocol):
     async def contents(self, invocation: Invocation) -> JsonObject: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Inline:
+class _Inline(msgspec.Struct, frozen=True):
     data: str
 
     async def base64(self, invocation: Invocation) -> str:  # noqa: ARG002 - the same for every call
@@ -156,8 +157,7 @@ class _Inline:
         return {"blob": self.data}
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     path: Path
     reader: FileReader
 
@@ -178,8 +178,7 @@ class _File:
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(msgspec.Struct, frozen=True):
     template: TextTemplate
 
     async def contents(self, invocation: Invocation) -> JsonObject:
@@ -190,8 +189,7 @@ def _in_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class _MediaPart:
+class _MediaPart(msgspec.Struct, frozen=True):
     kind: str
     data: _Data
     mime_type: str
@@ -215,8 +213,7 @@ def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, 
 _EXAMPLES: Final = {"image": "image/png", "audio": "audio/wav"}
 
 
-@dataclass(frozen=True, slots=True)
-class _EmbeddedPart:
+class _EmbeddedPart(msgspec.Struct, frozen=True):
     uri: UriTemplate
     source: _Contents
     mime_type: str | None
@@ -229,8 +226,7 @@ class _EmbeddedPart:
         return [{"type": "resource", "resource": resource, **self.extra}]
 
 
-@dataclass(frozen=True, slots=True)
-class _ReferencePart:
+class _ReferencePart(msgspec.Struct, frozen=True):
     """A resource of this server, as the caller would read it: one block for each of its contents."""
 
     uri: UriTemplate
@@ -288,7 +284,7 @@ def _existing(file: str, *, scope: Scope) -> Path:
 
 
 def decoded_base64(text: str, *, scope: Scope) -> bytes:
-    """The bytes, white space that YAML may have brought aside; a mistake is reported."""
+    """Decode base64, in which YAML may have left white space; a problem is reported."""
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except ValueError:

@@ -1,25 +1,25 @@
-"""The seam beside `Executor`: what would be done with an invocation, said in place of doing it.
+"""Explanations: the protocol by which an executor says what it would do with an invocation.
 
-Why each executor says it of itself: what is shown comes out of the code that builds what runs, so that the two cannot
-come apart.
+Why each executor explains itself: the explanation comes out of the code that builds what runs, so both
+agree.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from gateway.executors.invocation import Invocation
 from gateway.json_types import Json, empty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """What a backend would do. Whoever shows it masks the file's secrets first."""
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes what a backend would do. Secrets are not masked yet: the code that shows it masks them."""
 
     does: str
     """The sentence that begins with the primitive's name: "runs a command"."""
-    facts: Mapping[str, Json] = field(default_factory=empty)
-    """By name, in the order in which a person wants to know them; what does not apply is not there."""
+    facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
+    """By name, the most important first; what does not apply is left out."""
 
 
 @runtime_checkable

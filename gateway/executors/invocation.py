@@ -1,49 +1,87 @@
-"""The seam between what was asked and how it is done: an `Invocation` goes in, an `Outcome` comes out."""
+"""The interface of executors: an `Invocation` goes in, an `Outcome` comes out."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from secrets import token_hex
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Protocol
 
-from gateway.executors.clock import Clock
-from gateway.executors.trace import UNTRACED, Trace
-from gateway.json_types import Json, JsonObject, empty
+import msgspec
+
+from gateway.access.identity.credentials import Credential
+from gateway.executors.deadline import Deadline
+from gateway.json_types import ABSENT, Json, JsonObject, empty
 from gateway.plugin import Context
+from gateway.telemetry.trace import Trace
 
 
-class Slot(Protocol):
-    """The caller's place among those that may run at once."""
+class Permit(Protocol):
+    """The right to run, among a limited number of concurrent calls."""
 
-    def hold_until(self, task: asyncio.Task[None]) -> None:
-        """Keep the place taken, after the call has been answered, until `task` (clean-up) is done."""
+    def hold_until_done(self, task: asyncio.Task[None]) -> None:
+        """Keep the permit, after the call has been answered, until `task` (clean-up) is done."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class Invocation(Protocol):
     """One call, ready to run: validated, with defaults filled in."""
 
-    arguments: JsonObject
-    context: Context
-    clock: Clock
-    slot: Slot
-    caller: str
-    """Whom outputs and caches belong to: the principal, or what stands for it without authentication."""
-    call_id: str = field(default_factory=lambda: token_hex(6))
-    """Stands in the log lines of the call, and in what its caller hears of a failure whose details are there alone."""
-    trace: Trace = UNTRACED
-    headers: Mapping[str, str] = field(default_factory=empty)
-    """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
+    @property
+    def arguments(self) -> JsonObject: ...
+    @property
+    def context(self) -> Context: ...
+    @property
+    def deadline(self) -> Deadline:
+        """The point in time by which it must be answered."""
 
     @property
-    def deadline(self) -> float:
-        """When it must be answered: seconds on the event loop's clock."""
-        return self.clock.deadline
+    def permit(self) -> Permit: ...
+    @property
+    def caller(self) -> str:
+        """The owner of outputs and cached outcomes: the principal, or a substitute without authentication."""
+
+    @property
+    def rights(self) -> Hashable:
+        """The access rights of the caller: equal for two calls only if both may use the same.
+
+        A principal may have many tokens, so its name is not enough.
+        """
+
+    @property
+    def client(self) -> str:
+        """The client, as far as it can be told: its session, or its principal where it has none; empty if unknown."""
+
+    @property
+    def log_level(self) -> str | None:
+        """The lowest level of log messages that the client wants."""
+
+    @property
+    def call_id(self) -> str:
+        """Stands in the log lines of the call, and in what its caller is told of a failure that is detailed there."""
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether anybody is told of progress."""
+
+    @property
+    def output_seconds(self) -> float | None:
+        """Seconds for which an output is kept that is too long for the result; None: as long as any."""
+
+    @property
+    def trace(self) -> Trace: ...
+    @property
+    def access_token(self) -> Credential | None:
+        """The caller's verified access token, to be exchanged for another and never passed on; None of others."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
+
+    def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> "Invocation":
+        """Return the same call with other arguments and less time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawOutput:
+class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that a child wrote or a server answered, still to be shaped."""
 
     data: bytes
@@ -53,7 +91,7 @@ class RawOutput:
     """Whether these are bytes by declaration, and no text even where they could be read as one."""
     omitted: int = 0
     """Bytes that were dropped between the first and the second half of `data`, because there were too many."""
-    variables: JsonObject = field(default_factory=empty)
+    variables: JsonObject = msgspec.field(default_factory=empty)
     """Names of the place in `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
 
 
@@ -66,55 +104,87 @@ class Value:
     """Bytes of its JSON, about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class Blocks(msgspec.Struct, frozen=True, kw_only=True):
     """Finished content blocks, in the wire form of 2026-07-28."""
 
     content: tuple[JsonObject, ...]
     is_error: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Relayed(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of another server: of a tool its content blocks, of a resource its contents."""
+
+    content: tuple[JsonObject, ...]
+    structured: Json = ABSENT
+    is_error: bool = False
+    meta: JsonObject = msgspec.field(default_factory=empty)
+    """Members of the result's `_meta`."""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The backend ran and failed; the text says how, for the model."""
 
     text: str
 
 
-Outcome = RawOutput | Value | Blocks | Failure
+Outcome = RawOutput | Value | Blocks | Relayed | Failure
 
 
 def size_of(outcome: Outcome) -> int:
-    """How much there is to shape: bytes or characters, about."""
+    """Return the approximate size of an outcome, in bytes or characters."""
     match outcome:
         case RawOutput(data=data):
             return len(data)
         case Value(size=size):
             return size
         case Blocks(content=content):
-            return sum(len(block.get("text", "")) for block in content)
+            return text_size(content) if (text := sole_text(content)) is None else len(text)
+        case Relayed(content=content, structured=structured):
+            return text_size(content) + (0 if structured is ABSENT else text_size(structured))
         case Failure(text=text):
             return len(text)
 
 
-ABSENT: Final[Json] = object()
-"""No structured content at all, where None would be JSON's null."""
+def sole_text(content: Sequence[JsonObject]) -> str | None:
+    """Return the text of content that is one text block and nothing else, as most is; None of any other."""
+    if len(content) != 1 or len(block := content[0]) != 2 or block.get("type") != "text":
+        return None
+    text = block.get("text")
+    return text if isinstance(text, str) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+def text_size(value: Json, *, enough: float = math.inf) -> int:
+    """Characters of all strings within `value` (texts, base64, names of members), counted until there are `enough`."""
+    size, waiting = 0, [value]
+    while waiting and size <= enough:
+        item = waiting.pop()
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, dict | Mapping):  # a dict is told at once, a mapping by asking its class
+            waiting += item.keys()
+            waiting += item.values()
+        elif isinstance(item, list | tuple):
+            waiting += item
+        else:
+            size += 1
+    return size
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """An outcome after output shaping: what `tools/call` answers, before the revision's wire form."""
 
     content: Sequence[JsonObject]
     structured: Json = ABSENT
     is_error: bool = False
+    meta: JsonObject = msgspec.field(default_factory=empty)
+    """Members of the result's `_meta`."""
 
 
 class AwaitingInput(BaseException):
     """Ends a call that cannot go on before its client has answered.
 
-    Not an `Exception`, so that no `except Exception` of an author takes it for a failure. Whoever catches it even so
-    changes nothing: see `RetryAsker`.
+    Not an `Exception`, so that no `except Exception` of an author takes it for a failure. Catching it changes
+    nothing: see `MrtrRequester`.
     """
 
     def __init__(self, result: JsonObject = MappingProxyType({})) -> None:

@@ -1,29 +1,48 @@
-"""What executors share and the app owns: processes, connections, threads, cached and parked outputs."""
+"""The services that executors share and the app owns: processes, connections, threads, caches, stored outputs."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
 
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
-from gateway.executors.output.overflows import Overflows
-from gateway.executors.output.parking import ParkedOutputs
-from gateway.executors.shell.processes import Processes
+from gateway.executors.outbound_auth.authorization import OutboundTokens
+from gateway.executors.output.output_store import OutputStore
+from gateway.executors.output.size_limit import OverflowCounter
+from gateway.executors.processes.processes import Processes
 from gateway.executors.shell.sandbox_probe import SandboxProbe
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
+
+HOOK_THREADS: Final = 32
+WORKER_THREADS: Final = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Outlives every catalog; a catalog's executors only borrow."""
 
     processes: Processes
     http: HttpClients
-    threads: Threads
+    threads: DaemonThreadPool
+    """Run the functions of plugins, which may hang: `limits.threads` of them."""
     cache: ResponseCache
-    parked: ParkedOutputs
-    overflows: Overflows = field(default_factory=Overflows)
-    sandboxes: SandboxProbe = field(default_factory=SandboxProbe)
+    output_store: OutputStore
+    outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
+    overflows: OverflowCounter = msgspec.field(default_factory=OverflowCounter)
+    sandboxes: SandboxProbe = msgspec.field(default_factory=SandboxProbe)
+    hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(HOOK_THREADS))
+    """Run `startup()` and `shutdown()` of plugins: a corrected plugin starts though functions of the old one hang."""
+    worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(WORKER_THREADS))
+    """Run the daemon's own blocking work: files, directories, large outputs."""
+
+    @property
+    def plugin_threads_busy(self) -> int:
+        return self.threads.busy + self.hook_threads.busy
+
+    @property
+    def plugin_threads_stuck(self) -> int:
+        return self.threads.stuck + self.hook_threads.stuck
 
 
 @asynccontextmanager
@@ -33,7 +52,10 @@ async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
         yield Services(
             processes=await stack.enter_async_context(Processes()),
             http=await stack.enter_async_context(HttpClients()),
-            threads=await stack.enter_async_context(Threads(threads)),
+            threads=await stack.enter_async_context(DaemonThreadPool(threads)),
             cache=ResponseCache(),
-            parked=ParkedOutputs(),
+            output_store=OutputStore(),
+            outbound_tokens=await stack.enter_async_context(OutboundTokens()),
+            hook_threads=await stack.enter_async_context(DaemonThreadPool(HOOK_THREADS)),
+            worker_threads=await stack.enter_async_context(DaemonThreadPool(WORKER_THREADS)),
         )

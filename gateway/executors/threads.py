@@ -1,8 +1,8 @@
-"""Where blocking functions run: daemon threads of our own, so many at the most.
+"""A pool of daemon threads for blocking functions, of bounded size.
 
 Why not `asyncio.to_thread`: its threads hold up the exit of the process until a stuck function returns, and it queues
 without end. Here a call is answered at its deadline whatever the function does; its thread counts as stuck until the
-function returns, and nobody waits for it at exit.
+function returns, and exit does not wait for it.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ T = TypeVar("T")
 log: Final = structlog.get_logger()
 
 IDLE_SECONDS: Final = 30.0
-"""How long a thread without work is kept."""
+"""The time for which a thread without work is kept, in seconds."""
 
 
 class NoThreadFreeError(TimeoutError):
     """All threads were busy until the deadline; the function was not run."""
 
 
-class Threads:
+class DaemonThreadPool:
     """Runs functions in threads, `limit` at once. Belongs to the event loop that it is used on."""
 
     def __init__(self, limit: int, *, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -38,7 +38,7 @@ class Threads:
         self._idle: list[tuple[_Worker, float]] = []
         self._retirement: asyncio.TimerHandle | None = None
         self._jobs: set[_Job] = set()
-        self._strays: set[asyncio.Task[Any]] = set()
+        self._orphans: set[asyncio.Task[Any]] = set()
         self._watches: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -58,7 +58,7 @@ class Threads:
     @property
     def stuck(self) -> int:
         """Threads whose caller has been answered, and tasks that went on after they were cancelled."""
-        return sum(job.result.done() for job in self._jobs) + len(self._strays)
+        return sum(job.result.done() for job in self._jobs) + len(self._orphans)
 
     async def run(
         self,
@@ -90,14 +90,14 @@ class Threads:
         returned: T = outcome.unwrap()
         return returned
 
-    def adopt(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
+    def track_orphan(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
         """Own a task that went on after it was cancelled, until it ends; what is returned ends with it."""
-        self._strays.add(task)
-        task.add_done_callback(self._strays.discard)
+        self._orphans.add(task)
+        task.add_done_callback(self._orphans.discard)
         return self._watch(task)
 
     async def stop(self) -> None:
-        """Let the threads end that have nothing to do; those that are stuck are left behind."""
+        """Let the threads end that have nothing to do; stuck ones are left behind."""
         self._stopped = True
         if self._retirement is not None:
             self._retirement.cancel()
@@ -156,7 +156,7 @@ async def _wait_for(ending: "asyncio.Future[Any]") -> None:
 
 
 class _Outcome:
-    """What a function did: it returned a value, or raised."""
+    """The result of a function: a value, or an error."""
 
     __slots__ = ("_error", "_value")
 
@@ -167,7 +167,7 @@ class _Outcome:
     def unwrap(self) -> Json:
         """Return the value, or raise the error.
 
-        A function's own CancelledError must not be taken for the cancellation of whoever waits for it.
+        A function's own CancelledError must not be taken for the cancellation of its caller.
         """
         error, self._error = self._error, None
         try:
@@ -222,6 +222,6 @@ class _Worker:
             outcome = job.run()
             try:
                 job.loop.call_soon_threadsafe(self._finish, self, job, outcome)
-            except RuntimeError:  # the loop is closed: nobody waits for this, or for anything else from this thread
+            except RuntimeError:  # the loop is closed: no result of this thread is wanted any more
                 return
             del job, outcome  # an idle thread must not keep a call's values alive

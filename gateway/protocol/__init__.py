@@ -1,1 +1,1 @@
-"""The Model Context Protocol without I/O: messages, both eras' doors, methods, and the wire form of results."""
+"""Serves the Model Context Protocol without I/O: messages and an exchange in, replies out, for both eras."""

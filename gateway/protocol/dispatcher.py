@@ -1,122 +1,301 @@
-"""From a message to its reply: choose the door, take the catalog once, look the method up, and catch what falls.
+"""The dispatcher: answers every message, of both eras and from every binding.
 
-The pure parts are elsewhere (envelope, handshake, results); here is the order in which they are asked.
+The dispatcher decodes, chooses the era, takes the catalog once, finds the method, and is the one boundary that turns
+whatever happens into a reply. The pure parts are elsewhere (envelope, handshake, results); here is their order.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
 import structlog
 
-from gateway.access.identity import Identity
-from gateway.access.rates import Rates
-from gateway.access.slots import Slots
+from gateway.access.identity.identity import Identity
+from gateway.access.limits.concurrency import ConcurrencyLimiter
+from gateway.access.limits.rate_limiter import RateLimiter
+from gateway.catalog.parts import CatalogParts
+from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
-from gateway.catalog.views import Views
-from gateway.errors import ErrorCode, OverLimitError, RpcError
+from gateway.errors import ErrorCode, InsufficientScopeError, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
-from gateway.executors.trace import Trace, TraceContext, untraced
-from gateway.json_types import Json, JsonObject
-from gateway.protocol import handshake, headers, jsonrpc, results
-from gateway.protocol.announcements import Announcements
-from gateway.protocol.calls import Observer, Observers
-from gateway.protocol.cursors import Cursors
-from gateway.protocol.envelope import Envelope, Rejection, open_envelope
-from gateway.protocol.exchange import Binding, Exchange, Reply
-from gateway.protocol.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, RequestId, Response
-from gateway.protocol.list_pages import ListPages
-from gateway.protocol.message_log import numbered, spoken
+from gateway.json_types import JsonObject
+from gateway.protocol import handshake, message_log, results
+from gateway.protocol.call.call import Call, ServerState
+from gateway.protocol.call.observers import Observers
+from gateway.protocol.call.progress import REPEAT_AFTER, Progress
+from gateway.protocol.call_tool import unwrapped
+from gateway.protocol.envelope import Rejection, is_modern, open_envelope
+from gateway.protocol.exchange import Binding, Caller, Exchange, Reply, ViewEntry
+from gateway.protocol.in_flight import InFlight
+from gateway.protocol.input_requests.request_state import RequestStateSigner
+from gateway.protocol.lists.cursors import Cursors
+from gateway.protocol.lists.list_pages import ListPages
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.table import METHODS, Method
-from gateway.protocol.progress import SILENCE, Progress
-from gateway.protocol.request import Nobody, RequestContext, Runtime, Witness, trace_of
-from gateway.protocol.sealed_state import StateSeal
+from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
-from gateway.protocol.versions import V2025_03_26, V2026_07_28, Era
+from gateway.protocol.tasks.notifications import TaskNotifications
+from gateway.protocol.tasks.task_calls import TaskCalls
+from gateway.state.keys import SigningKeys
+from gateway.state.used_states import UsedStates
+from gateway.tasks.memory_store import MemoryTaskStore
+from gateway.tasks.store import TaskStore
+from gateway.telemetry.observer import InteractionObserver, Observer
+from gateway.telemetry.trace import Trace, TraceContext, untraced
+from gateway.wire import headers, jsonrpc, meta
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
+from gateway.wire.versions import V2025_03_26, V2026_07_28, Era
 
 log: Final = structlog.get_logger(__name__)
 
+Received = Message | InvalidMessageError
+"""What a binding has read: a message, or why it is none."""
+
+MAX_DEPTH: Final = 64
+"""How deep a message's JSON may nest, unless the file says otherwise (`limits.request_depth`)."""
+_CALL_TOOL: Final = "tools/call"
+_MAX_IMMEDIATE: Final = 64 * 1024
+"""Bytes of a request that may be answered at once: what it makes is shaped in milliseconds."""
 _NOTHING: Final = Reply(body=None, status=202)
+_CANCELLED: Final = Reply(body=None)
+"""The answer to a request that its sender has cancelled."""
+_STOPPED: Final = "The server stopped before this was done"
 
 
 class Dispatcher:
-    """Answers messages of both eras from the store's current catalog. Its methods raise nothing but CancelledError."""
+    """Answers messages of both eras from the store's current catalog."""
 
     def __init__(  # noqa: PLR0913 - what the rooms hand over
         self,
         *,
         store: CatalogStore,
         services: Services,
-        secret_key: bytes,
-        silence: timedelta = SILENCE,
+        keys: SigningKeys,
+        used_states: UsedStates | None = None,
+        repeat_after: timedelta = REPEAT_AFTER,
+        max_depth: int = MAX_DEPTH,
         observers: Sequence[Observer] = (),
         observers_of_all: Sequence[Observer] = (),
         trace: Callable[[TraceContext | None], Trace] = untraced,
-        witness: Witness | None = None,
+        interaction_observer: InteractionObserver | None = None,
+        tasks: TaskStore | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Serve nothing yet.
 
         Args:
             store: holds the catalog.
             services: what executors borrow.
-            secret_key: signs cursors and states.
-            silence: how long a call may be silent whose caller wants progress.
+            keys: sign cursors and states.
+            used_states: remembers which states were used; None: as long as the dispatcher lives.
+            repeat_after: how long a call may be silent whose caller wants progress.
+            max_depth: how deep a message's JSON may nest.
             observers: are told of calls.
             observers_of_all: are told of every request of a method, calls among them.
             trace: makes the place of a call in the trace that its request came with.
-            witness: is told of what calls do beside.
+            interaction_observer: is told what calls ask their clients.
+            tasks: keeps tasks; None: memory.
+            clock: says when tasks end.
         """
         self._observers: Final = Observers([*observers_of_all, *observers])
         self._observers_of_all: Final = Observers(observers_of_all)
-        cursors = Cursors(secret_key)
+        cursors = Cursors(keys)
         self._store: Final = store
-        self._silence: Final = silence
-        self._views: Final = Views()
-        self.announcements: Final = Announcements(self._views)
-        store.subscribe(self.announcements.catalog_changed)
-        self.slots: Final = Slots()
-        self.rates: Final = Rates()
-        self._runtime: Final = Runtime(
+        self._repeat_after: Final = repeat_after
+        self._max_depth: Final = max_depth
+        self._parts: Final = CatalogParts()
+        self._is_stopping = False
+        self.notifier: Final = ChangeNotifier(self._parts)
+        store.subscribe(self.notifier.catalog_changed)
+        self.concurrency: Final = ConcurrencyLimiter()
+        self.rates: Final = RateLimiter()
+        store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
+        self.tasks: Final = TaskCalls(store_of_tasks, clock=clock, catalog=self._catalog_for)
+        self.tasks.runner.observers.append(TaskNotifications(self.notifier, clock=clock))
+        self._server: Final = ServerState(
             services=services,
-            slots=self.slots,
+            concurrency=self.concurrency,
             cursors=cursors,
             pages=ListPages(cursors),
-            announcements=self.announcements,
+            notifier=self.notifier,
             store=store,
             trace=trace,
             read=resources.read,
-            seal=StateSeal(secret_key),
-            rates=self.rates,
-            witness=witness or Nobody(),
+            state_signer=RequestStateSigner(keys, used=used_states),
+            rate_limiter=self.rates,
+            interaction_observer=interaction_observer,
+            tasks=self.tasks,
         )
+        self.tasks.serve(self._server)
 
-    async def answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
-        """Answer a message for which `envelope.is_modern` holds.
+    def decode(self, body: bytes) -> Received:
+        """Read a message, for a binding that must know what it is before it can make its exchange."""
+        try:
+            return jsonrpc.decode(body, max_depth=self._max_depth)
+        except InvalidMessageError as error:
+            return error
 
-        The ladder:
+    def is_immediate(self, message: Received, *, size: int) -> bool:
+        """Tell whether a request of `size` bytes is answered without a wait, so that it needs no task of its own.
+
+        Lists are such requests, and calls of tools whose answer stands in the file and in their arguments.
+        """
+        if not isinstance(message, Request) or size > _MAX_IMMEDIATE:
+            return False
+        if message.method != _CALL_TOOL:
+            method = METHODS.get(message.method)
+            return method is not None and method.is_immediate
+        catalog, name = self._store.current, message.params.get("name")
+        tool = catalog.tools.get(name) if isinstance(name, str) else None
+        is_limited = catalog.limits.of_caller is not None or catalog.limits.of_all is not None
+        return tool is not None and tool.is_immediate and not is_limited
+
+    async def answer(
+        self,
+        message: bytes | Received,
+        exchange: Exchange,
+        session: Session | None = None,
+        *,
+        in_flight: InFlight | None = None,
+    ) -> Reply:
+        """Answer a message, whatever it is; raises nothing but CancelledError.
+
+        A request that its sender cancels is answered with nothing, and one that the end of the daemon cuts short with
+        an error. `initialize` without a session opens one: see `Reply.session`.
+
+        Args:
+            message: as it came, or as `decode` has read it.
+            exchange: who sent it, and the way back.
+            session: the legacy session that it came on, if there is one.
+            in_flight: the modern requests of a channel on which a notification cancels them; None over HTTP.
+        """
+        if isinstance(message, bytes):
+            message = self.decode(message)
+        if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
+            with message_log.new_log_context():
+                logged = message_log.LoggedExchange(exchange)
+                logged.received(message)
+                return logged.answered(await self.answer(message, logged, session, in_flight=in_flight))
+        if isinstance(message, Batch):
+            return await self._answer_batch(message, exchange, session)
+        call = self._open(message, exchange, session, in_flight)
+        if isinstance(call, Reply):
+            return call
+        if call.session is not None:
+            in_flight = call.session.in_flight
+        try:
+            serving = self._serve(call)
+            return await serving if in_flight is None else await in_flight.run(call.request_id, serving) or _CANCELLED
+        except RpcError as error:  # an id that is in use
+            failure, status = error, 400
+        except asyncio.CancelledError:
+            if not self._outlives_cancellation():
+                raise
+            failure, status = RpcError(ErrorCode.INTERNAL_ERROR, _STOPPED), 503
+        return results.error_reply(failure, request_id=call.request_id, revision=call.revision, status=status)
+
+    def _outlives_cancellation(self) -> bool:
+        """Say whether the current task, which was cancelled, answers all the same, and make it go on if so."""
+        task = asyncio.current_task()
+        if not self._is_stopping or task is None:
+            return False
+        task.uncancel()  # what follows is written under timeouts, which look at this
+        return True
+
+    def stop(self) -> None:
+        """Answer from now on whatever is cancelled: it is the daemon that ends, and the way back may still be open."""
+        self._is_stopping = True
+
+    def identity_changed(self, session: Session, identity: Identity) -> None:
+        """Note that a session's client has shown a credential, or what its own allows has changed."""
+        if identity != session.identity:
+            self.notifier.identity_changed(session, identity, self._store.current)
+
+    def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
+        """Go on with a session that another process began; `told` has the lists as its client knows them."""
+        self.notifier.restore_session(session, self._store.current, told=told)
+
+    def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
+        """The fingerprints of the lists as a session's client knows them now, if it knew those `before`."""
+        return self.notifier.told(session, self._store.current, before=before)
+
+    def view(self, name: str) -> ViewEntry | None:
+        """The conditions for entering the view of that name; None if there is none now."""
+        view = self._store.current.views.get(name)
+        if view is None:
+            return None
+        return ViewEntry(name=name, scopes=view.access.scopes, is_visible=view.access.is_visible)
+
+    def parts_of_views(self) -> Iterator[tuple[str, Catalog]]:
+        """The part that each view holds now for callers with every scope, by its name."""
+        catalog = self._store.current
+        yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
+
+    def admits(self, view: str | None, identity: Identity) -> bool:
+        """Whether somebody may use a view now, and there is one of that name; None is the whole, which all may use."""
+        found = None if view is None else self.view(view)
+        return view is None or (found is not None and identity.holds(found.scopes))
+
+    def _catalog_for(self, caller: Caller) -> Catalog:
+        """The part of the current catalog that a caller is served.
+
+        Raises:
+            RpcError: it came to a view that is not there, at least for this caller.
+        """
+        catalog, name = self._store.current, caller.view
+        if name is not None and not self.admits(name, caller.identity):
+            entry = self.view(name)
+            if entry is not None and entry.is_visible:
+                raise InsufficientScopeError(entry.scopes)
+            raise RpcError(ErrorCode.INVALID_REQUEST, f"There is no view {name!r} here (any more)")
+        return self._parts.of(catalog, caller.identity.scopes, view=name)
+
+    def _open(
+        self,
+        message: Request | Notification | Response | InvalidMessageError,
+        exchange: Exchange,
+        session: Session | None,
+        in_flight: InFlight | None,
+    ) -> Call | Reply:
+        """Choose the era, by the message itself: what came before on a connection says nothing about it."""
+        if isinstance(message, InvalidMessageError):
+            revision = None if session is None else session.revision
+            return results.error_reply(message, request_id=None, revision=revision)
+        caller = exchange.caller
+        fields = caller.headers if caller.binding is Binding.STREAMABLE_HTTP else None
+        if isinstance(message, Notification) and message.method == "notifications/cancelled" and in_flight is not None:
+            in_flight.cancel(message.params.get("requestId"))
+        if is_modern(message, version_header=None if fields is None else fields.get(meta.HEADER_PROTOCOL_VERSION)):
+            return self._open_modern(message, exchange, fields)
+        if session is None:
+            return self._begin(message, exchange)
+        self.identity_changed(session, caller.identity)
+        return self._open_legacy(message, exchange, session)
+
+    def _open_modern(
+        self,
+        message: Request | Notification | Response,
+        exchange: Exchange,
+        fields: Mapping[str, str] | None,
+    ) -> Call | Reply:
+        """Check a message of 2026-07-28.
 
         1. a response is refused (-32600, 400), a notification is taken and ignored (202)
         2. the envelope: see `open_envelope`
         3. over HTTP, `Mcp-Method` is the method: -32020
         4. the method exists in this era: -32601 (404)
         5. over HTTP, `Mcp-Name` is the name: -32020
-        6. the method's own checks
+        6. the method's own checks follow
         """
-        with spoken(message, exchange) as said:
-            return said.answered(await self._answer_modern(message, said.exchange))
-
-    async def _answer_modern(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
         match message:
             case Response():
                 error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
                 return results.error_reply(error, request_id=None, revision=V2026_07_28)
             case Notification():
                 return _NOTHING
-        fields = exchange.caller.headers if exchange.caller.binding is Binding.STREAMABLE_HTTP else None
         envelope = open_envelope(message, headers=fields)
         if isinstance(envelope, Rejection):
             return results.error_reply(
@@ -125,156 +304,154 @@ class Dispatcher:
         try:
             if fields is not None:
                 headers.check_method(message.method, fields)
+            catalog = self._catalog_for(exchange.caller)
             _check_method(message.method, Era.MODERN)
             if fields is not None:
                 headers.check_name(message.method, message.params, fields)
         except RpcError as error:
             return results.error_reply(error, request_id=message.id, revision=envelope.revision)
-        return await self._answer(self._modern_context(message, envelope, exchange), message.method)
+        meant = unwrapped(message, catalog)
+        return Call(
+            meant,
+            is_wrapped=meant is not message,
+            revision=envelope.revision,
+            client_info=envelope.client_info,
+            client_capabilities=envelope.client_capabilities,
+            catalog=catalog,
+            exchange=exchange,
+            server=self._server,
+            envelope_log_level=envelope.log_level,
+        )
 
-    async def open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
-        """Answer `initialize`. The session is None if the request was refused."""
-        with spoken(request, exchange) as said:
-            session, reply = self._open_session(request, said.exchange)
-            return session, said.answered(reply)
+    def _begin(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
+        """Answer a legacy message that came on no session: `initialize` opens one, `ping` is answered.
 
-    def _open_session(self, request: Request, exchange: Exchange) -> tuple[Session | None, Reply]:
-        try:
-            session = handshake.open_session(request.params, identity=exchange.caller.identity)
-        except RpcError as error:
-            return None, results.error_reply(error, request_id=request.id, revision=None, status=400)
-        self.announcements.join(session)
-        result = lifecycle.initialize_result(self._store.current, session.revision)
-        return session, Reply(body=jsonrpc.encode_result(request.id, jsonrpc.encode(result)))
-
-    async def answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
-        """Answer a message of a session. A request that its sender cancels is answered with nothing."""
-        with spoken(message, exchange) as said:
-            self.identified(session, exchange.caller.identity)
-            return said.answered(await self._answer_legacy(message, session, said.exchange))
-
-    def identified(self, session: Session, identity: Identity) -> None:
-        """A session's client has shown a credential, or what its own allows has changed."""
-        if identity != session.identity:
-            self.announcements.identified(session, identity, self._store.current)
-
-    async def _answer_legacy(self, message: Message, session: Session, exchange: Exchange) -> Reply:
+        MCP 2025-11-25 basic/lifecycle, "Initialization": nothing but pings comes before.
+        """
         match message:
+            case Request(method="initialize"):
+                return self._open_session(message, exchange)
+            case Request(method="ping"):
+                return Reply(body=jsonrpc.encode_result(message.id, b"{}"))
             case Request():
-                return await self._answer_legacy_request(message, session, exchange)
+                error = RpcError(ErrorCode.INVALID_REQUEST, "A session begins with `initialize`")
+                return results.error_reply(error, request_id=message.id, revision=None)
+            case _:
+                return _NOTHING  # notifications and responses are never answered
+
+    def _open_session(self, request: Request, exchange: Exchange) -> Reply:
+        try:
+            catalog = self._catalog_for(exchange.caller)
+            session = handshake.open_session(
+                request.params, identity=exchange.caller.identity, view=exchange.caller.view
+            )
+        except RpcError as error:
+            return results.error_reply(error, request_id=request.id, revision=None, status=400)
+        self.notifier.add_session(session)
+        result = lifecycle.initialize_result(catalog, session.revision)
+        return Reply(body=jsonrpc.encode_result(request.id, jsonrpc.encode(result)), session=session)
+
+    def _open_legacy(
+        self, message: Request | Notification | Response, exchange: Exchange, session: Session
+    ) -> Call | Reply:
+        match message:
             case Notification():
+                if message.method == "notifications/roots/list_changed":
+                    self.notifier.roots_changed(session.id)
                 _take_notification(message, session)
                 return _NOTHING
             case Response():
                 session.take_answer(message)
                 return _NOTHING
-            case Batch():
-                return await self._answer_batch(message.entries, session, exchange)
-
-    def reject(self, error: RpcError, *, request_id: RequestId | None = None, revision: str | None = None) -> Reply:
-        """The reply to what could not be read or routed."""
-        return results.error_reply(error, request_id=request_id, revision=revision)
-
-    async def _answer_legacy_request(self, request: Request, session: Session, exchange: Exchange) -> Reply:
         try:
-            _check_method(request.method, Era.LEGACY)
-            context = self._legacy_context(request, session, exchange)
-            return await session.in_flight.run(request.id, self._answer(context, request.method))
+            catalog = self._catalog_for(exchange.caller)
+            _check_method(message.method, Era.LEGACY)
         except RpcError as error:
-            status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # an id that is in use
-            return results.error_reply(error, request_id=request.id, revision=session.revision, status=status)
-
-    async def _answer_batch(
-        self,
-        entries: Sequence[Request | Notification | Response | InvalidMessageError],
-        session: Session,
-        exchange: Exchange,
-    ) -> Reply:
-        """2025-03-26 basic/index, "Batching": each entry fails by itself; one array answers them all."""
-        if session.revision != V2025_03_26:
-            error = RpcError(ErrorCode.INVALID_REQUEST, f"Revision {session.revision} has no batches")
-            return results.error_reply(error, request_id=None, revision=session.revision)
-
-        async def answer(entry: Request | Notification | Response | InvalidMessageError) -> Reply:
-            if isinstance(entry, InvalidMessageError):
-                return results.error_reply(entry, request_id=None, revision=session.revision)
-            with numbered():
-                return await self._answer_legacy(entry, session, exchange)
-
-        replies = await asyncio.gather(*map(answer, entries))
-        bodies = [reply.body for reply in replies if reply.body is not None]
-        return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
-
-    async def _answer(self, context: RequestContext, method: str) -> Reply:
-        """Run a method that exists, and turn whatever comes out of it into a reply."""
-        called = METHODS[method]
-        with (self._observers if called.is_call else self._observers_of_all).watch(context, method) as watch:
-            try:
-                try:
-                    result = await self._result(context, called, method)
-                except AwaitingInput as waiting:
-                    result = waiting.result
-                except OverLimitError as error:
-                    watch.over_limit()
-                    result = called.refused(error, context)
-                reply = Reply(body=jsonrpc.encode_result(context.request_id, _encoded(result, context)))
-            except RpcError as error:
-                watch.failed(error)
-                return results.error_reply(
-                    _masked(error, context), request_id=context.request_id, revision=context.revision
-                )
-            except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
-                log.exception("request failed", method=method, correlation_id=watch.call.id)
-                hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {watch.call.id})")
-                watch.failed(hidden)
-                return results.error_reply(hidden, request_id=context.request_id, revision=context.revision)
-            watch.answered(result)
-            return reply
-
-    async def _result(self, context: RequestContext, method: Method, name: str) -> JsonObject | bytes:
-        if (limit := context.catalog.limits.rate_limit) is not None:
-            caller = context.exchange.caller.payer
-            if method.is_call:
-                self.rates.spend("limits.rate_limit", limit, caller=caller)
-            elif method.is_list and context.params.get("cursor") is None:  # a long list has many pages, and is one
-                self.rates.spend(f"limits.rate_limit of {name}", limit, caller=caller)
-        token = context.progress_token
-        if token is None or not method.is_call:
-            return await method.handler(context, self._runtime)
-        progress = Progress(
-            token,
-            context.exchange,
-            revision=context.revision,
-            silence=self._silence,
-            tally=self.announcements.tally,
-        )
-        async with progress:
-            return await method.handler(replace(context, progress=progress), self._runtime)
-
-    def _modern_context(self, request: Request, envelope: Envelope, exchange: Exchange) -> RequestContext:
-        return RequestContext(
-            request_id=request.id,
-            params=request.params,
-            revision=envelope.revision,
-            client_info=envelope.client_info,
-            client_capabilities=envelope.client_capabilities,
-            catalog=self._views.of(self._store.current, exchange.caller.identity.scopes),
-            exchange=exchange,
-            envelope_log_level=envelope.log_level,
-            trace=trace_of(request.params, exchange),
-        )
-
-    def _legacy_context(self, request: Request, session: Session, exchange: Exchange) -> RequestContext:
-        return RequestContext(
-            request_id=request.id,
-            params=request.params,
+            status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # `initialize` again
+            return results.error_reply(error, request_id=message.id, revision=session.revision, status=status)
+        meant = unwrapped(message, catalog)
+        return Call(
+            meant,
+            is_wrapped=meant is not message,
             revision=session.revision,
             client_info=session.client_info,
             client_capabilities=session.capabilities,
-            catalog=self._views.of(self._store.current, exchange.caller.identity.scopes),
+            catalog=catalog,
             exchange=exchange,
+            server=self._server,
             session=session,
-            trace=trace_of(request.params, exchange),
+        )
+
+    async def _answer_batch(self, batch: Batch, exchange: Exchange, session: Session | None) -> Reply:
+        """2025-03-26 basic/index, "Batching": each entry fails by itself; one array answers them all."""
+        if session is None or session.revision != V2025_03_26:
+            revision = None if session is None else session.revision
+            why = "A session begins with `initialize`" if revision is None else f"Revision {revision} has no batches"
+            return results.error_reply(RpcError(ErrorCode.INVALID_REQUEST, why), request_id=None, revision=revision)
+
+        async def answer(entry: Request | Notification | Response | InvalidMessageError) -> Reply:
+            with message_log.new_log_context():
+                return await self.answer(entry, exchange, session)
+
+        answering = [asyncio.ensure_future(answer(entry)) for entry in batch.entries]
+        try:
+            replies = await asyncio.gather(*answering)
+        except asyncio.CancelledError:
+            if not self._outlives_cancellation():
+                raise
+            await asyncio.wait(answering)  # `gather` has cancelled them, and each answers that
+            replies = [each.result() for each in answering if not each.cancelled()]
+        bodies = [reply.body for reply in replies if reply.body is not None]
+        return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
+
+    async def _serve(self, call: Call) -> Reply:
+        """Run a method that exists, and turn whatever comes out of it into a reply."""
+        method = METHODS[call.method]
+        progress = None
+        with (self._observers if method.is_call else self._observers_of_all).record(call) as record:
+            try:
+                try:
+                    self._check_rate(call, method)
+                    if method.is_call and call.progress_token is not None:
+                        progress = call.progress = self._progress(call, call.progress_token)
+                    result = await method.handler(call)
+                except AwaitingInput as waiting:
+                    result = waiting.result
+                except OverLimitError as error:
+                    record.over_limit()
+                    result = method.refused(error, call)
+                finally:
+                    if progress is not None:
+                        await progress.end()
+                reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
+            except RpcError as error:
+                record.failed(error)
+                return results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)
+            except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
+                log.exception("request failed", method=call.method, correlation_id=call.id)
+                hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
+                record.failed(hidden)
+                return results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
+            record.answered(result)
+            return reply
+
+    def _check_rate(self, call: Call, method: Method) -> None:
+        limit = call.catalog.limits.rate_limit
+        if limit is None:
+            return
+        caller = call.caller.rate_limit_key
+        if method.is_call:
+            self.rates.acquire("limits.rate_limit", limit, caller=caller)
+        elif method.is_list and call.params.get("cursor") is None:  # a long list has many pages, and is one
+            self.rates.acquire(f"limits.rate_limit of {call.method}", limit, caller=caller)
+
+    def _progress(self, call: Call, token: str | int) -> Progress:
+        return Progress(
+            token,
+            call.exchange,
+            revision=call.revision,
+            repeat_after=self._repeat_after,
+            counters=self.notifier.counters,
         )
 
 
@@ -296,15 +473,14 @@ def _take_notification(notification: Notification, session: Session) -> None:
             pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
 
 
-def _encoded(result: JsonObject | bytes, context: RequestContext) -> bytes:
+def _encoded(result: JsonObject | bytes, call: Call) -> bytes:
     if isinstance(result, bytes):
         return result
-    finished: dict[str, Json] = results.complete(dict(result), catalog=context.catalog, revision=context.revision)
-    return jsonrpc.encode(finished)
+    return jsonrpc.encode(results.complete(result, catalog=call.catalog, revision=call.revision))
 
 
-def _masked(error: RpcError, context: RequestContext) -> RpcError:
+def _masked(error: RpcError, call: Call) -> RpcError:
     """A plugin's protocol error may quote what it was given by the environment."""
-    error.message = context.catalog.redactor.text(error.message)
-    error.data = context.catalog.redactor.json(error.data)
+    error.message = call.catalog.sanitizer.text(error.message)
+    error.data = call.catalog.sanitizer.json(error.data)
     return error

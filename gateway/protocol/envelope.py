@@ -1,25 +1,23 @@
-"""The modern door: decide whether a message belongs to 2026-07-28, and open its envelope. Pure: no I/O, no clock.
+"""Decides whether a message belongs to the modern era, and checks its envelope. Pure: no I/O, no clock.
 
 Each request of this era carries its version, its client's capabilities and its client's name in `params._meta`; over
 HTTP the version stands in a header field too, and must be the same.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import meta
-from gateway.protocol.jsonrpc import Message, Notification, Request
-from gateway.protocol.versions import MODERN, is_modern_date
+from gateway.wire import meta
+from gateway.wire.jsonrpc import Message, Notification, Request
+from gateway.wire.versions import MODERN, is_modern_date
 
 _ENVELOPE_KEYS: Final = (meta.META_PROTOCOL_VERSION, meta.META_CLIENT_CAPABILITIES, meta.META_CLIENT_INFO)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """What a modern request says about itself."""
+class Envelope(NamedTuple):
+    """The metadata that a modern request carries in `_meta`."""
 
     revision: str
     client_info: JsonObject
@@ -27,16 +25,15 @@ class Envelope:
     log_level: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
-    """A request that is refused at the door, and with which HTTP status."""
+class Rejection(NamedTuple):
+    """A refusal of a request because of its envelope, with its HTTP status."""
 
     error: RpcError
     status: int = 400
 
 
 def is_modern(message: Message, *, version_header: str | None) -> bool:
-    """Whether the modern era's rules apply. The other `Mcp-*` header fields do not decide: legacy clients send them."""
+    """Tell whether the modern era's rules apply. Other `Mcp-*` header fields do not count: legacy clients send them."""
     if version_header is not None and is_modern_date(version_header):
         return True
     if not isinstance(message, Request | Notification):
@@ -68,8 +65,8 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
             return Rejection(error=_header_mismatch())
     if isinstance(stated, str) and stated not in MODERN:
         return Rejection(error=unsupported_version(stated))
-    if (mistake := _mistake_in(fields)) is not None:
-        return Rejection(error=RpcError(ErrorCode.INVALID_PARAMS, mistake, {"supported": list(MODERN)}))
+    if (problem := _problem_in(fields)) is not None:
+        return Rejection(error=RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)}))
     return Envelope(
         revision=fields[meta.META_PROTOCOL_VERSION],
         client_info=fields.get(meta.META_CLIENT_INFO, {}),
@@ -92,8 +89,8 @@ def _header_mismatch() -> RpcError:
     )
 
 
-def _mistake_in(fields: dict[str, Json]) -> str | None:
-    """What is wrong with the envelope's fields, if anything."""
+def _problem_in(fields: dict[str, Json]) -> str | None:
+    """Return the first problem of the envelope's fields, if there is one."""
     if not isinstance(fields.get(meta.META_PROTOCOL_VERSION), str):
         return f'`_meta` needs "{meta.META_PROTOCOL_VERSION}"; supported: {", ".join(MODERN)}'
     if not isinstance(fields.get(meta.META_CLIENT_CAPABILITIES), dict):

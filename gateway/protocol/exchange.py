@@ -1,12 +1,15 @@
-"""What a binding gives the protocol for each message: who sent it, and the way back to the sender."""
+"""The exchange: what a binding hands the protocol with each message, its sender and the way back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gateway.access.identity import ANYBODY, Identity, network_of
+import msgspec
+
+from gateway.access.identity.credentials import Credential
+from gateway.access.identity.identity import ANONYMOUS, Identity, network_of
 from gateway.json_types import JsonObject, empty
+from gateway.protocol.session import Session
 
 
 class Binding(StrEnum):
@@ -17,26 +20,39 @@ class Binding(StrEnum):
     """In process: tests and the command line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of the transport about who sent a message. Never taken from the message itself."""
 
     binding: Binding
-    identity: Identity = ANYBODY
+    identity: Identity = ANONYMOUS
+    view: str | None = None
+    """The view that the message was sent to; None: the whole."""
     address: str = ""
     """The client's, as far as trusted proxies tell."""
-    headers: Mapping[str, str] = field(default_factory=empty)
+    headers: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Header fields of the HTTP request, names in lower case; empty elsewhere."""
+    access_token: Credential | None = None
+    """The verified access token that identifies the sender, where it is one: for token exchange alone."""
 
     @property
-    def key(self) -> str:
+    def owner_key(self) -> str:
         """Whom caches and parked outputs belong to."""
-        return self.identity.owner or f"anonymous@{self.address}"
+        return self.identity.subject_key or f"anonymous@{self.address}"
 
     @property
-    def payer(self) -> str:
-        """Whose calls rates and places count: of IPv6 the /64 network, which is the least that one customer gets."""
-        return self.identity.owner or f"anonymous@{network_of(self.address)}"
+    def rate_limit_key(self) -> str:
+        """The key by which rates and permits are counted: of IPv6 the /64 network, the least that one customer gets."""
+        return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
+
+
+class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The conditions on which a binding lets callers into a view."""
+
+    name: str
+    scopes: frozenset[str]
+    """All of these are required."""
+    is_visible: bool
+    """Whether callers who lack some are told so, and not that there is no such view."""
 
 
 class Exchange(Protocol):
@@ -63,8 +79,7 @@ class Exchange(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a message: bytes of one JSON-RPC message, or None where there is nothing to say (HTTP 202)."""
 
     body: bytes | None
@@ -74,3 +89,5 @@ class Reply:
     """Seconds, where a limit refused it."""
     missing_scopes: frozenset[str] = frozenset()
     """All that the operation needs, where the caller was refused for want of one (RFC 6750 §3.1)."""
+    session: Session | None = None
+    """The session that an `initialize` has opened."""

@@ -1,23 +1,23 @@
-"""The legacy door: `initialize` and what it agrees on. Pure.
+"""The legacy handshake: `initialize` and what it agrees on. Pure.
 
 MCP 2025-11-25 basic/lifecycle, "Initialization"; the same page of older revisions.
 """
 
 from typing import Final
 
-from gateway.access.identity import Identity
+from gateway.access.identity.identity import Identity
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import jsonrpc
 from gateway.protocol.session import Session
-from gateway.protocol.versions import negotiate
+from gateway.wire import jsonrpc
+from gateway.wire.versions import negotiate
 
-_LARGEST: Final = 16 * 1024
+_MAX_LENGTH: Final = 16 * 1024
 """Bytes of what a client says of itself: it is kept as long as the session, of which there are many."""
 
 
-def open_session(params: JsonObject, *, identity: Identity) -> Session:
-    """Begin a session with the revision that both sides speak.
+def open_session(params: JsonObject, *, identity: Identity, view: str | None = None) -> Session:
+    """Begin a session, at a view or the whole, with the revision that both sides speak.
 
     Raises:
         RpcError: -32602, the parameters are not those of `initialize`, or too large to be kept for a session.
@@ -30,6 +30,7 @@ def open_session(params: JsonObject, *, identity: Identity) -> Session:
         client_info=_kept(_without_pictures(_object(params, "clientInfo")), "clientInfo"),
         capabilities=_kept(_object(params, "capabilities"), "capabilities"),
         identity=identity,
+        view=view,
     )
 
 
@@ -41,11 +42,11 @@ def _object(params: JsonObject, name: str) -> dict[str, Json]:
 
 
 def _without_pictures(client_info: dict[str, Json]) -> dict[str, Json]:
-    """Icons may be `data:` URIs of any size, and nobody here looks at them."""
+    """Icons may be `data:` URIs of any size, and nothing here reads them."""
     return {name: value for name, value in client_info.items() if name != "icons"}
 
 
 def _kept(value: dict[str, Json], name: str) -> dict[str, Json]:
-    if len(jsonrpc.encode(value)) > _LARGEST:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"`{name}` is larger than {_LARGEST} bytes")
+    if len(jsonrpc.encode(value)) > _MAX_LENGTH:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"`{name}` is larger than {_MAX_LENGTH} bytes")
     return value

@@ -1,19 +1,18 @@
-"""The requests of one sender that are being served, so that a notification can cancel one."""
+"""Tracks the requests of one sender that are being served, so that a notification can cancel one."""
 
 import asyncio
 from collections.abc import Coroutine
+from typing import TypeVar
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json
-from gateway.protocol.exchange import Reply
-from gateway.protocol.jsonrpc import RequestId
+from gateway.wire.jsonrpc import RequestId
 
-CANCELLED = Reply(body=None)
-"""What a request is answered with that its sender has cancelled: nothing."""
+T = TypeVar("T")
 
 
 class InFlight:
-    """By request id, the task that serves it."""
+    """The tasks that serve requests, by request id."""
 
     __slots__ = ("_cancelled", "_tasks")
 
@@ -24,11 +23,11 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, Reply]) -> Reply:
+    async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, T]) -> T | None:
         """Serve a request in the current task.
 
         Returns:
-            Its reply, or `CANCELLED` if `cancel` was called meanwhile.
+            Its answer, or None if `cancel` was called meanwhile.
 
         Raises:
             RpcError: -32600, a request with this id is being served already.
@@ -39,13 +38,13 @@ class InFlight:
             raise RpcError(ErrorCode.INVALID_REQUEST, "A request with this id is already being served")
         self._tasks[request_id] = task
         try:
-            reply = await answer
+            answered = await answer
         except asyncio.CancelledError:
             if not self._was_cancelled(request_id, task):
                 raise
-            return CANCELLED
+            return None
         else:
-            return CANCELLED if self._was_cancelled(request_id, task) else reply
+            return None if self._was_cancelled(request_id, task) else answered
         finally:
             self._tasks.pop(request_id, None)
             self._cancelled.discard(request_id)
@@ -60,5 +59,5 @@ class InFlight:
             task.cancel()
 
     def _was_cancelled(self, request_id: RequestId, task: asyncio.Task[Json]) -> bool:
-        """Whether the sender asked for it, and nobody else: a task may be cancelled from several sides at once."""
+        """Tell whether the sender alone cancelled it: a task may be cancelled from several sides at once."""
         return request_id in self._cancelled and task.uncancel() == 0

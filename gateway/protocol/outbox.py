@@ -1,12 +1,12 @@
-"""Announcements on their way to one client, until one of its streams takes them. Queues; sends nothing itself."""
+"""Queues notifications for one client until one of its streams takes them. Sends nothing itself."""
 
 import asyncio
 from typing import Final, Self
 
 from gateway.json_types import JsonObject
-from gateway.protocol.tally import Tally
+from gateway.protocol.counters import NotificationCounters
 
-LONGEST: Final = 1000
+MAX_MESSAGES: Final = 1000
 """Messages. A client that never opens a stream must not cost memory without end."""
 
 
@@ -17,22 +17,28 @@ class Outbox:
     key waits once at the most. 2025-11-25 basic/transports, "Multiple Connections": a message goes out on one stream.
     """
 
-    __slots__ = ("is_closed", "messages", "readers", "tally")
+    __slots__ = ("counters", "is_closed", "messages", "readers")
 
     def __init__(self) -> None:
-        self.tally: Tally | None = None
+        self.counters: NotificationCounters | None = None
         """Where messages are counted as they are taken, and those that were dropped."""
         self.messages: Final[dict[str, JsonObject]] = {}
         self.readers: Final[list[OutboxReader]] = []
         self.is_closed = False
 
-    def put(self, key: str, message: JsonObject) -> bool:
-        """Queue a message; False if the queue is full and it was dropped."""
-        if key not in self.messages and len(self.messages) >= LONGEST:
-            if self.tally is not None:
-                self.tally.dropped[message["method"]] += 1
+    def put(self, key: str, message: JsonObject, *, is_state: bool = False) -> bool:
+        """Queue a message; False if the queue is full and it was dropped.
+
+        `is_state`: it says how something is now, and takes the place of one that still waits.
+        """
+        if key not in self.messages and len(self.messages) >= MAX_MESSAGES:
+            if self.counters is not None:
+                self.counters.dropped[message["method"]] += 1
             return False
-        self.messages.setdefault(key, message)
+        if is_state:
+            self.messages[key] = message
+        else:
+            self.messages.setdefault(key, message)
         self.wake()
         return True
 
@@ -79,6 +85,6 @@ class OutboxReader:
             self.woken.clear()
             await self.woken.wait()
         message = messages.pop(next(iter(messages)))
-        if self._outbox.tally is not None:
-            self._outbox.tally.sent[message["method"]] += 1
+        if self._outbox.counters is not None:
+            self._outbox.counters.sent[message["method"]] += 1
         return message

@@ -1,4 +1,4 @@
-"""The wire form of what a method answers: the result's envelope, errors, and their HTTP statuses. Pure."""
+"""The wire form of results and errors, and their HTTP statuses. Pure."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -13,12 +13,12 @@ from gateway.errors import (
     RpcError,
     TooManyRequestsError,
 )
-from gateway.executors.invocation import ABSENT, ToolResult
-from gateway.json_types import Json, JsonObject
-from gateway.protocol import jsonrpc, meta, revisions
+from gateway.executors.invocation import ToolResult
+from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.protocol.exchange import Reply
-from gateway.protocol.jsonrpc import InvalidMessageError, RequestId
-from gateway.protocol.versions import MODERN, V2025_06_18, V2025_11_25, V2026_07_28
+from gateway.wire import jsonrpc, meta, revisions
+from gateway.wire.jsonrpc import InvalidMessageError, RequestId
+from gateway.wire.versions import MODERN, V2025_06_18, V2025_11_25, V2026_07_28
 
 STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.PARSE_ERROR: 400,
@@ -38,7 +38,7 @@ _STATUS_WITHOUT_REQUEST: Final = 400
 """Of an error that answers no request that could be read, in every revision."""
 
 
-def complete(result: dict[str, Json], *, catalog: Catalog, revision: str) -> dict[str, Json]:
+def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
     """Finish a method's result: the members that every result of its revision has, and none that it lacks."""
     if revision < V2026_07_28:
         return revisions.strip("CacheHints", result, revision)
@@ -47,7 +47,7 @@ def complete(result: dict[str, Json], *, catalog: Catalog, revision: str) -> dic
 
 
 def cache_hints(ttl: timedelta, *, is_shared: bool = True) -> dict[str, Json]:
-    """How long a client may keep a result, and whether every caller gets the same (server/utilities/caching)."""
+    """Return the fields that say how long a client may keep a result, and for whom (server/utilities/caching)."""
     return {"ttlMs": int(ttl.total_seconds() * 1000), "cacheScope": "public" if is_shared else "private"}
 
 
@@ -58,6 +58,8 @@ def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
         wire["isError"] = True
     if _has_room_for(result.structured, revision):
         wire["structuredContent"] = result.structured
+    if result.meta:
+        wire[meta.META] = dict(result.meta)
     return wire
 
 

@@ -1,14 +1,14 @@
-"""A legacy session: what `initialize` agreed on, and what the client has set since. Opens and closes nothing."""
+"""A legacy session: what `initialize` agreed on, and what its client has set since. Holds no connection."""
 
 import asyncio
 import secrets
 from typing import Final
 
-from gateway.access.identity import Identity
+from gateway.access.identity.identity import Identity
 from gateway.json_types import JsonObject
 from gateway.protocol.in_flight import InFlight
-from gateway.protocol.jsonrpc import Response
 from gateway.protocol.outbox import Outbox
+from gateway.wire.jsonrpc import Response
 
 _ID_BYTES: Final = 24
 """192 bits: a session id must not be guessable (2025-11-25 basic/transports, "Session Management")."""
@@ -30,13 +30,25 @@ class Session:
         "pending_answers",
         "revision",
         "subscriptions",
+        "view",
     )
 
-    def __init__(self, *, revision: str, client_info: JsonObject, capabilities: JsonObject, identity: Identity) -> None:
-        self.id: Final = secrets.token_urlsafe(_ID_BYTES)
+    def __init__(
+        self,
+        *,
+        revision: str,
+        client_info: JsonObject,
+        capabilities: JsonObject,
+        identity: Identity,
+        view: str | None = None,
+    ) -> None:
+        self.id = secrets.token_urlsafe(_ID_BYTES)
+        """A name of its own; over Streamable HTTP an `Mcp-Session-Id` takes its place."""
         self.revision: Final = revision
         self.client_info: Final = client_info
         self.capabilities: Final = capabilities
+        self.view: Final = view
+        """The view that it was opened at, and is good at; None: the whole."""
         self.identity = identity
         """Who it belongs to, with the scopes of the last credential that was shown for it."""
         self.is_initialized = False
@@ -61,7 +73,7 @@ class Session:
         self.pending_answers.pop(request_id, None)
 
     def take_answer(self, response: Response) -> None:
-        """Hand the client's response to whoever waits for it. One that nobody waits for came too late."""
+        """Hand the client's response to the call that waits for it; one that no call waits for came too late."""
         answering = self.pending_answers.get(response.id) if isinstance(response.id, str) else None
         if answering is not None and not answering.done():
             answering.set_result(response)

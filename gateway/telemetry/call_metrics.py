@@ -1,8 +1,8 @@
-"""Counts calls and their times, by what was called and in which era. An observer of calls.
+"""Counts calls and measures their durations, by primitive and era. An observer of calls.
 
-Labels are the catalog's names: what it does not know counts under one label, and with a definition that a reload
-removes go its series, lest they add up. Counting is plain additions, since only the event loop counts: the library's
-own counters, which any thread may use, cost a call three times as much. It is asked for the format alone.
+Labels are names of the catalog: unknown names share one label, and the series of a definition go with it when a reload
+removes it, so that they stay bounded. Counters are plain integers, because only the event loop counts; those of the
+Prometheus library, which are safe for threads, make a call's metrics three times as expensive.
 """
 
 from bisect import bisect_left
@@ -16,15 +16,15 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.protocol.calls import Call, EndedAs, Ending
-from gateway.telemetry.measure import CALL_SECONDS, CALLS
+from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS
+from gateway.telemetry.observer import Call, CallResult, Outcome
 
 UNKNOWN: Final = "<unknown>"
-"""The name of all that the catalog has no name for."""
+"""The name of primitives that are not in the catalog."""
 COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
 _BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds: from a fixed answer to a deployment."""
+"""Seconds: from a fixed answer to a deployment that takes minutes."""
 _BOUNDS: Final = (*map(floatToGoString, _BUCKETS), "+Inf")
 
 Key = tuple[str, str, str]
@@ -37,27 +37,27 @@ class CallMetrics(Collector):
     def __init__(self) -> None:
         self._series: Final[dict[Key, _Series]] = {}
         self._found: Final[dict[tuple[str, str, str | None, str], _Series]] = {}
-        """The same by what a call says of itself, its revision included: saves making a key of labels each time."""
+        """The same series by fields of a call, so that the labels are not made for each call."""
         self._running: Final[dict[str, _Series]] = {}
-        """By call id: what began under a name ends under it, whatever a reload has done meanwhile."""
+        """By call id, so that a call ends in the series in which it began, whatever a reload did meanwhile."""
 
     def began(self, call: Call) -> None:
-        said = (call.method, call.kind, call.name, call.request.revision)
-        self._running[call.id] = self._found.get(said) or self._find(said, call)
+        fields = (call.method, call.kind, call.name, call.revision)
+        self._running[call.id] = self._found.get(fields) or self._find(fields, call)
 
-    def ended(self, call: Call, ending: Ending) -> None:
+    def ended(self, call: Call, ending: CallResult) -> None:
         series = self._running.pop(call.id)
         series.outcomes[ending.outcome] += 1
         series.seconds += ending.seconds
         series.within[bisect_left(_BUCKETS, ending.seconds)] += 1
 
     def in_flight(self) -> Mapping[tuple[str, ...], float]:
-        """How many calls run now, of all that was ever called and is there still."""
+        """The calls that run now, for each series."""
         running = Counter(series.key for series in self._running.values())
         return {key: running[key] for key in self._series}
 
     def keep(self, names: Mapping[str, frozenset[str]]) -> None:
-        """Forget the series of all that is not among `names`, which are by kind."""
+        """Forget the series of all primitives but these, which are names by kind."""
         for key in list(self._series):
             kind, name, _ = key
             if name != UNKNOWN and name not in names.get(kind, ()):
@@ -65,7 +65,7 @@ class CallMetrics(Collector):
         self._found.clear()
 
     def collect(self) -> Iterator[Metric]:
-        """What has ended. May be asked for in another thread, where a call that ends meanwhile may be seen in part."""
+        """Yield the metrics of calls that have ended. Runs in another thread, which may see a call in part."""
         calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
         seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
         for key, series in list(self._series.items()):
@@ -77,22 +77,22 @@ class CallMetrics(Collector):
         yield calls
         yield seconds
 
-    def _find(self, said: tuple[str, str, str | None, str], call: Call) -> "_Series":
+    def _find(self, fields: tuple[str, str, str | None, str], call: Call) -> "_Series":
         kind = COMPLETION if call.method == _COMPLETES else call.kind
-        key = (kind, call.name or UNKNOWN, call.request.era.value)
-        series = self._found[said] = self._series.setdefault(key, _Series(key))
+        key = (kind, call.name or UNKNOWN, call.era.value)
+        series = self._found[fields] = self._series.setdefault(key, _Series(key))
         return series
 
 
 class _Series:
-    """What has ended of one key's calls."""
+    """The calls of one key that have ended."""
 
     __slots__ = ("key", "outcomes", "seconds", "within")
 
     def __init__(self, key: Key) -> None:
         self.key: Final = key
-        self.outcomes: Final[Counter[EndedAs]] = Counter()
+        self.outcomes: Final[Counter[Outcome]] = Counter()
         self.seconds = 0.0
-        """Of all together."""
+        """Sum of all durations."""
         self.within: Final = [0] * len(_BOUNDS)
-        """How many took no longer than each bound, and longer than the one before."""
+        """Calls by bucket: no longer than its bound, and longer than the bound before."""

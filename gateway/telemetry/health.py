@@ -1,20 +1,24 @@
-"""What the daemon says about itself: alive, ready, and what it is doing. Gathers; measures nothing."""
+"""Health of the daemon: its readiness and its status, gathered from the rooms that know."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway import __version__
 from gateway.json_types import Json, JsonObject
 
-_LATELY_SECONDS: Final = 60.0
+_RECENT_SECONDS: Final = 60.0
 
 
 class Health:
-    """Ready between `become_ready` and `begin_stopping`; the rest is asked of its sources when somebody looks."""
+    """The state of the daemon, and the sources of its status. Ready from `become_ready` to `begin_stopping`."""
 
-    def __init__(self, sources: Mapping[str, Callable[[], Json]]) -> None:
+    def __init__(
+        self, sources: Mapping[str, Callable[[], Json]], *, missing: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """`missing` names what is needed to be ready and is not there: required upstreams."""
         self._sources: Final = sources
+        self._missing: Final = missing
         self._started: Final = time.monotonic()
         self._state = "starting"
         self._asked_at: float | None = None
@@ -27,7 +31,7 @@ class Health:
 
     @property
     def is_ready(self) -> bool:
-        return self._state == "ready"
+        return self._state == "ready" and not self._missing()
 
     @property
     def is_stopping(self) -> bool:
@@ -35,12 +39,26 @@ class Health:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody has asked lately if it is ready, as load balancers do."""
-        return self._asked_at is not None and time.monotonic() - self._asked_at < _LATELY_SECONDS
+        """Whether readiness was asked for lately, as load balancers do."""
+        return self._asked_at is not None and time.monotonic() - self._asked_at < _RECENT_SECONDS
 
     def readiness(self) -> JsonObject:
         self._asked_at = time.monotonic()
-        return {"ready": self.is_ready, "state": self._state, "problems": self._sources["problems"]()}
+        missing = [f"the upstream {name} is required and cannot be reached" for name in self._missing()]
+        problems = [*self._sources["problems"](), *missing]
+        readiness: dict[str, Json] = {"ready": self.is_ready, "state": self._state, "problems": problems}
+        if warnings := self._unreachable():
+            readiness["warnings"] = warnings
+        return readiness
+
+    def _unreachable(self) -> list[str]:
+        """The upstreams that cannot be reached; that is no reason not to be ready."""
+        upstreams = self._sources["upstreams"]() if "upstreams" in self._sources else {}
+        return [
+            f"the upstream {name} is {each['state']}"
+            for name, each in upstreams.items()
+            if each["state"] in {"backing_off", "degraded"}
+        ]
 
     def status(self) -> JsonObject:
         return {

@@ -1,6 +1,6 @@
-"""Log events on standard error, as JSON lines or for a person's eyes. Standard output belongs to the protocol alone.
+"""Writes log events to standard error, as JSON lines or for people. Standard output belongs to the protocol alone.
 
-A line is masked, rendered, and left with a thread that writes it: a parent that starts the daemon and never reads its
+A line is masked, rendered, and left to a `BackgroundWriter`: a parent that starts the daemon and never reads its
 standard error fills a pipe of 64 KiB, and must not stop the event loop with it. Lines beyond a bound are dropped and
 counted.
 """
@@ -10,8 +10,7 @@ import logging
 import os
 import re
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
@@ -20,27 +19,28 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gateway.json_types import Json
-from gateway.protocol.log_facts import LOG_FACTS
-from gateway.telemetry.stray_exceptions import StrayExceptions
+from gateway.telemetry.background_writer import BackgroundWriter
+from gateway.telemetry.log_context import LOG_CONTEXT
+from gateway.telemetry.uncaught_exceptions import UncaughtExceptions
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 Style = Literal["json", "console"]
 Mask = Callable[[str], str]
-"""Takes the secrets out of text; asked anew for each event, so that it may follow a reload."""
+"""Masks the secrets in text. Called for each event, so that it may follow a reload."""
 
-LONGEST_QUEUE: Final = 10_000
-"""Lines waiting for a reader of standard error."""
-FAREWELL_SECONDS: Final = 1.0
-"""How long the end of the process waits for such a reader."""
+MAX_QUEUED_BYTES: Final = 2**20
+"""Of lines that wait for a reader of standard error."""
+SHUTDOWN_GRACE_SECONDS: Final = 1.0
+"""Longest wait of the process's end for that reader."""
 _QUIET: Final = ("watchfiles",)
-"""Libraries that log at level info what is for their authors."""
+"""Libraries whose lines of level info are for their authors."""
 _FIRST: Final = ("timestamp", "level", "event")
-"""Keys with which every line begins, so that a person can read JSON too."""
+"""Keys with which every line begins, so that people can read JSON too."""
 
 
 class Logs:
-    """The process's logging, between `with` and its end; structlog's and the standard library's alike."""
+    """Configures the logging of the process in a `with` block, for structlog and the standard library alike."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class Logs:
         self._mask = mask
         self._lines = _Lines(descriptor)
         self._handler = logging.StreamHandler(self._lines)
-        self._stray_exceptions = StrayExceptions()
+        self._uncaught_exceptions = UncaughtExceptions()
 
     def __enter__(self) -> Self:
         before: list[Processor] = [
             structlog.contextvars.merge_contextvars,
-            _with_facts,
+            _with_context,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
@@ -73,7 +73,7 @@ class Logs:
         self._lines.start()
         structlog.configure(
             processors=[*before, self._renderer()],
-            logger_factory=structlog.PrintLoggerFactory(self._lines),  # type: ignore[arg-type]  # it only writes
+            logger_factory=structlog.WriteLoggerFactory(self._lines),  # type: ignore[arg-type]  # it only writes
             cache_logger_on_first_use=False,  # loggers of modules outlive a configuration
         )
         self._handler.setFormatter(
@@ -87,13 +87,13 @@ class Logs:
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
         logging.captureWarnings(capture=True)
-        self._stray_exceptions.start()
+        self._uncaught_exceptions.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stray_exceptions.stop()
+        self._uncaught_exceptions.stop()
         logging.captureWarnings(capture=False)
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()
@@ -102,11 +102,11 @@ class Logs:
 
     @property
     def level(self) -> Level:
-        """The mildest that is written."""
+        """The lowest level that is written."""
         return self._level
 
     def set_level(self, level: str) -> None:
-        """Write lines of this level, and graver ones, from now on.
+        """Write lines of this level and higher ones from now on.
 
         Raises:
             ValueError: there is no such level.
@@ -145,58 +145,51 @@ class Logs:
                 return self._mask(str(value))
 
 
-def _with_facts(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _with_context(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Add the id of the call that the line belongs to, and of its trace."""
-    for name, fact in LOG_FACTS.get().items():
+    for name, fact in LOG_CONTEXT.get().items():
         event.setdefault(name, fact)
     return event
 
 
 class _Lines:
-    """A text stream whose writes never wait: its own thread passes them on."""
+    """A text stream on a descriptor whose writes never wait."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._waiting: deque[str] = deque()
-        self._dropped = 0
-        self._wake = threading.Condition()
-        self._ending = False
-        self._thread = threading.Thread(target=self._pass_on, name="log writer", daemon=True)
+        self._writer: Final = BackgroundWriter(
+            _Descriptor(descriptor),
+            name="log writer",
+            max_bytes=MAX_QUEUED_BYTES,
+            on_drop=lambda count: b"(%d log lines dropped: standard error was not read)\n" % count,
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._writer.start()
 
     def stop(self) -> None:
-        with self._wake:
-            self._ending = True
-            self._wake.notify()
-        self._thread.join(FAREWELL_SECONDS)
+        self._writer.stop(SHUTDOWN_GRACE_SECONDS)
 
     def write(self, text: str) -> int:
-        with self._wake:
-            if len(self._waiting) < LONGEST_QUEUE:
-                self._waiting.append(text)
-                self._wake.notify()
-            else:
-                self._dropped += 1
+        self._writer.put(text.encode(errors="backslashreplace"))
         return len(text)
 
     def flush(self) -> None:
-        """Nothing to do: the thread writes as soon as it can."""
+        """Do nothing: the thread writes as soon as it can."""
 
-    def _pass_on(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._waiting or self._ending)
-                text, dropped = "".join(self._waiting), self._dropped
-                self._waiting.clear()
-                self._dropped = 0
-                if not text and self._ending:
-                    return
-            if dropped:
-                text += f"({dropped} log lines dropped: standard error was not read)\n"
-            if not _written(self._descriptor, text.encode(errors="backslashreplace")):
-                return  # nobody will ever read it: later lines are dropped at the bound
+
+class _Descriptor:
+    """A descriptor as the sink of lines. Lines are discarded once writing to it has failed: that will not mend."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: Final = descriptor
+        self._is_gone = False
+
+    def write(self, lines: Iterator[bytes]) -> None:
+        for line in lines:
+            self._is_gone = self._is_gone or not _written(self._descriptor, line)
+
+    def close(self) -> None:
+        """Do nothing: the descriptor is the process's."""
 
 
 def _written(descriptor: int, data: bytes) -> bool:
@@ -220,7 +213,7 @@ def _json(event: EventDict, **_options: Json) -> str:
 
 
 _DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Controls, line ends and overrides of direction: what a terminal would not show, but do. Others chose what we log."""
+"""Control characters, line ends and overrides of direction, which a terminal acts on. Callers choose part of a line."""
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -228,7 +221,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _visible(event: EventDict) -> EventDict:
-    """What a terminal shows as it is; only a traceback has lines."""
+    """The event as text that a terminal only shows; a traceback keeps its line ends."""
     return {key: _visible_value(value, has_lines=key in _OF_LINES) for key, value in event.items()}
 
 
@@ -237,5 +230,5 @@ _OF_LINES: Final = frozenset({"exception", "stack"})
 
 def _visible_value(value: Json, *, has_lines: bool) -> Json:
     if not isinstance(value, str) or value.isprintable():
-        return value  # what is no text is shown as Python writes it, which escapes
+        return value  # other values are shown by repr(), which escapes
     return _DECEPTIVE.sub(lambda match: match[0] if has_lines and match[0] in "\n\t" else _escaped(match), value)

@@ -1,11 +1,11 @@
-"""Records calls as OpenTelemetry spans, and sends them to a collector. Imported only where that is asked for.
+"""Records calls as OpenTelemetry spans, and exports them to a collector. Imported only where tracing is on.
 
-Three layers: the request as its client sees it, the call once its turn has come, and what its backend does. Names and
-attributes are those of the semantic conventions for MCP. Arguments, results, paths and queries of URLs and the texts of
-errors, which may quote any of them, are not recorded: whoever may read traces may not read everything else.
+A call has three layers of spans: the request as its client sees it, the run once its turn has come, and the work of the
+backend. Names and attributes are those of the semantic conventions for MCP. Arguments, results, paths and queries of
+URLs, and texts of errors, which may quote any of them, are not recorded: readers of traces may not be entitled to them.
 
-Spans wait in a bounded queue and are sent by a thread of the exporter's own. A collector that is slow or away costs
-spans, and neither a call nor the exit.
+Spans wait in a bounded queue for a thread of the exporter. A collector that is slow or away costs spans, but delays
+neither a call nor the exit.
 """
 
 import asyncio
@@ -28,16 +28,15 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, T
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
-from gateway.executors.trace import TraceContext, read_trace
-from gateway.protocol.calls import Call, EndedAs, Ending
-from gateway.protocol.exchange import Binding
-from gateway.protocol.log_facts import CALL, LOG_FACTS, TRACE_ID
+from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
+from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.telemetry.trace import TraceContext, read_trace
 
 log: Final = structlog.get_logger(__name__)
 
-FAREWELL_SECONDS: Final = 2.0
-"""How long the end of the daemon waits for the collector."""
-LONGEST_URI: Final = 1024
+SHUTDOWN_GRACE_SECONDS: Final = 2.0
+"""Longest wait of the daemon's end for the collector."""
+MAX_URI_LENGTH: Final = 1024
 _OWN: Final = {"service.name": "mcp-gateway", "service.version": __version__}
 _KINDS: Final = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
 _NAMES: Final = {"tool": "gen_ai.tool.name", "prompt": "gen_ai.prompt.name"}
@@ -45,10 +44,10 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 def begin() -> "Spans":
-    """Start to send spans, to where the variables say.
+    """Start to export spans, to the endpoint of the `OTEL_…` variables.
 
     Raises:
-        ValueError: one of them says what cannot be.
+        ValueError: one of the variables has an invalid value.
     """
     given = OTELResourceDetector().detect().attributes
     provider = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
@@ -59,7 +58,7 @@ def begin() -> "Spans":
 
 
 class Spans:
-    """Records requests while they are observed, until it is closed."""
+    """Records the spans of requests, as an observer of them."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider: Final = provider
@@ -68,20 +67,20 @@ class Spans:
         """By call id."""
 
     def began(self, call: Call) -> None:
-        parent = _context_of(call.request.trace)
+        parent = _context_of(call.trace)
         span = self._tracer.start_span(
             _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
         )
         self._requests[call.id] = _Open(span, contexts.attach(trace.set_span_in_context(span, parent)))
-        LOG_FACTS.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
+        LOG_CONTEXT.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
 
-    def ended(self, call: Call, ending: Ending) -> None:
+    def ended(self, call: Call, ending: CallResult) -> None:
         span, token = self._requests.pop(call.id)
         contexts.detach(token)
         match ending.outcome:
-            case EndedAs.TOOL_ERROR | EndedAs.CANCELLED:
+            case Outcome.TOOL_ERROR | Outcome.CANCELLED:
                 _fail(span, ending.outcome.value)
-            case EndedAs.PROTOCOL_ERROR if ending.error is not None:
+            case Outcome.PROTOCOL_ERROR if ending.error is not None:
                 span.set_attribute("rpc.response.status_code", str(ending.error.code))
                 _fail(span, str(ending.error.code))
         span.end()
@@ -90,7 +89,7 @@ class Spans:
         return SpanTrace(self._tracer)
 
     async def close(self) -> None:
-        """Send what waits, in a thread that nobody waits for longer than that."""
+        """Export the queued spans, in a thread that is not waited for longer than `SHUTDOWN_GRACE_SECONDS`."""
         loop, sent = asyncio.get_running_loop(), asyncio.Event()
 
         def send() -> None:
@@ -102,7 +101,7 @@ class Spans:
 
         threading.Thread(target=send, name="last spans", daemon=True).start()
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(SHUTDOWN_GRACE_SECONDS):
                 await sent.wait()
         except TimeoutError:
             log.warning("the last spans were not sent: the collector does not answer")
@@ -114,7 +113,7 @@ class _Open(NamedTuple):
 
 
 class SpanTrace:
-    """The place in a trace that is current where its steps are begun."""
+    """The trace whose span is current; its steps become children of that span."""
 
     __slots__ = ("_tracer",)
 
@@ -126,7 +125,7 @@ class SpanTrace:
 
 
 class SpanStep:
-    """A span that is current while it is entered: what is begun meanwhile, in threads too, belongs to it."""
+    """A span that is current in its `with` block, so that spans begun in it, in threads too, are its children."""
 
     __slots__ = ("_span", "_token")
 
@@ -136,7 +135,7 @@ class SpanStep:
 
     @property
     def context(self) -> TraceContext | None:
-        return _travelling(self._span.get_span_context())
+        return _trace_context(self._span.get_span_context())
 
     def note(self, name: str, value: str | int) -> None:
         self._span.set_attribute(name, value)
@@ -154,9 +153,9 @@ class SpanStep:
         if self._token is not None:
             contexts.detach(self._token)
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            _fail(self._span, EndedAs.CANCELLED.value)
+            _fail(self._span, Outcome.CANCELLED.value)
         elif kind is not None and issubclass(kind, Exception):
-            _fail(self._span, kind.__name__)  # by its name alone: the text may quote an argument
+            _fail(self._span, kind.__name__)  # the type alone: the text may quote an argument
         self._span.end()
 
 
@@ -166,11 +165,11 @@ def _fail(span: Span, why: str) -> None:
 
 
 def _context_of(trace: TraceContext | None) -> Context:
-    """The caller's span as a parent; an empty context begins a trace."""
+    """The caller's span as the parent; an empty context begins a new trace."""
     return Context() if trace is None else _PROPAGATOR.extract(trace.fields, context=Context())
 
 
-def _travelling(context: SpanContext) -> TraceContext:
+def _trace_context(context: SpanContext) -> TraceContext:
     return TraceContext(
         parent=f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}",
         state=context.trace_state.to_header() or None,
@@ -178,46 +177,44 @@ def _travelling(context: SpanContext) -> TraceContext:
 
 
 def _links(call: Call) -> list[Link]:
-    """The span of the HTTP request, where the message says by itself which one it belongs to."""
-    carried = read_trace(call.request.exchange.caller.headers)
-    if carried is None or carried == call.request.trace:
+    """A link to the span of the HTTP request, where the message has a trace context of its own."""
+    carried = read_trace(call.headers)
+    if carried is None or carried == call.trace:
         return []
     return [Link(trace.get_current_span(_context_of(carried)).get_span_context())]
 
 
 def _title(call: Call) -> str:
-    """`tools/call NAME`: only names of the file, of which there are few."""
+    """The name of the span: `tools/call NAME`. Only names of the file are used, of which there are few."""
     return f"{call.method} {call.name}" if call.name is not None and call.kind in _NAMES else call.method
 
 
 def _facts(call: Call) -> dict[str, str | int]:
-    request = call.request
-    caller = request.exchange.caller
     facts: dict[str, str | int] = {
         "mcp.method.name": call.method,
-        "mcp.protocol.version": request.revision,
-        "jsonrpc.request.id": str(request.request_id),
-        **_facts_of_the_way(caller.binding),
-        **_facts_of_what_is_called(call),
+        "mcp.protocol.version": call.revision,
+        "jsonrpc.request.id": str(call.request_id),
+        **_transport_facts(call.binding),
+        **_target_facts(call),
     }
-    if request.session is not None:
-        # Whoever knows a session's id may speak in it, so that a digest has to do for telling sessions apart.
-        facts["mcp.session.id"] = hashlib.sha256(request.session.id.encode()).hexdigest()[:32]
-    if caller.binding in _OVER_HTTP and caller.address:
-        facts["client.address"] = caller.address
+    if call.session_id is not None:
+        # A session's id lets its holder speak in the session, so a digest is recorded instead.
+        facts["mcp.session.id"] = hashlib.sha256(call.session_id.encode()).hexdigest()[:32]
+    if call.binding in _OVER_HTTP and call.address:
+        facts["client.address"] = call.address
     return facts
 
 
-_OVER_HTTP: Final = frozenset({Binding.STREAMABLE_HTTP, Binding.HTTP_SSE})
+_OVER_HTTP: Final = frozenset({"streamable-http", "http+sse"})
 
 
-def _facts_of_the_way(binding: Binding) -> dict[str, str | int]:
+def _transport_facts(binding: str) -> dict[str, str | int]:
     if binding in _OVER_HTTP:
         return {"network.transport": "tcp", "network.protocol.name": "http"}
-    return {"network.transport": "pipe"} if binding is Binding.STDIO else {}
+    return {"network.transport": "pipe"} if binding == "stdio" else {}
 
 
-def _facts_of_what_is_called(call: Call) -> dict[str, str | int]:
+def _target_facts(call: Call) -> dict[str, str | int]:
     if call.name is None:
         return {}
     facts: dict[str, str | int] = {}
@@ -226,6 +223,6 @@ def _facts_of_what_is_called(call: Call) -> dict[str, str | int]:
     if call.method == "tools/call":
         facts["gen_ai.operation.name"] = "execute_tool"
     if call.method == "resources/read":
-        uri = str(call.request.params.get("uri"))
-        facts["mcp.resource.uri"] = call.request.catalog.redactor.text(uri)[:LONGEST_URI]
+        uri = str(call.params.get("uri"))
+        facts["mcp.resource.uri"] = call.redactor.text(uri)[:MAX_URI_LENGTH]
     return facts

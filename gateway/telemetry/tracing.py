@@ -1,7 +1,7 @@
-"""Whether spans are recorded: decided by the standard `OTEL_…` variables alone.
+"""Turns tracing on and off by the standard `OTEL_…` variables of OpenTelemetry.
 
-Tracing is asked for by an exporter or by an endpoint. Where it is asked for and cannot be had, the daemon says so once
-and serves: such variables are often set for a whole cluster, and no trace is worth a tool that is gone.
+An exporter or an endpoint turns it on. Where it cannot be provided, the daemon logs a warning and serves: the variables
+are often set for a whole cluster, and a missing trace must not cost a tool.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from gateway.executors.trace import Trace, TraceContext
-from gateway.protocol.calls import Observer
+from gateway.telemetry.observer import Observer
+from gateway.telemetry.trace import Trace, TraceContext
 
 log: Final = structlog.get_logger(__name__)
 
@@ -21,21 +21,21 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _RECORDER: Final = "gateway.telemetry.spans"
-"""Imported only where it is wanted: what it needs may not be installed, and takes long."""
+"""Imported only where tracing is on: its packages may not be installed, and take long to import."""
 
 
 class Tracing(Observer, Protocol):
-    """Records spans of requests, while they are observed."""
+    """An observer that records the spans of requests."""
 
     def trace(self, context: TraceContext | None) -> Trace:
-        """The place in a trace of the call that is served now; `context` is how the trace came."""
+        """Return the trace of the call that is served now; `context` is the caller's."""
 
     async def close(self) -> None:
-        """Send what was recorded, if that can be done soon."""
+        """Export the recorded spans, if that can be done soon."""
 
 
 def open_tracing(environ: Mapping[str, str]) -> Tracing | None:
-    """Begin to record, where that is asked for and possible."""
+    """Begin to record spans, where tracing is on and possible."""
     if not _is_wanted(environ):
         return None
     try:
@@ -45,17 +45,17 @@ def open_tracing(environ: Mapping[str, str]) -> Tracing | None:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         log.warning("spans are not recorded", reason="OpenTelemetry is not installed", install=INSTALL)
-    except ValueError as error:  # a variable that says what cannot be
+    except ValueError as error:  # a variable has an invalid value
         log.warning("spans are not recorded", reason=str(error))
     return None
 
 
 def _is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether to record.
+    """Whether tracing is on.
 
-    1. `OTEL_SDK_DISABLED=true` switches everything off
-    2. `OTEL_TRACES_EXPORTER` names `otlp`; where it names nothing, an endpoint says the same
-    3. the protocol is the one that there is an exporter for
+    1. `OTEL_SDK_DISABLED=true` turns everything off
+    2. `OTEL_TRACES_EXPORTER` names `otlp`; where it is not set, an endpoint means the same
+    3. the protocol is the one that the installed exporter speaks
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False

@@ -1,26 +1,27 @@
-"""The main listener's application: which path leads where."""
+"""The main listener's application: maps paths to endpoints."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
+import msgspec
 from aiohttp import web
 
-from gateway.transports.front_door import Endpoint, FrontDoor
+from gateway.protocol.exchange import Binding
+from gateway.transports.http.admin_api import AdminApi, json_response
+from gateway.transports.http.middleware import Endpoint, Handler, Middleware
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.resource_metadata import VIEW
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
-from gateway.transports.own_paths import OwnPaths, json_response
-from gateway.transports.streamable_http.streamable_http import StreamableHttp
-from gateway.transports.visit import Visit
+from gateway.transports.streamable_http.endpoint import StreamableHttp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpApp:
+class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of one listener."""
 
-    door: FrontDoor
+    door: Middleware
     mcp: StreamableHttp
     sse: HttpSse | None
     path: str
-    own: OwnPaths | None
+    own: AdminApi | None
     """None where they have a listener of their own."""
     prefix: str = ""
     """Under which a reverse proxy mounts the daemon. Some take it off the path and some do not, and a client that
@@ -31,24 +32,36 @@ class HttpApp:
         router = application.router
         for path, handler in self._paths():
             for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
-                router.add_route("*", each, self.door.private(handler))
-        for path, handler in self.door.metadata.endpoints(self.prefix):
+                router.add_route("*", each, handler)
+        for path, document in self.door.metadata.endpoints(self.prefix):
             for each in _with_and_without_slash(path):
-                router.add_route("*", each, self.door.published(handler))
+                router.add_route("*", each, self.door.cors_public(document))
         if self.own is not None:
             self.own.mount(router, self.door)
-        router.add_route("*", "/{path:.*}", self.door.guarded(self._not_found))
+        router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
         return application
 
-    def _paths(self) -> Iterator[tuple[str, Endpoint]]:
-        yield self.path, self.mcp.handle
-        if self.sse is not None:
-            yield SSE_PATH, self.sse.connect
-            yield MESSAGES_PATH, self.sse.post
+    def direct(self) -> Mapping[str, Handler]:
+        """The handlers of targets that need no router, because they are exactly the MCP endpoint."""
+        return {self.path: self.door.authenticated(self.mcp.handle)}
 
-    async def _not_found(self, visit: Visit) -> web.Response:
-        where = f"{visit.approach.prefix}{self.path}"
-        return json_response({"error": f"not found; the MCP endpoint is {where}"}, status=404, headers=visit.headers)
+    def _paths(self) -> Iterator[tuple[str, Handler]]:
+        yield from self._with_views(self.path, self.mcp.handle)
+        if self.sse is not None:
+            yield from self._with_views(SSE_PATH, self.sse.connect, binding=Binding.HTTP_SSE)
+            yield from self._with_views(MESSAGES_PATH, self.sse.post, binding=Binding.HTTP_SSE)
+
+    def _with_views(
+        self, path: str, endpoint: Endpoint, *, binding: Binding = Binding.STREAMABLE_HTTP
+    ) -> Iterator[tuple[str, Handler]]:
+        yield path, self.door.authenticated(endpoint, binding=binding)
+        yield f"{path.rstrip('/')}{VIEW}", self.door.authenticated(endpoint, binding=binding, names_view=True)
+
+    async def _not_found(self, request: HttpRequest) -> web.Response:
+        where = f"{request.client_endpoint.prefix}{self.path}"
+        return json_response(
+            {"error": f"not found; the MCP endpoint is {where}"}, status=404, headers=request.response_headers
+        )
 
 
 def _with_and_without_slash(path: str) -> tuple[str, ...]:

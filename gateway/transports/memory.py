@@ -1,21 +1,20 @@
 """The binding without a wire: a modern client inside the process, for the command line and for tests."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
 from typing import Final
 
-import orjson
+import msgspec
 
-from gateway import __version__
+from gateway import __version__, exact_json
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import meta
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
-from gateway.protocol.jsonrpc import Request
-from gateway.protocol.versions import MODERN
+from gateway.wire import meta
+from gateway.wire.jsonrpc import Request
+from gateway.wire.versions import MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
 """Takes the notifications that come before an answer."""
@@ -28,12 +27,11 @@ async def _ignore(_notification: JsonObject) -> None:
     """Nobody listens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryExchange:
+class MemoryExchange(msgspec.Struct, frozen=True, kw_only=True):
     """An `Exchange` whose sender is a coroutine next door."""
 
     listener: Listener = _ignore
-    caller: Caller = field(default=Caller(binding=Binding.MEMORY))
+    caller: Caller = msgspec.field(default=Caller(binding=Binding.MEMORY))
 
     async def send(self, notification: JsonObject) -> bool:
         await self.listener(notification)
@@ -52,7 +50,9 @@ class MemoryClient:
         *,
         client_info: JsonObject = OURSELVES,
         capabilities: JsonObject = MappingProxyType({}),
+        view: str | None = None,
     ) -> None:
+        self._caller: Final = Caller(binding=Binding.MEMORY, view=view)
         self._dispatcher: Final = dispatcher
         self._envelope: Final[Mapping[str, Json]] = {
             meta.META_PROTOCOL_VERSION: MODERN[-1],
@@ -77,8 +77,10 @@ class MemoryClient:
         if on_notification is not None:
             fields.setdefault(meta.META_PROGRESS_TOKEN, request_id)
         message = Request(request_id, method, {**given, meta.META: fields})
-        reply = await self._dispatcher.answer_modern(message, MemoryExchange(listener=on_notification or _ignore))
-        answer = orjson.loads(reply.body or b"{}")
+        reply = await self._dispatcher.answer(
+            message, MemoryExchange(listener=on_notification or _ignore, caller=self._caller)
+        )
+        answer = exact_json.loads(reply.body or b"{}")
         if "error" in answer:
             error = answer["error"]
             raise RpcError(error["code"], error["message"], error.get("data"))

@@ -5,17 +5,16 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
-from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
-from gateway.access.denial import Denial
-from gateway.access.identity import Identity
-from gateway.access.issuer import FetchError, metadata_urls
-from gateway.access.signing_keys import KeyPace, KeysUnavailableError, SigningKeys
-from gateway.app.documents import Documents
+from gateway.access.identity.access_tokens import AccessTokens, TokenRules, normal_audience
+from gateway.access.identity.auth_error import AuthError
+from gateway.access.identity.identity import Identity
+from gateway.access.identity.issuer import FetchError, metadata_urls
+from gateway.access.identity.jwks import JwksCache, KeysUnavailableError
+from gateway.app.json_fetcher import JsonFetcher
 from gateway.executors.http.clients import HttpClients
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
 
@@ -45,7 +44,7 @@ class Desk:
     async def status(self, token: str) -> int:
         """What a token is answered with: 200 where it lets in."""
         identity = await self.tokens.identify(token)
-        return identity.status if isinstance(identity, Denial) else 200
+        return identity.status if isinstance(identity, AuthError) else 200
 
 
 @asynccontextmanager
@@ -55,9 +54,7 @@ async def desk_of(
     clock = Clock()
     rules = TokenRules(issuer=issuer.issuer, audiences=frozenset({normal_audience(US)}), required_scopes=required)
     async with HttpClients() as clients:
-        keys = SigningKeys(
-            issuer=issuer.issuer, keys_url=keys_url, fetch=Documents(clients), pace=KeyPace(), clock=clock
-        )
+        keys = JwksCache(issuer=issuer.issuer, keys_url=keys_url, fetch=JsonFetcher(clients), clock=clock)
         try:
             yield Desk(issuer=issuer, tokens=AccessTokens(rules, keys), clock=clock)
         finally:
@@ -156,10 +153,10 @@ async def test_scopes_are_read_as_issuers_write_them(desk: Desk, claims: dict[st
 
 async def test_a_token_without_a_scope_that_all_need_is_asked_for_more() -> None:
     async with authorization_server() as issuer, desk_of(issuer, required=("tools.use", "b")) as desk:
-        denial = await desk.tokens.identify(issuer.token(US, scope="b"))
-        assert isinstance(denial, Denial)
-        assert (denial.status, denial.error) == (403, "insufficient_scope")
-        assert set(denial.scopes) == {"tools.use", "b"}
+        auth_error = await desk.tokens.identify(issuer.token(US, scope="b"))
+        assert isinstance(auth_error, AuthError)
+        assert (auth_error.status, auth_error.error) == (403, "insufficient_scope")
+        assert set(auth_error.scopes) == {"tools.use", "b"}
         assert await desk.status(issuer.token(US, scope="b tools.use")) == 200
 
 
@@ -217,10 +214,10 @@ async def test_known_keys_work_while_the_issuer_is_down_and_unknown_ones_can_be_
     desk.clock.now += 3600
     assert await desk.status(token) == 200
     other = Key.make()
-    denial = await desk.tokens.identify(desk.issuer.token(US, key=other))
-    assert isinstance(denial, Denial)
-    assert denial.status == 503
-    assert denial.retry_after is not None
+    auth_error = await desk.tokens.identify(desk.issuer.token(US, key=other))
+    assert isinstance(auth_error, AuthError)
+    assert auth_error.status == 503
+    assert auth_error.retry_after is not None
     assert await desk.status(token) == 200
 
 
@@ -248,11 +245,11 @@ async def test_a_request_waits_only_so_long_for_an_issuer_that_is_slow() -> None
         assert url.endswith("/keys")
         return {"keys": [key.jwk]}
 
-    keys = SigningKeys(
+    keys = JwksCache(
         issuer="https://idp.example.com",
         keys_url="https://idp.example.com/keys",
         fetch=slow,
-        pace=KeyPace(patience=timedelta(milliseconds=20)),
+        patience_seconds=0.02,
     )
     with pytest.raises(KeysUnavailableError):
         await keys.find(key.kid, "ES256")
@@ -272,7 +269,7 @@ async def test_an_issuer_may_be_down_for_days() -> None:
         raise FetchError(f"{url}: nobody is there")
 
     clock = Clock()
-    keys = SigningKeys(issuer="https://idp.example.com", keys_url=None, fetch=nobody, clock=clock)
+    keys = JwksCache(issuer="https://idp.example.com", keys_url=None, fetch=nobody, clock=clock)
     for _ in range(1500):
         clock.now += 120
         with pytest.raises(KeysUnavailableError) as caught:
@@ -294,6 +291,15 @@ async def test_keys_may_be_named_in_the_file() -> None:
         issuer.missing = {METADATA, OPENID}
         assert await desk.status(issuer.token(US)) == 200
         assert issuer.asked == {JWKS: 1}
+
+
+@pytest.mark.parametrize(
+    "other", ["https://[::1].evil/mcp", "https://[::1]x/mcp", "https://[::1]:1/mcp", "http://[::1]/mcp"]
+)
+def test_an_audience_is_ours_by_its_whole_host(other: str) -> None:
+    ours = normal_audience("https://[::1]/mcp")
+    assert normal_audience("HTTPS://[::1]:443/mcp/") == ours
+    assert normal_audience(other) != ours
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-from gateway.access.api_keys import REALM, ApiKeys, digests
-from gateway.access.identity import Identity
-from gateway.config.auth import ApiKey
+from gateway.access.identity.api_keys import REALM, ApiKeys, digests
+from gateway.access.identity.identity import Identity
+from gateway.config.models.auth import ApiKey
 
 OLD, NEW, OTHER = "the-old-key-of-ci-1", "the-new-key-of-ci-2", "another-holders-key"
 
@@ -39,7 +39,7 @@ def test_two_keys_of_one_holder_are_one_owner_and_two_credentials() -> None:
     first, second = keys.find(OLD), keys.find(NEW)
     assert first is not None
     assert second is not None
-    assert first.owner == second.owner
+    assert first.subject_key == second.subject_key
     assert first.credential != second.credential
     assert OLD not in repr(first)
 
@@ -47,17 +47,17 @@ def test_two_keys_of_one_holder_are_one_owner_and_two_credentials() -> None:
 def test_what_was_let_in_is_renewed_with_what_its_key_allows_now() -> None:
     identity = keys_of(ci={"secret": [OLD, NEW], "scopes": ["a"]}).find(OLD)
     assert identity is not None
-    wider = keys_of(ci={"sha256": [digest(OLD)], "scopes": ["a", "b"]}).renewed(identity)
+    wider = keys_of(ci={"sha256": [digest(OLD)], "scopes": ["a", "b"]}).revalidate(identity)
     assert wider is not None
     assert wider.scopes == frozenset({"a", "b"})
-    assert keys_of(ci={"secret": NEW}).renewed(identity) is None
-    assert keys_of(renamed={"secret": OLD}).renewed(identity) is None
+    assert keys_of(ci={"secret": NEW}).revalidate(identity) is None
+    assert keys_of(renamed={"secret": OLD}).revalidate(identity) is None
 
 
 def test_a_key_and_a_token_of_the_same_name_have_nothing_in_common() -> None:
     holder = keys_of(ci={"secret": OLD}).find(OLD)
     assert holder is not None
-    assert holder.owner != Identity(principal="ci", realm="https://idp.example.com").owner
+    assert holder.subject_key != Identity(principal="ci", realm="https://idp.example.com").subject_key
 
 
 def test_digests_are_those_of_the_keys() -> None:

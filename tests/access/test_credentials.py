@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.access.credentials import Credential, read_credential
-from gateway.access.denial import Denial
+from gateway.access.identity.auth_error import AuthError
+from gateway.access.identity.credentials import Credential, read_credential
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_one_credential_is_read(authorization: list[str], api_key: list[str], ex
     ],
 )
 def test_what_cannot_be_one_credential_is_malformed(authorization: list[str], api_key: list[str]) -> None:
-    denial = read_credential(authorization=authorization, api_key=api_key)
-    assert isinstance(denial, Denial)
-    assert (denial.status, denial.error) == (400, "invalid_request")
+    auth_error = read_credential(authorization=authorization, api_key=api_key)
+    assert isinstance(auth_error, AuthError)
+    assert (auth_error.status, auth_error.error) == (400, "invalid_request")
 
 
 def test_a_credential_does_not_show_its_secret() -> None:

@@ -12,11 +12,12 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.app import Gateway, check
+from gateway.app.gateway import Gateway
+from gateway.authoring.validate.command import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Severity
 from tests.authorization_server import AuthorizationServer, authorization_server
-from tests.transports.house import BOTH, initialize_request, legacy_request
+from tests.transports.http_server import BOTH, initialize_request, legacy_request
 
 OLD, NEW, OPERATOR = "key-of-ci-0123456789", "next-key-of-ci-01234", "operator-key-0123456"
 SECONDS: Final = 15

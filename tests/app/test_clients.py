@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from gateway.access.identity import ANYBODY
-from gateway.app.reports.clients import MOST, RECENT_SECONDS, RecentClients, listed, title_of, with_sessions
+from gateway.access.identity.identity import ANONYMOUS
+from gateway.app.reports.clients import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, title_of, with_sessions
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
+from gateway.state.keys import SigningKeys
 from gateway.transports.memory import MemoryClient
 from tests.protocol.peers import house
 
 
 def session(name: str, revision: str = "2025-06-18") -> Session:
-    return Session(revision=revision, client_info={"name": name}, capabilities={}, identity=ANYBODY)
+    return Session(revision=revision, client_info={"name": name}, capabilities={}, identity=ANONYMOUS)
 
 
 def test_sessions_are_counted_by_client_revision_and_transport() -> None:
@@ -41,10 +42,12 @@ def test_sessions_are_counted_by_client_revision_and_transport() -> None:
 
 
 def test_a_flood_of_names_stays_a_short_list_and_none_is_lost_from_the_sum() -> None:
-    entries = listed(with_sessions((Binding.STDIO, session(f"n{n}")) for n in range(MOST + 30)), counted="sessions")
-    assert len(entries) == MOST + 1
+    entries = listed(
+        with_sessions((Binding.STDIO, session(f"n{n}")) for n in range(MAX_CLIENTS + 30)), counted="sessions"
+    )
+    assert len(entries) == MAX_CLIENTS + 1
     assert entries[-1] == {"client": None, "kinds": 30, "sessions": 30}
-    assert sum(entry["sessions"] for entry in entries) == MOST + 30
+    assert sum(entry["sessions"] for entry in entries) == MAX_CLIENTS + 30
 
 
 @pytest.mark.parametrize(
@@ -68,8 +71,8 @@ async def test_modern_clients_are_known_by_their_calls_and_forgotten_in_time(tmp
     async with house(tmp_path) as served:
         dispatcher = Dispatcher(
             store=CatalogStore(served.dispatcher._store.current),
-            services=served.dispatcher._runtime.services,
-            secret_key=b"k",
+            services=served.dispatcher._server.services,
+            keys=SigningKeys([b"k"]),
             observers=[recent],
         )
 

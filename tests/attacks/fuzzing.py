@@ -12,8 +12,9 @@ import orjson
 
 from tests.attacks.target import Target
 from tests.attacks.transcripts import VARIANTS
+from tests.examples import IS_BUILD
 
-SECONDS: Final = float(os.environ.get("MCP_GATEWAY_FUZZ_SECONDS", "8"))
+SECONDS: Final = float(os.environ.get("MCP_GATEWAY_FUZZ_SECONDS", "8" if IS_BUILD else "2"))
 SEED: Final = os.environ.get("MCP_GATEWAY_FUZZ_SEED", "1")
 GROWTH: Final = 64 * 2**20
 """Bytes by which a daemon may have grown since it was warm: pools and caches have bounds, and fill up late."""
@@ -36,12 +37,12 @@ class Tally:
         return f"seed {SEED}, {SECONDS:g} s: {dict(sorted(self.kinds.items()))}; memory in MiB: {memory}"
 
 
-async def fuzz(target: Target, tally: Tally, visitors: list[Callable[[], Awaitable[None]]]) -> None:
+async def fuzz(target: Target, counters: Tally, visitors: list[Callable[[], Awaitable[None]]]) -> None:
     """Let the visitors come again and again for as long as was asked for, with reloads in between."""
     end = time.monotonic() + SECONDS
 
     async def again(visitor: Callable[[], Awaitable[None]]) -> None:
-        while time.monotonic() < end and not tally.failures:
+        while time.monotonic() < end and not counters.failures:
             await visitor()
 
     async def reload() -> None:
@@ -49,8 +50,8 @@ async def fuzz(target: Target, tally: Tally, visitors: list[Callable[[], Awaitab
         while time.monotonic() < end:
             (target.folder / "extra.yaml").write_text(VARIANTS[number % len(VARIANTS)])
             answer = await asyncio.to_thread(target.direct.request, "POST", "/-/reload", fields=target.operator)
-            tally.kinds[f"reload {answer.status}"] += 1
-            tally.memory.append(target.rss() // 2**20)
+            counters.kinds[f"reload {answer.status}"] += 1
+            counters.memory.append(target.rss() // 2**20)
             number += 1
             await asyncio.sleep(_BETWEEN_RELOADS)
 
@@ -60,13 +61,13 @@ async def fuzz(target: Target, tally: Tally, visitors: list[Callable[[], Awaitab
             group.create_task(again(visitor))
 
 
-def assert_withstood(target: Target, tally: Tally) -> None:
+def assert_withstood(target: Target, counters: Tally) -> None:
     """Nothing failed, nothing is left, and it did not grow."""
-    print(tally)  # noqa: T201 - for whoever asked for a long run, with -s
-    assert not tally.failures, tally.failures[:3]
+    print(counters)  # noqa: T201 - for whoever asked for a long run, with -s
+    assert not counters.failures, counters.failures[:3]
     audit = (target.folder / "audit.jsonl").read_bytes()
     assert all(orjson.loads(line)["event"] for line in audit.splitlines())
     target.sieve.sift(b"", audit)
     target.assert_unharmed()
-    warm = max(tally.memory[: max(1, int(len(tally.memory) * _WARM_UP)) + 1])
-    assert target.rss() <= warm * 2**20 + GROWTH, tally
+    warm = max(counters.memory[: max(1, int(len(counters.memory) * _WARM_UP)) + 1])
+    assert target.rss() <= warm * 2**20 + GROWTH, counters

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 
 PUBLIC: Final = "93.184.215.14"

@@ -31,6 +31,7 @@ COUNTED: Final = (
     "children",
     "children_ending",
     "threads_stuck",
+    "worker_threads_stuck",
     "tasks",
 )
 """Of the status: what no attack may leave behind."""
@@ -137,8 +138,7 @@ class Target:
         pids = (process / "task" / str(self.process.pid) / "children").read_text().split()
         return {
             **{name: answer.json[name] for name in COUNTED},
-            # A dead one may be a plugin's: the daemon leaves it for a minute to whoever waits for it.
-            "pids": [pid for pid in pids if _is_alive(pid)],
+            "pids": pids,
             "descriptors": len(os.listdir(process / "fd")),  # noqa: PTH208 - counts links, does not read them
         }
 
@@ -304,14 +304,10 @@ def _started(plan: Plan, served: Path) -> "subprocess.Popen[bytes]":
         stdin=subprocess.PIPE if plan.is_stdio else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**own, **seeds.environment(unreachable="http://127.0.0.1:9"), **plan.environment},
+        env={
+            **own,
+            "MCP_GATEWAY_STATE_DIR": "none",
+            **seeds.environment(unreachable="http://127.0.0.1:9"),
+            **plan.environment,
+        },
     )
-
-
-def _is_alive(pid: str) -> bool:
-    """Whether there is such a process, and it is more than its exit status (proc_pid_stat(5), field 3)."""
-    try:
-        stat = Path("/proc", pid, "stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}

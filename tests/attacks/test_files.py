@@ -9,11 +9,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.json_types import Json
 from tests.attacks.target import Plan, Target
+from tests.examples import examples
 
 PLAN = Plan(
     file="""
@@ -188,6 +189,7 @@ def swapping(*steps: tuple[Path, Path]) -> Iterator[None]:
 
 
 def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
+    target.tolerated.add("reload refused")
     docs, outside = target.folder / "docs", target.canary.file.parent
     (docs / "raced").mkdir()
     (docs / "raced" / "canary.md").write_text("public raced")
@@ -235,10 +237,42 @@ def test_a_path_stays_within_its_directory(target: Target, path: str) -> None:
 
 
 @given(steps=st.lists(st.sampled_from(("..", ".", "sub", "up", "out", "a.md", "", "docs")), max_size=8))
-@settings(max_examples=40)
+@examples(40)
 def test_however_a_path_winds_it_stays_within(target: Target, steps: list[str]) -> None:
     docs = target.folder / "docs"
     path = "/".join([str(docs), *steps])
     is_inside = Path(os.path.realpath(path)).is_relative_to(docs)
     said = str(target.client.call("show", {"path": path}))
     assert ("must be an absolute path under" in said) is not is_inside
+
+
+@contextmanager
+def swapped(directory: Path, leads_to: Path) -> Iterator[None]:
+    """A link in the place of a directory, for a while."""
+    aside = directory.with_name(f"{directory.name}.aside")
+    directory.rename(aside)
+    directory.symlink_to(leads_to)
+    try:
+        yield
+    finally:
+        directory.unlink()
+        aside.rename(directory)
+
+
+def test_a_root_that_is_swapped_for_a_link_leads_nowhere_not_after_a_reload_either(target: Target) -> None:
+    docs, outside = target.folder / "docs", target.canary.file.parent
+    (outside / "a.md").write_text("from outside")
+    completed = {"ref": {"type": "ref/resource", "uri": "pages://{+page}"}, "argument": {"name": "page", "value": ""}}
+    with swapped(docs, outside):
+        for _ in range(2):
+            assert read(target, "docs:///a.md") is None
+            assert read(target, f"everything:///{target.canary.file.name}") is None
+            shown = target.client.call("show", {"path": str(docs / "a.md")})
+            assert shown["isError"], shown
+            values = target.client.modern("completion/complete", completed).json["result"]["completion"]["values"]
+            assert values == []
+            answer = target.client.request("POST", "/-/reload")
+            assert answer.status == 422, answer
+            assert f"`{docs}` has become a link" in str(answer.json["problems"])
+    assert target.client.request("POST", "/-/reload").status == 200
+    assert read(target, "docs:///a.md") == "public a"

@@ -58,13 +58,13 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 async def test_the_http_front_withstands_broken_messages(target: Target) -> None:
-    tally = Tally()
+    counters = Tally()
     visitors: list[Callable[[], Awaitable[None]]] = [
-        Visitor(client_with(target, number), tally, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)
+        Visitor(client_with(target, number), counters, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)
     ]
-    await fuzz(target, tally, visitors)
+    await fuzz(target, counters, visitors)
     assert client_with(target, 0).says("echo", {"text": "still"}) == "still"
-    assert_withstood(target, tally)
+    assert_withstood(target, counters)
 
 
 def client_with(target: Target, number: int) -> Client:
@@ -75,9 +75,9 @@ def client_with(target: Target, number: int) -> Client:
 class Visitor:
     """One client that behaves badly, one way after another."""
 
-    def __init__(self, client: Client, tally: Tally, mutator: Mutator) -> None:
+    def __init__(self, client: Client, counters: Tally, mutator: Mutator) -> None:
         self._client: Final = client
-        self._tally: Final = tally
+        self._counters: Final = counters
         self._mutator: Final = mutator
         self._dice: Final = mutator.dice
         self._modern: Final = list(modern_messages())
@@ -130,7 +130,7 @@ class Visitor:
                     await self._send(self._post(message, [], path=path))
                 self._note(heard)
             except (TimeoutError, asyncio.IncompleteReadError):
-                self._tally.kinds["stream without endpoint"] += 1
+                self._counters.kinds["stream without endpoint"] += 1
             finally:
                 await self._leave(writer)
 
@@ -200,9 +200,9 @@ class Visitor:
 
     def _note(self, heard: bytes, requests: Sequence[bytes] = ()) -> None:
         statuses = [status.decode() for status in _STATUS.findall(heard)] or ["nothing"]
-        self._tally.kinds.update(statuses)
+        self._counters.kinds.update(statuses)
         if "500" in statuses:
-            self._tally.failures.append(f"{requests!r} → {heard[:2000]!r}")
+            self._counters.failures.append(f"{requests!r} → {heard[:2000]!r}")
 
 
 def _can_be_mirrored(message: Json) -> bool:

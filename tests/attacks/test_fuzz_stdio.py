@@ -44,7 +44,7 @@ def lines(mutator: Mutator) -> Iterator[bytes]:
 
 
 async def test_stdio_withstands_broken_lines(target: Target) -> None:
-    tally = Tally()
+    counters = Tally()
     mutator = Mutator(SEED)
     source = lines(mutator)
     subscriptions: set[str | int] = set()
@@ -60,21 +60,21 @@ async def test_stdio_withstands_broken_lines(target: Target) -> None:
         for piece in (data[:cut], data[cut:]):
             await asyncio.to_thread(_write_all, descriptor, piece)
             await asyncio.sleep(mutator.dice.choice((0, 0.002, 0.02)))
-        tally.kinds["lines sent"] += data.count(b"\n")
-        subscriptions.update(_judge(target, tally))
+        counters.kinds["lines sent"] += data.count(b"\n")
+        subscriptions.update(_judge(target, counters))
         if mutator.dice.random() < 0.02:
             await _stop_reading_for_a_while(target)
 
-    await fuzz(target, tally, [write])
+    await fuzz(target, counters, [write])
     await asyncio.to_thread(_write_all, descriptor, b"\n" + orjson.dumps(call("echo", text="still", request_id="last")))
     await asyncio.to_thread(_write_all, descriptor, b"\n")
     answer = await asyncio.to_thread(target.line_with, "last")
     assert answer["result"]["content"][0]["text"] == "still"
-    subscriptions.update(_judge(target, tally))
+    subscriptions.update(_judge(target, counters))
     for subscription in subscriptions:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": subscription}}
         await asyncio.to_thread(_write_all, descriptor, orjson.dumps(message) + b"\n")
-    assert_withstood(target, tally)
+    assert_withstood(target, counters)
 
 
 @pytest.mark.parametrize("number", range(ENDINGS))
@@ -100,15 +100,15 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing(tmp_path: Path, number:
         target.assert_quiet()
 
 
-def _judge(target: Target, tally: Tally) -> Iterator[str | int]:
+def _judge(target: Target, counters: Tally) -> Iterator[str | int]:
     """What was answered so far is JSON-RPC, and no failure of the daemon's; yields the ids of open subscriptions."""
     judged = target.lines[:]
     for line in judged:
         message = orjson.loads(line)
         for entry in message if isinstance(message, list) else [message]:
-            tally.kinds["result" if "result" in entry else "error" if "error" in entry else "notification"] += 1
+            counters.kinds["result" if "result" in entry else "error" if "error" in entry else "notification"] += 1
             if entry["jsonrpc"] != "2.0" or entry.get("error", {}).get("code") == INTERNAL_ERROR:
-                tally.failures.append(line.decode(errors="replace")[:2000])
+                counters.failures.append(line.decode(errors="replace")[:2000])
             if entry.get("method") == "notifications/subscriptions/acknowledged":
                 yield entry["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]
     del target.lines[: len(judged)]

@@ -24,6 +24,14 @@ PLAN = Plan(
         description: Say it again.
         input: {text: string}
         content: [{text: "{{ text }}"}]
+      count:
+        description: Give back a number, through a program.
+        input: {n: integer}
+        shell: {command: [printf, '%s', "{{ n }}"]}
+      large:
+        description: Give back a number that a program wrote.
+        shell: {command: [printf, '%s', '{"n":18446744073709551617}']}
+        output: {format: json}
       take:
         description: Take anything, in every way that there is.
         input_schema: {type: object}
@@ -173,6 +181,35 @@ def test_nesting_in_a_text_that_is_read_as_json_gets_no_further(target: Target, 
     assert "content" in result, result
     assert "correlation id" not in result["content"][0]["text"], result
     assert target.client.call(tool, {"value": "[[1]]"})["content"]
+
+
+@pytest.mark.parametrize("written", ["18446744073709551617", "-9223372036854775809", "9" * 300])
+def test_an_integer_is_no_other_integer(target: Target, written: str) -> None:
+    """Of more than 64 bits it is refused, wherever it stands; a float of that size is not written as an integer."""
+    template = orjson.dumps(request("tools/call", {"name": "count", "arguments": {"n": "HERE"}}))
+    whole = written.encode()
+    for body in (
+        template.replace(b'"HERE"', whole),
+        template.replace(b'"HERE"', b'{"a":[%b]}' % whole),
+        template.replace(b'"_meta":{', b'"_meta":{"progressToken":%b,' % whole),
+        template.replace(b'"id":1', b'"id":%b' % whole),
+    ):
+        message = assert_answer(post(target, body, name="count"))
+        assert message["error"]["code"] == -32600, message
+        assert f"{written[:40]} has more than 64 bits" in message["error"]["message"]
+    exact = template.replace(b'"HERE"', b"18446744073709551615")
+    assert assert_answer(post(target, exact, name="count"))["result"]["content"][0]["text"] == "18446744073709551615"
+    text = template.replace(b'"HERE"', b'"%b"' % whole)  # which `coerce` does not take for the number that it is not
+    assert assert_answer(post(target, text, name="count"))["result"]["isError"]
+    in_text = template.replace(b'"HERE"', b'"[%b]"' % whole)
+    assert assert_answer(post(target, in_text.replace(b'"count"', b'"nested"'), name="nested"))["result"]["isError"]
+    floating = template.replace(b'"HERE"', b"1%b.0" % (b"0" * 25))
+    assert assert_answer(post(target, floating, name="count"))["result"]["content"][0]["text"] == "1e+25"
+
+
+def test_a_large_integer_of_a_backend_reaches_the_client_as_it_is(target: Target) -> None:
+    body = orjson.dumps(request("tools/call", {"name": "large", "arguments": {}}))
+    assert b'"structuredContent":{"n":18446744073709551617}' in post(target, body, name="large").body
 
 
 DOUBLED: Final[dict[str, tuple[bytes, bytes]]] = {

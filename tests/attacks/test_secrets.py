@@ -152,7 +152,7 @@ PLAN = Plan(
           env: {A: "${env:SEEDED_ENVIRONMENT}"}
           script: "import os; print('.' * int(os.environ['INPUT_BEFORE']) + os.environ['A'] * 400)"
         input: {before: {type: integer}}
-        output: {max_size: 1KiB}
+        output: {max_size: 4KiB}
       flood_of_errors:
         description: Fail with so much of it that it is cut.
         shell:

@@ -12,10 +12,8 @@ from typing import Final
 import orjson
 import pytest
 
-from gateway.config.address import Address
-from gateway.transports.guard import Guard
 from tests.interop.nginx import nginx
-from tests.transports.house import House, house, initialize_request
+from tests.transports.http_server import RunningServer, http_server, initialize_request
 
 HOST: Final = b"Host: 127.0.0.1\r\n"
 HIDDEN: Final = b"GET /-/healthy HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -80,8 +78,8 @@ PLAIN: Final = {
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
-    async with house() as it:
+async def served() -> AsyncIterator[RunningServer]:
+    async with http_server() as it:
         yield it
 
 
@@ -106,24 +104,26 @@ def _statuses(heard: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-async def test_an_ambiguous_request_is_refused_and_what_follows_it_is_not_read(served: House, name: str) -> None:
+async def test_an_ambiguous_request_is_refused_and_what_follows_it_is_not_read(
+    served: RunningServer, name: str
+) -> None:
     answers, is_closed = await statuses(served.address.port, AMBIGUOUS[name] + HIDDEN, most=2)
     assert (answers, is_closed) == ([400], True)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-async def test_a_plain_request_is_answered_and_what_follows_it_too(served: House, name: str) -> None:
+async def test_a_plain_request_is_answered_and_what_follows_it_too(served: RunningServer, name: str) -> None:
     answers, _ = await statuses(served.address.port, PLAIN[name] + HIDDEN, most=2)
     assert len(answers) == 2
     assert answers[1] == 200
 
 
-async def test_a_coding_besides_chunked_is_not_guessed_at(served: House) -> None:
+async def test_a_coding_besides_chunked_is_not_guessed_at(served: RunningServer) -> None:
     sent = POST + b"Transfer-Encoding: gzip, chunked" + END + CHUNKS
     assert (await statuses(served.address.port, sent + HIDDEN, most=1))[0][0] == 501
 
 
-async def test_the_protocol_without_fields_is_not_spoken(served: House) -> None:
+async def test_the_protocol_without_fields_is_not_spoken(served: RunningServer) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
     writer.write(b"GET /mcp\r\n\r\n")
     async with asyncio.timeout(10):
@@ -139,16 +139,28 @@ async def test_the_protocol_without_fields_is_not_spoken(served: House) -> None:
         (b"http://evil.example.com?/mcp", b"127.0.0.1", 404),
         (b"http://127.0.0.1/-/status", b"evil.example.com", 404),
         (b"http://127.0.0.1/-/status", b"127.0.0.1", 200),
+        (b"http://xn--/-/status", b"127.0.0.1", 421),  # which no reader of internationalised names can decode
+        (b"http://xn--a:80/-/status", b"xn--a", 421),
+        (b"http://xn--", b"xn--", 404),
     ],
 )
 async def test_the_host_of_an_absolute_target_is_the_one_that_counts(
-    served: House, target: bytes, host: bytes, status: int
+    served: RunningServer, target: bytes, host: bytes, status: int
 ) -> None:
     sent = b"GET " + target + b" HTTP/1.1\r\nHost: " + host + END
     assert (await statuses(served.address.port, sent, most=1))[0] == [status]
 
 
-async def test_an_upgrade_is_not_taken_up_and_its_body_is_read(served: House) -> None:
+async def test_the_authority_of_a_connect_is_answered_whatever_it_is(served: RunningServer) -> None:
+    for authority in (b"xn--:443", b"xn--a:443", b"[::1]:443", b"evil.example.com:443"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
+        writer.write(b"CONNECT " + authority + b" HTTP/1.1\r\nHost: " + authority + END)
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).split(b" ")[1] in {b"404", b"421"}
+        writer.close()
+
+
+async def test_an_upgrade_is_not_taken_up_and_its_body_is_read(served: RunningServer) -> None:
     """As Java's own client sends it, unless it is told not to."""
     body = orjson.dumps(initialize_request())
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
@@ -163,7 +175,7 @@ async def test_an_upgrade_is_not_taken_up_and_its_body_is_read(served: House) ->
 
 
 @pytest.mark.parametrize("sent", [*AMBIGUOUS.values(), b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n"])
-async def test_no_answer_tells_what_the_daemon_is_made_of(served: House, sent: bytes) -> None:
+async def test_no_answer_tells_what_the_daemon_is_made_of(served: RunningServer, sent: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
     writer.write(sent)
     async with asyncio.timeout(10):
@@ -175,8 +187,7 @@ async def test_no_answer_tells_what_the_daemon_is_made_of(served: House, sent: b
 
 async def test_behind_nginx_nothing_hidden_is_answered_to_somebody_else(tmp_path: Path) -> None:
     """Nginx keeps its connections to the daemon: what one client hid there, the next one would be answered with."""
-    guard = Guard(address=Address("127.0.0.1", 0), allowed_hosts=["*"])
-    async with house(guard=guard) as served, nginx(tmp_path, daemon=str(served.address)) as proxy:
+    async with http_server(allowed_hosts=["*"]) as served, nginx(tmp_path, daemon=str(served.address)) as proxy:
         for name, ambiguous in {**AMBIGUOUS, **PLAIN}.items():
             hidden = b"GET /hidden-in-the-body HTTP/1.1\r\n" + HOST + b"\r\n"
             await statuses(proxy.port, ambiguous + hidden, most=1)

@@ -273,25 +273,18 @@ def test_a_session_of_the_other_transport_is_unknown(target: Target) -> None:
 def resumable(session: SessionClient) -> str:
     """The last event of a request whose stream the server closed in the middle."""
     heard = session.post({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "leaves"}}).body
-    return str(re.findall(rb"id: ([0-9a-f]+-[0-9]+)", heard)[-1].decode())
+    return str(re.findall(rb"id: ([0-9a-z]+-[0-9a-f]+-[0-9]+)", heard)[-1].decode())
 
 
 def test_an_event_is_gone_on_from_in_its_own_session_alone(target: Target) -> None:
     with target.client.session() as mine, target.client.session() as other:
         event = resumable(mine)
-        stream, number = event.split("-")
+        process, stream, number = event.split("-")
         forged = [
-            *(f"{stream}-{int(number) + 5}", f"{stream}-{10**11}", f"{stream}--1", f"{int(stream, 16) + 9:x}-0"),
-            *(
-                f"{int(stream, 16) - 1:x}-0",
-                "0-0",
-                "-",
-                f"{stream}",
-                f"{stream}-0x1",
-                f"{event}\t1",
-                "ffffffffffffffff-0",
-            ),
-            *(f"{event} ", "a" * 3000, f"+{event}", event.upper() if event != event.upper() else "G-0", "٣-٣"),
+            *(f"{process}-{stream}-{each}" for each in (int(number) + 5, 10**11, "-1", "0x1", "")),
+            *(f"{process}-{int(stream, 16) + 9:x}-0", f"{process}-{int(stream, 16) - 1:x}-0", f"{process}-0-0"),
+            *("0-0", "-", "--", process, stream, f"{stream}-{number}", f"{event}\t1", "ffffffffffffffff-0"),
+            *(f"{event} ", "a" * 3000, f"+{event}", event.upper() if event != event.upper() else "G-0-0", "٣-٣-٣"),
         ]
         for last in forged:
             if last.strip() == event:
@@ -421,7 +414,9 @@ def assert_events(body: bytes) -> None:
         if line.startswith(b"data: {"):
             assert orjson.loads(line[6:])["jsonrpc"] == "2.0"
         else:
-            assert line in kinds or re.fullmatch(rb"id: [0-9a-f]+-[0-9]+|data: |retry: [0-9]+", line), line
+            assert line in kinds or re.fullmatch(
+                rb"id: [0-9a-z]+-[0-9a-f]+-[0-9]+(-[A-Za-z0-9_-]+)?|data: |retry: [0-9]+", line
+            ), line
     last = orjson.loads(re.findall(rb"data: (\{.*)", body)[-1])
     assert not last["result"].get("isError")
 

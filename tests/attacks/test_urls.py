@@ -6,14 +6,16 @@ import socket
 import zlib
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.attacks.target import Plan, Target, attacking
 from tests.attacks.web import HOST, Web, reply, serving
+from tests.examples import examples
 
 SPELLINGS = (
     "127.0.0.1", "127.1", "127.0.1", "127.00.00.01", "0177.0.0.1", "0x7f.0.0.1", "0x7f.1", "0x7f000001", "2130706433",
@@ -142,8 +144,23 @@ def test_what_is_no_host_is_no_part_of_a_url(target: Target, host: str) -> None:
     assert "must be one label of a host name" in target.client.refusal("label", {"name": host or "a.b"})
 
 
+NO_IDNA: Final = ("xn--", "xn--a", "xn--.example.com", "a.xn--99999999", "xn--" + "9" * 59, "XN--")
+"""Labels that begin as A-labels do (RFC 5890 §2.3.1), and decode to nothing."""
+
+
+@pytest.mark.parametrize("host", NO_IDNA)
+def test_a_host_that_cannot_be_decoded_is_one_that_cannot_be_found(target: Target, host: str) -> None:
+    for text in (
+        target.client.refusal("fetch", {"host": host}),
+        target.client.refusal("follow", {"to": f"http://{host}:@port@/"}),
+        target.client.refusal("follow_from_proxy", {"to": f"http://{host}:1/"}),
+    ):
+        assert "correlation id" not in text
+        assert any(reason in text for reason in ("cannot be found", "cannot be looked up", "not a URL")), text
+
+
 @given(host=st.one_of(st.integers(0, 2**32 - 1).map(str), st.ip_addresses(v=4, network="127.0.0.0/8").map(str)))
-@settings(max_examples=30)
+@examples(30)
 def test_no_number_is_a_way_to_loopback(target: Target, host: str) -> None:
     """Whether it is refused or leads nowhere, the canary is not reached: `assert_unharmed` looks."""
     if host.startswith("127.") or 0x7F000000 <= int(host) <= 0x7FFFFFFF:
@@ -187,7 +204,7 @@ PIECES = (
 
 
 @given(pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=7))
-@settings(max_examples=150)
+@examples(150)
 def test_no_location_leads_inside(target: Target, web: Web, pieces: list[str]) -> None:
     """The canary says whether it was reached, and the proxy what it was asked for."""
     to = at_canary(target, "".join(pieces))
@@ -289,7 +306,7 @@ def test_no_path_climbs_out_of_its_base(target: Target, web: Web, path: str) -> 
         st.sampled_from(("..", ".", "/", "%2e", "%2f", "a", "\\", ";", "%25", "?", "#", ":", "@")), max_size=8
     )
 )
-@settings(max_examples=60)
+@examples(60)
 def test_whatever_is_sent_stays_below_its_base(target: Target, web: Web, path: list[str]) -> None:
     before = len(web.seen)
     target.client.call("deep", {"path": "".join(path)})

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import meta
+from gateway.wire import meta
 from tests.behaviour.cells import Cell
 from tests.conformance.wire_schemas import INPUT_REQUIRED, WireSchemas
 from tests.protocol.peers import Says, say
@@ -81,7 +81,7 @@ class Client:
 
     def __init__(self, cell: Cell, schemas: WireSchemas | None) -> None:
         self.cell: Final = cell
-        self.mistakes: Final[list[str]] = []
+        self.problems: Final[list[str]] = []
         """What was wrong with messages that came."""
         self.envelope: Final[dict[str, Json]] = _envelope(cell.revision) if cell.is_modern else {}
         """What each request carries in `_meta`."""
@@ -190,8 +190,8 @@ class Client:
 
     def _check(self, message: dict[str, Json], answers: str | None) -> None:
         if self._schemas is not None:
-            found = self._schemas.mistakes(self.cell.revision, message, answers=answers)
-            self.mistakes.extend(f"{mistake} in {message}" for mistake in found)
+            found = self._schemas.problems(self.cell.revision, message, answers=answers)
+            self.problems.extend(f"{problem} in {message}" for problem in found)
 
     def _call_of(self, message: dict[str, Json]) -> Call | None:
         if "method" not in message:

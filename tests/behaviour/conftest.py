@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.json_types import JsonObject
-from gateway.protocol import meta
+from gateway.wire import meta
 from tests.behaviour.cells import STDIO, Cell
 from tests.behaviour.client import NOTHING, SECONDS, Client, initialize_params
 from tests.behaviour.wires import HttpWire, SseWire, StdioWire
@@ -87,7 +87,7 @@ async def client(
         pipes[cell.revision].initialized = client.initialized
     yield client
     pipes[cell.revision].client = None
-    assert client.mistakes == []
+    assert client.problems == []
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -118,7 +118,7 @@ async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas |
             return client
 
         yield make
-    assert [mistake for client in made for mistake in client.mistakes] == []
+    assert [problem for client in made for problem in client.problems] == []
 
 
 async def _opened(daemon: Daemon | None, stack: AsyncExitStack) -> StdioWire:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject

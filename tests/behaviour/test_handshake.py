@@ -28,6 +28,7 @@ CAPABILITIES: Final = {
     "prompts": "2024-11-05",
     "logging": "2024-11-05",
     "completions": "2025-03-26",
+    "extensions": "2026-07-28",
 }
 
 

@@ -9,6 +9,19 @@ import pytest
 from tests.behaviour.inside import product
 
 PLUGIN = '''
+from gateway.plugin import Context, EmbeddedResource
+
+MUCH = ["a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 100] * 8_000
+
+async def logs(context: Context) -> str:
+    """Log much."""
+    await context.log("info", MUCH)
+    return "done"
+
+def embedded() -> EmbeddedResource:
+    """Embed much."""
+    return EmbeddedResource("a:b", text())
+
 def text() -> str:
     """Say much."""
     return "a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 800_000
@@ -23,24 +36,51 @@ plugins: [plugins]
 tools:
   text: {python: "much:text"}
   rows: {python: "much:rows"}
+  embedded: {python: "much:embedded"}
+  logs: {python: "much:logs"}
   parked: {python: "much:text", output: {overflow: resource}}
   flood:
     description: Writes far more than is passed on.
     shell: {script: "echo first; head -c 40000000 /dev/zero | tr '\\\\0' x; echo; echo last"}
+resources:
+  text: {uri: "s://text", python: "much:text", max_size: 64MiB}
+  embedded: {uri: "s://embedded", python: "much:embedded", max_size: 64MiB}
+  rows: {uri: "s://rows", python: "much:rows", max_size: 64MiB}
+prompts:
+  text: {python: "much:text"}
+  embedded: {python: "much:embedded"}
 """
 
+SECRETS = "".join(
+    f'\n  c{n}: {{base_url: "https://c.example", headers: {{Authorization: "${{env:KEY_{n}}}"}}}}' for n in range(30)
+)
+"""Each of them is looked for."""
 
-@pytest.mark.parametrize("tool", ["text", "rows", "parked"])
-async def test_a_large_output_keeps_nobody_waiting(tmp_path: Path, tool: str) -> None:
-    async with product(tmp_path, FILE, {"plugins/much.py": PLUGIN}) as client:
-        call = asyncio.create_task(client.call(tool))
+
+REQUESTS = [
+    *(("tools/call", {"name": name}) for name in ("text", "rows", "parked", "embedded")),
+    ("tools/call", {"name": "logs", "_meta": {"io.modelcontextprotocol/logLevel": "info"}}),
+    *(("resources/read", {"uri": f"s://{name}"}) for name in ("text", "rows", "embedded")),
+    *(("prompts/get", {"name": name}) for name in ("text", "embedded")),
+]
+
+
+@pytest.mark.parametrize(("method", "params"), REQUESTS, ids=[f"{method} {params}" for method, params in REQUESTS])
+async def test_a_large_output_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, params: dict[str, object]
+) -> None:
+    for number in range(30):
+        monkeypatch.setenv(f"KEY_{number}", f"a+secret/{number}-of-thirty")
+    file = f"connections:{SECRETS}\n{FILE}"
+    async with product(tmp_path, file, {"plugins/much.py": PLUGIN}) as client:
+        call = asyncio.create_task(client.request(method, params))
         begun = last = time.perf_counter()
         longest = 0.0
         while not call.done():
             await asyncio.sleep(0)
             now = time.perf_counter()
             longest, last = max(longest, now - last), now
-        assert (await call)["content"]
+        assert await call
     assert longest < (last - begun) / 2, "the loop stood still while it was shaped"
 
 

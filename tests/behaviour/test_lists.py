@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LISTS: Final = {
     "tools/list": ("tools", 21),
-    "resources/list": ("resources", 9),
+    "resources/list": ("resources", 14),
     "resources/templates/list": ("resourceTemplates", 2),
     "prompts/list": ("prompts", 5),
 }

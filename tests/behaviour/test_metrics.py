@@ -14,7 +14,8 @@ import pytest_asyncio
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 
-from gateway.telemetry.measure import MEASURES, STANDARD
+from gateway.json_types import JsonObject
+from gateway.telemetry.metric_definitions import METRIC_DEFINITIONS, STANDARD
 from tests.e2e.daemon import Daemon, post_call, request, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -27,9 +28,12 @@ plugins: [plugins]
 tools:
   hello: {description: Greets., content: hello}
   sleeps: {description: Takes its time., shell: {command: [sleep, "60"]}, concurrency: 1}
+  leaves: {description: Leaves something running., shell: {command: [sh, -c, "(setsid sleep 60 &); sleep 60"]}}
+  parts: {description: Starts what ends by itself., shell: {command: [sh, -c, "(setsid true &)"]}}
   hangs: {python: "slow:hangs", timeout: 200ms}
   reports: {python: "slow:reports"}
   announces: {python: "slow:announces"}
+  job: {description: Becomes a task., content: done, task: optional}
   rare: {description: Is not called often., content: rare, rate_limit: 1/hour}
   long:
     description: Says more than fits.
@@ -186,6 +190,17 @@ async def progress(house: House) -> AsyncIterator[None]:
     yield
 
 
+@asynccontextmanager
+async def a_task(house: House) -> AsyncIterator[None]:
+    capabilities: JsonObject = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    fields = {"io.modelcontextprotocol/clientCapabilities": capabilities}
+    message = request("tools/call", {"name": "job", "arguments": {}, "_meta": fields})
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "job"}
+    async with house.http.post(house.url, json=message, headers=headers) as response:
+        assert (await response.json())["result"]["resultType"] == "task"
+    yield
+
+
 def saving(text: str, *, status: int) -> Cause:
     """The file, saved like that, and the older one afterwards."""
 
@@ -231,6 +246,10 @@ MOVES: Final[Mapping[str, Move]] = {
     "mcp_gateway_streams": Move(cause=a_session, comes_back=True),
     "mcp_gateway_notifications_sent_total": Move(cause=progress, labels={"method": "notifications/progress"}),
     "mcp_gateway_primitives": Move(cause=ONE_MORE_TOOL, labels={"kind": "tool"}, comes_back=True),
+    "mcp_gateway_view_primitives": Move(
+        cause=saving("views: {one: {include: {tools: [hello]}}}\n", status=200),
+        labels={"view": "one", "kind": "tool"},
+    ),
     "mcp_gateway_primitives_left_out": Move(
         cause=saving("  less: {content: less, requires: {env: [NO_SUCH_VARIABLE]}}\n", status=200),
         labels={"kind": "tool"},
@@ -245,6 +264,9 @@ MOVES: Final[Mapping[str, Move]] = {
     "mcp_gateway_config_last_reload_successful": Move(cause=MISTAKE, by=-1, comes_back=True),
     "mcp_gateway_config_reloads_total": Move(cause=MISTAKE, labels={"result": "failure"}),
     "mcp_gateway_children": Move(cause=running("sleeps"), labels={"state": "running"}, comes_back=True),
+    "mcp_gateway_tasks": Move(cause=a_task, labels={"status": "completed"}),
+    "mcp_gateway_orphans": Move(cause=running("leaves"), comes_back=True),
+    "mcp_gateway_orphans_reaped_total": Move(cause=calling("parts")),
     "mcp_gateway_threads_busy": Move(cause=calling("hangs")),
     "mcp_gateway_threads_stuck": Move(cause=calling("hangs")),
     "mcp_gateway_outputs_too_large_total": Move(cause=calling("long"), labels={"overflow": "truncate"}),
@@ -258,8 +280,16 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
     "mcp_gateway_audit_records_total": lambda value: value > 0,
     "mcp_gateway_audit_records_dropped_total": lambda value: value == 0,
     "mcp_gateway_audit_failing": lambda value: value == 0,
+    "mcp_gateway_sessions_restored_total": lambda value: value == 0,
+    "mcp_gateway_state_durable": lambda value: value == 0,
+    "mcp_gateway_state_faults_total": lambda value: value == 0,
+    "mcp_gateway_upstream_up": lambda value: value == 0,
+    "mcp_gateway_upstream_calls_total": lambda value: value == 0,
+    "mcp_gateway_upstream_restarts_total": lambda value: value == 0,
+    "mcp_gateway_upstream_seconds": lambda value: value == 0,
     "mcp_gateway_config_watch_failed": lambda value: value == 0,
     "mcp_gateway_config_last_reload_success_timestamp_seconds": lambda value: value > 1_700_000_000,
+    "mcp_gateway_strays_killed_total": lambda value: value == 0,
     "mcp_gateway_limit_max": lambda value: value > 20_000,
     "mcp_gateway_requests_denied_total": lambda value: value == 0,
     "mcp_gateway_notifications_dropped_total": lambda value: value == 0,
@@ -269,7 +299,7 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
 
 
 async def test_every_measure_is_looked_at() -> None:
-    assert {measure.name for measure in MEASURES} == MOVES.keys() | STEADY.keys()
+    assert {measure.name for measure in METRIC_DEFINITIONS} == MOVES.keys() | STEADY.keys()
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -19,6 +19,7 @@ MAIN: Final = """
     include: [tools.d/*.yaml]
     plugins: [plugins]
     prompt_files: [prompts/*.md]
+    skills: [skills/*]
     tools:
       plain: {description: Plain., content: [{text: plain}]}
       counted: {python: "words:counted"}
@@ -39,6 +40,8 @@ FILES: Final = {
     "docs/a.md": "one",
     "docs/deep/b.md": "one",
     "page.txt": "one",
+    "skills/one/SKILL.md": "---\nname: one\ndescription: One.\n---\n",
+    "skills/one/references/a.md": "one",
 }
 WATCHED: Final = ("docs:///a.md", "note:one", "page:one")
 TOOLS, PROMPTS, RESOURCES = (CHANGED.format(kind) for kind in ("tools", "prompts", "resources"))
@@ -108,6 +111,12 @@ EDITS: Final[dict[str, tuple[Edit, Sequence[str]]]] = {
     "written file of one resource": (in_place("page.txt", "one", "two"), [UPDATED]),
     "resource's text": (replaced("config.yaml", "text: first", "text: second"), [UPDATED]),
     "resource's description": (replaced("config.yaml", "A note.", "The note."), [RESOURCES]),
+    "written file of a skill": (in_place("skills/one/references/a.md", "one", "two"), [RESOURCES]),
+    "replaced SKILL.md": (replaced("skills/one/SKILL.md", "One.", "The one."), [RESOURCES]),
+    "touched file of a skill": (lambda folder: os.utime(folder / "skills/one/references/a.md"), []),
+    "new file of a skill": (added("skills/one/b.md", "one"), [RESOURCES]),
+    "new skill": (added("skills/two/SKILL.md", "---\nname: two\ndescription: Two.\n---\n"), [RESOURCES]),
+    "removed skill": (lambda folder: shutil.rmtree(folder / "skills/one"), [RESOURCES]),
     "everything at once": (several, [TOOLS, PROMPTS, RESOURCES, UPDATED]),
 }
 

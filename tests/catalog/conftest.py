@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.config.loader import load

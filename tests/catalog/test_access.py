@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.catalog.primitives import Access
-from gateway.catalog.views import MOST, Views, view
+from gateway.catalog.access import Access
+from gateway.catalog.parts import MAX_PARTS, CatalogParts, scoped
 from gateway.errors import ConfigError
 from tests.catalog.conftest import Compile
 
@@ -85,26 +85,26 @@ async def test_access_is_not_reported_where_auth_itself_has_a_mistake(compiled: 
 
 async def test_a_view_has_what_its_scopes_allow_and_what_is_visible(compiled: Compile) -> None:
     catalog = compiled(AUTH % "{match: {kind: prompts}, scopes: [b]}" + TOOLS)
-    assert list(view(catalog, frozenset()).tools) == ["open", "deploy_app", "deploy_db"]
-    assert list(view(catalog, frozenset("a")).tools) == ["open", "own", "deploy_app", "deploy_db"]
-    assert list(view(catalog, frozenset("a")).prompts) == []
-    assert view(catalog, frozenset("b")).prompts == catalog.prompts
-    assert view(catalog, frozenset("b")).fingerprints["tools"] != catalog.fingerprints["tools"]
-    assert view(catalog, frozenset("b")).fingerprints["prompts"] == catalog.fingerprints["prompts"]
+    assert list(scoped(catalog, frozenset()).tools) == ["open", "deploy_app", "deploy_db"]
+    assert list(scoped(catalog, frozenset("a")).tools) == ["open", "own", "deploy_app", "deploy_db"]
+    assert list(scoped(catalog, frozenset("a")).prompts) == []
+    assert scoped(catalog, frozenset("b")).prompts == catalog.prompts
+    assert scoped(catalog, frozenset("b")).fingerprints["tools"] != catalog.fingerprints["tools"]
+    assert scoped(catalog, frozenset("b")).fingerprints["prompts"] == catalog.fingerprints["prompts"]
 
 
 async def test_callers_with_scopes_that_matter_the_same_share_a_view(compiled: Compile) -> None:
-    views, catalog = Views(), compiled(AUTH % "" + TOOLS)
-    assert views.of(catalog, None) is catalog
-    assert views.of(catalog, frozenset({"a", "else"})) is catalog
-    assert views.of(catalog, frozenset({"x"})) is views.of(catalog, frozenset({"y"}))
+    parts, catalog = CatalogParts(), compiled(AUTH % "" + TOOLS)
+    assert parts.of(catalog, None) is catalog
+    assert parts.of(catalog, frozenset({"a", "else"})) is catalog
+    assert parts.of(catalog, frozenset({"x"})) is parts.of(catalog, frozenset({"y"}))
 
 
-async def test_only_so_many_views_are_kept(compiled: Compile) -> None:
-    scopes = [f"s{number}" for number in range(MOST + 10)]
+async def test_only_so_many_parts_are_kept(compiled: Compile) -> None:
+    scopes = [f"s{number}" for number in range(MAX_PARTS + 10)]
     tools = "".join(f"  t{each}: {{description: A., content: x, access: {{scopes: [{each}]}}}}\n" for each in scopes)
     catalog = compiled(AUTH % "" + "tools:\n" + tools)
-    views = Views()
+    parts = CatalogParts()
     for each in scopes:
-        assert list(views.of(catalog, frozenset({each})).tools) == [f"t{each}"]
-    assert len(views._kept) == MOST
+        assert list(parts.of(catalog, frozenset({each})).tools) == [f"t{each}"]
+    assert len(parts._kept) == MAX_PARTS

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
@@ -67,8 +67,11 @@ def test_a_server_without_anything_is_a_server(compiled: Compile) -> None:
     assert (catalog.instructions, catalog.page_size, catalog.cache_ttl) == ("Nothing here", 3, timedelta(seconds=2))
 
 
+SLOW = "connections: {slow: {base_url: 'https://x.example', timeout: 15m}}"
+
+
 @pytest.mark.parametrize(
-    ("defaults", "definition", "allowance"),
+    ("defaults", "definition", "call_settings"),
     [
         ("", "content: x", (60, 16, 64)),
         ("defaults: {timeout: 9s, concurrency: 2, queue: 0}", "content: x", (9, 2, 0)),
@@ -78,13 +81,16 @@ def test_a_server_without_anything_is_a_server(compiled: Compile) -> None:
         ("", "timeout: 5s, http: {url: 'https://x.example', timeout: 15m}", (5, 16, 64)),
         ("", "http: {url: 'https://x.example', timeout: 15m}", (900, 16, 64)),
         ("", "http: {url: 'https://x.example', timeout: 1s, retry: {attempts: 3}}", (60, 16, 64)),
+        (SLOW, "http: {connection: slow, url: /a}", (900, 16, 64)),
+        (SLOW, "http: {connection: slow, url: /a, timeout: 90s}", (90, 16, 64)),
+        (SLOW, "timeout: 5s, http: {connection: slow, url: /a}", (5, 16, 64)),
     ],
 )
 def test_a_call_may_take_what_the_definition_says_then_its_backend_then_the_defaults(
-    compiled: Compile, defaults: str, definition: str, allowance: tuple[float, int, int]
+    compiled: Compile, defaults: str, definition: str, call_settings: tuple[float, int, int]
 ) -> None:
     tool = compiled(f"{defaults}\ntools: {{t: {{description: T, {definition}}}}}").tools["t"]
-    assert (tool.timeout.total_seconds(), tool.concurrency, tool.queue) == allowance
+    assert (tool.timeout.total_seconds(), tool.concurrency, tool.queue) == call_settings
 
 
 def test_what_cannot_work_here_is_left_out_and_says_why(compiled: Compile) -> None:
@@ -295,7 +301,9 @@ async def test_defaults_that_shape_results_leave_fixed_content_alone(compiled: C
     )
     tool = catalog.tools["fixed"]
     call = make_invocation()
-    assert tool.result.shape(await tool.executor.execute(call), call).content == [{"type": "text", "text": "written"}]
+    assert [*tool.result.shape(await tool.executor.execute(call), call).content] == [
+        {"type": "text", "text": "written"}
+    ]
 
 
 def test_what_was_loaded_and_compiled_goes_with_the_last_reference(tmp_path: Path, services: Services) -> None:
@@ -324,3 +332,26 @@ def test_what_was_loaded_and_compiled_goes_with_the_last_reference(tmp_path: Pat
     finally:
         gc.enable()
         plugins.close()
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_immediate"),
+    [
+        ("content: Hello", True),
+        ('content: "{{ text }}"', True),
+        ('content: [{text: Hello}, {text: "{{ text }}"}]', True),
+        ('content: "Hello {{ text }}"', False),  # an expression may make much of little
+        ("content: [{image: {file: picture.png}}]", False),
+        ('content: Hello\n    confirm: "Sure?"', False),
+        ("shell: {command: [date]}", False),
+    ],
+)
+def test_tools_whose_answer_waits_for_nothing_are_known(
+    compiled: Compile,
+    tmp_path: Path,
+    backend: str,
+    is_immediate: bool,  # noqa: FBT001 - of the table above
+) -> None:
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    catalog = compiled(f"tools:\n  tool:\n    description: It.\n    input: {{text: string}}\n    {backend}\n")
+    assert catalog.tools["tool"].is_immediate is is_immediate

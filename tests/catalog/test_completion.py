@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.catalog.completion import fitting
+from gateway.catalog.compile.completion import fitting
 from gateway.executors.services import Services
 from tests.catalog.conftest import Compile
 from tests.executors.recording import make_invocation

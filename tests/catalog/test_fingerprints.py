@@ -1,17 +1,24 @@
 """When two lists are the same."""
 
-from gateway.catalog.definitions import file_definition
-from gateway.catalog.fingerprints import fingerprint
-from gateway.config.primitives import Resource
+from collections.abc import Iterable
+
+from gateway.catalog.compile.wire_definitions import file_definition
+from gateway.catalog.fingerprints import definition_digest, fingerprint
+from gateway.config.models.definitions import Resource
 from gateway.executors.files.globs import Found
 from gateway.executors.files.regular_files import Facts
+from gateway.json_types import JsonObject
+
+
+def of(definitions: Iterable[JsonObject]) -> str:
+    return fingerprint(map(definition_digest, definitions))
 
 
 def test_a_written_file_is_not_another_list_and_a_new_one_is() -> None:
     config = Resource.model_validate({"files": "*"})
 
     def listed(*names: str, size: int = 1, modified: float = 1.0) -> str:
-        return fingerprint(
+        return of(
             file_definition(config, uri=f"x:///{name}", file=Found(name, Facts(size, modified))) for name in names
         )
 
@@ -21,5 +28,5 @@ def test_a_written_file_is_not_another_list_and_a_new_one_is() -> None:
 
 
 def test_every_word_of_a_definition_counts_and_the_order_of_keys_does_not() -> None:
-    assert fingerprint([{"name": "a", "x": 1}]) == fingerprint([{"x": 1, "name": "a"}])
-    assert fingerprint([{"name": "a", "x": 1}]) != fingerprint([{"name": "a", "x": 2}])
+    assert of([{"name": "a", "x": 1}]) == of([{"x": 1, "name": "a"}])
+    assert of([{"name": "a", "x": 1}]) != of([{"name": "a", "x": 2}])

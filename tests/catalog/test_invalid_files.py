@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from gateway.catalog.compiler import compile_catalog
+from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError, Problem, Severity
@@ -91,3 +91,16 @@ async def test_a_missing_directory_of_plugins_hides_no_mistake_of_the_others(
     main = tmp_path / "config.yaml"
     main.write_text('plugins: [absent, .]\ntools: {a: {python: "good:scor"}, b: {python: "far:f"}}\n', encoding="utf-8")
     assert [problem.path for problem in problems_of(main, services)] == ["plugins.0", "tools.a.python.call"]
+
+
+async def test_a_rule_is_not_told_to_fit_nothing_while_a_file_cannot_be_read(
+    tmp_path: Path, services: Services
+) -> None:
+    (tmp_path / "broken.yaml").write_text("tools: {deploy: {content: [}\n", encoding="utf-8")
+    main = tmp_path / "config.yaml"
+    main.write_text(
+        "include: [broken.yaml]\n"
+        "auth: {api_keys: {ci: {sha256: '" + "0" * 64 + "'}}, rules: [{match: {name: deploy}, scopes: [ops]}]}\n",
+        encoding="utf-8",
+    )
+    assert ["YAML syntax" in problem.message for problem in problems_of(main, services)] == [True]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.lints.hidden_text import hidden_in
-from gateway.catalog.lints.lookalikes import look_alikes, mixed_scripts
+from gateway.catalog.lints.confusables import confusable_names, mixed_scripts
+from gateway.catalog.lints.invisible_characters import invisible_characters_in
 from gateway.catalog.primitives import Catalog
-from gateway.config.diagnostics import render
+from gateway.config.diagnostics.render import render
 from gateway.config.loader import load
 from tests.catalog.conftest import Compile
 
@@ -39,7 +39,7 @@ def doubts(catalog: Catalog) -> list[str]:
     ],
 )
 def test_what_people_can_see_or_their_script_needs_is_not_hidden(text: str) -> None:
-    assert hidden_in(text) is None
+    assert invisible_characters_in(text) is None
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_people_can_see_or_their_script_needs_is_not_hidden(text: str) -> N
     ],
 )
 def test_what_people_cannot_see_is_named(text: str, found: str) -> None:
-    assert hidden_in(text) == found
+    assert invisible_characters_in(text) == found
 
 
 def test_letters_that_look_like_others_are_told_from_names_in_another_script() -> None:
@@ -71,7 +71,7 @@ def test_letters_that_look_like_others_are_told_from_names_in_another_script() -
 
 def test_names_that_look_alike_are_paired_with_the_first() -> None:
     names = ["list", "1ist", "get-user", "get_user", "getUser", "sc\u0430n", "scan", "lists", "other"]
-    assert list(look_alikes(names)) == [
+    assert list(confusable_names(names)) == [
         ("1ist", "list"),
         ("get_user", "get-user"),
         ("getUser", "get-user"),

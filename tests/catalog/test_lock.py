@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.compiler import compile_catalog
-from gateway.catalog.lock import Change, Lock, differences, parsed, read_lock, rendered
-from gateway.catalog.pins import Pins
+from gateway.catalog.compile.compiler import compile_catalog
+from gateway.catalog.lockfile.digests import DefinitionDigests
+from gateway.catalog.lockfile.lock import Change, Lock, differences, parsed, read_lock, rendered
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
@@ -33,7 +33,10 @@ FILES = {
             arguments: {n: {description: N, complete: {python: "sums:names"}}}
             messages: [{user: "{{ n }}"}]
         prompt_files: [m.md]
+        skills: [skills/*]
     """,
+    "skills/s/SKILL.md": "---\nname: s\ndescription: S\n---\n",
+    "skills/s/data/a.txt": "one",
     "more/b.yaml": "tools: {b: {description: B, content: b}}",
     "m.md": "---\ndescription: M\n---\nSay it.",
     "token": "a-first-secret",
@@ -49,7 +52,7 @@ def write(folder: Path, **changes: str) -> Path:
     return folder / "config.yaml"
 
 
-def pins(services: Services, main: Path, *, place: str = "here") -> Pins:
+def pins(services: Services, main: Path, *, place: str = "here") -> DefinitionDigests:
     plugins = Plugins()
     try:
         loaded = load(main, environ={"PLACE": place})
@@ -59,11 +62,11 @@ def pins(services: Services, main: Path, *, place: str = "here") -> Pins:
 
 
 @pytest.fixture
-def before(tmp_path: Path, services: Services) -> Pins:
+def before(tmp_path: Path, services: Services) -> DefinitionDigests:
     return pins(services, write(tmp_path))
 
 
-def test_every_definition_is_pinned_in_all_its_parts(before: Pins) -> None:
+def test_every_definition_is_pinned_in_all_its_parts(before: DefinitionDigests) -> None:
     assert {".".join(name): sorted(pin) for name, pin in before.items()} == {
         "server.instructions": ["definition"],
         "tools.a": ["definition"],
@@ -74,11 +77,12 @@ def test_every_definition_is_pinned_in_all_its_parts(before: Pins) -> None:
         "resources.f": ["definition"],
         "prompts.q": ["code", "definition"],
         "prompts.m": ["definition"],
+        "skills.s": ["definition", "files"],
     }
 
 
 def test_secrets_machine_order_comments_and_layout_do_not_matter(
-    tmp_path: Path, services: Services, before: Pins
+    tmp_path: Path, services: Services, before: DefinitionDigests
 ) -> None:
     (elsewhere := tmp_path / "elsewhere" / "deeper").mkdir(parents=True)
     text = FILES["config.yaml"].replace("          h: {", "          h:   {  # a comment\n            ")
@@ -103,11 +107,14 @@ def test_secrets_machine_order_comments_and_layout_do_not_matter(
         ("m.md", "Say it.", "Say more.", "prompts.m (definition)"),
         ("config.yaml", "text: R", "text: S", "resources.r (definition)"),
         ("config.yaml", '"*.yaml"', '"*"', "resources.f (definition)"),
+        ("skills/s/SKILL.md", "description: S", "description: s", "skills.s (files)"),
+        ("skills/s/data/a.txt", "one", "two", "skills.s (files)"),
+        ("config.yaml", "skills: [skills/*]", "skills: [{dir: skills/*, tags: [t]}]", "skills.s (definition)"),
         ("config.yaml", "Be careful.", "Be bold.", "server.instructions (definition)"),
     ],
 )
 def test_whatever_is_shown_or_run_matters(
-    tmp_path: Path, services: Services, before: Pins, file: str, old: str, new: str, found: str
+    tmp_path: Path, services: Services, before: DefinitionDigests, file: str, old: str, new: str, found: str
 ) -> None:
     assert old in FILES[file]
     main = write(tmp_path, **{file: FILES[file].replace(old, new)})
@@ -116,20 +123,20 @@ def test_whatever_is_shown_or_run_matters(
     assert ", ".join(f"{'.'.join(each.name)} ({', '.join(each.parts)})" for each in changes) == found
 
 
-def test_defaults_matter_to_each(tmp_path: Path, services: Services, before: Pins) -> None:
+def test_defaults_matter_to_each(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
     main = write(tmp_path, **{"config.yaml": FILES["config.yaml"] + "\n        defaults: {timeout: 1s}\n"})
     changes = differences(pins(services, main), before)
     assert [each.parts for each in changes] == [("defaults",)] * 8
 
 
 def test_a_definition_that_moves_to_another_directory_means_other_paths(
-    tmp_path: Path, services: Services, before: Pins
+    tmp_path: Path, services: Services, before: DefinitionDigests
 ) -> None:
     main = write(tmp_path, **{"more/b.yaml": "include: [deeper/b.yaml]", "more/deeper/b.yaml": FILES["more/b.yaml"]})
     assert [str(each.name) for each in differences(pins(services, main), before)] == ["('tools', 'b')"]
 
 
-def test_what_is_added_and_removed_is_told_apart(tmp_path: Path, services: Services, before: Pins) -> None:
+def test_what_is_added_and_removed_is_told_apart(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
     main = write(tmp_path, **{"more/b.yaml": "tools: {z: {description: B, content: b}}"})
     assert [(*each.name, each.change.value) for each in differences(pins(services, main), before)] == [
         ("tools", "b", "removed"),
@@ -137,7 +144,19 @@ def test_what_is_added_and_removed_is_told_apart(tmp_path: Path, services: Servi
     ]
 
 
-def test_a_lock_is_read_as_it_was_written(before: Pins) -> None:
+def test_a_definition_with_an_error_is_not_told_to_be_removed_since_the_lock(
+    tmp_path: Path, services: Services, before: DefinitionDigests
+) -> None:
+    main = write(tmp_path, **{"more/b.yaml": "tools: {b: {description: B, contnet: b}}"})
+    plugins, loaded = Plugins(), load(main, environ={"PLACE": "here"})
+    lock = Lock(path=tmp_path / "mcp-gateway.lock", pins=before)
+    with pytest.raises(ConfigError) as caught:
+        compile_catalog(loaded, services=services, plugins=plugins, generation=1, lock=lock)
+    plugins.close()
+    assert [problem.path for problem in caught.value.problems] == ["tools.b.contnet"]
+
+
+def test_a_lock_is_read_as_it_was_written(before: DefinitionDigests) -> None:
     text = rendered(before)
     assert parsed(text) == before
     assert json.loads(text)["version"] == 1
@@ -159,7 +178,7 @@ def test_a_broken_lock_is_a_warning_where_it_is_reported_and_an_error_where_it_i
 ) -> None:
     (tmp_path / "mcp-gateway.lock").write_text(text)
     lock = read_lock(tmp_path)
-    assert reason in lock.trouble
+    assert reason in lock.problem
 
     def warnings(mode: str) -> list[str]:
         main = tmp_path / "config.yaml"
@@ -184,7 +203,7 @@ def test_enforcing_without_a_lock_is_an_error_that_names_the_command(tmp_path: P
     assert problem.message.endswith("; write it with `mcp-gateway lock`")
 
 
-def test_what_is_withheld_is_not_even_imported(tmp_path: Path, services: Services, before: Pins) -> None:
+def test_what_is_withheld_is_not_even_imported(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
     mark = tmp_path / "imported"
     code = FILES["plugins/sums.py"] + f"open({str(mark)!r}, 'w').close()\n"
     main = write(

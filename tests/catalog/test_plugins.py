@@ -15,9 +15,9 @@ from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
 from gateway.catalog.plugins.plugin_import import ImportFailedError, import_bounded
 from gateway.catalog.plugins.plugin_package import PREFIX
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 from tests.executors.recording import OneFile
 
 Write = Callable[[str, str], None]
@@ -38,8 +38,8 @@ def plugins() -> Iterator[Plugins]:
 
 
 @pytest.fixture
-async def threads() -> AsyncIterator[Threads]:
-    async with Threads(2) as threads:
+async def threads() -> AsyncIterator[DaemonThreadPool]:
+    async with DaemonThreadPool(2) as threads:
         yield threads
 
 
@@ -137,14 +137,16 @@ def test_nothing_is_written_beside_the_plugins(plugins: Plugins, folder: Path, w
     assert list((folder / "plugins").iterdir()) == [folder / "plugins" / "plain.py"]
 
 
-async def test_old_generations_are_unloaded(plugins: Plugins, threads: Threads, folder: Path, write: Write) -> None:
+async def test_old_generations_are_unloaded(
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
+) -> None:
     packages = []
     for generation in range(5):
         write("plain.py", f"def f(): return {generation}\n")
         opened(plugins, folder)
         found(plugins, "plain:f")
         await plugins.start(threads)
-        await plugins.shut_down(plugins.retire(), threads)
+        await plugins.shut_down(plugins.unload_unused(), threads)
         packages.append(len({name.partition(".")[0] for name in loaded()}))
     assert packages == [1, 2, 2, 2, 2]
 
@@ -266,7 +268,7 @@ def test_entry_points_come_before_importable_modules(plugins: Plugins, folder: P
         sys.path.insert(0, {str(site)!r})
         from pathlib import Path
         from gateway.catalog.plugins.plugins import Plugins
-        from gateway.config.problems import Problems
+        from gateway.config.diagnostics.problems import Problems
         from tests.executors.recording import OneFile
         plugins, problems = Plugins(), Problems(OneFile(Path("/")))
         plugins.open([], problems)
@@ -293,7 +295,7 @@ HOOKS = """
 
 
 async def test_hooks_run_once_while_a_module_is_in_use(
-    plugins: Plugins, threads: Threads, folder: Path, write: Write
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("a.py", HOOKS.format(name="a"))
     opened(plugins, folder)
@@ -302,15 +304,17 @@ async def test_hooks_run_once_while_a_module_is_in_use(
         opened(plugins, folder)
         found(plugins, "a:f")
         await plugins.start(threads)
-        await plugins.shut_down(plugins.retire(), threads)
+        await plugins.shut_down(plugins.unload_unused(), threads)
     assert events == ["started a"]
     opened(plugins, folder)
     await plugins.start(threads)
-    await plugins.shut_down(plugins.retire(), threads)
+    await plugins.shut_down(plugins.unload_unused(), threads)
     assert events == ["started a", "stopped a"]
 
 
-async def test_stopping_shuts_down_in_reverse(plugins: Plugins, threads: Threads, folder: Path, write: Write) -> None:
+async def test_stopping_shuts_down_in_reverse(
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
+) -> None:
     write("base.py", HOOKS.format(name="base"))
     write("top.py", "from .base import *\n" + textwrap.dedent(HOOKS).format(name="top").replace("events = []", ""))
     opened(plugins, folder)
@@ -323,7 +327,7 @@ async def test_stopping_shuts_down_in_reverse(plugins: Plugins, threads: Threads
 
 
 async def test_an_imported_hook_runs_where_it_was_defined(
-    plugins: Plugins, threads: Threads, folder: Path, write: Write
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("base.py", HOOKS.format(name="base"))
     write("top.py", "from .base import startup, f\n")
@@ -334,7 +338,7 @@ async def test_an_imported_hook_runs_where_it_was_defined(
 
 
 async def test_a_failed_startup_refuses_the_generation(
-    plugins: Plugins, threads: Threads, folder: Path, write: Write
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("a.py", HOOKS.format(name="a"))
     write("b.py", "from . import a\ndef startup(): raise SystemExit('no database')\ndef f(): return a.events\n")
@@ -349,7 +353,7 @@ async def test_a_failed_startup_refuses_the_generation(
 
 
 async def test_a_failed_shutdown_is_logged_and_the_others_go_on(
-    plugins: Plugins, threads: Threads, folder: Path, write: Write
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("a.py", HOOKS.format(name="a"))
     write("b.py", "def shutdown(): 1 / 0\ndef f(): ...\n")
@@ -365,7 +369,7 @@ async def test_a_failed_shutdown_is_logged_and_the_others_go_on(
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
 async def test_a_hook_that_hangs_is_given_up(
-    plugins: Plugins, threads: Threads, folder: Path, write: Write, kind: str
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write, kind: str
 ) -> None:
     wait = "await asyncio.sleep(9)" if "async" in kind else "time.sleep(0.2)"
     write("a.py", f"import asyncio, time\n{kind} startup(): {wait}\ndef f(): ...\n")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.primitives import HeaderParameter
-from gateway.catalog.schemas import NO_ARGUMENTS, CompiledArguments, compile_arguments
-from gateway.config.primitives import Tool
-from gateway.config.problems import Problems
+from gateway.catalog.compile.arguments import NO_ARGUMENTS, CompiledArguments, compile_arguments
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.definitions import Tool
 from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
+from gateway.wire.headers import HeaderParameter
 from tests.executors.recording import OneFile
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.catalog.primitives import Catalog, Prompt
 from gateway.catalog.store import CatalogStore
-from gateway.config.secrets import Redactor
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 
 
@@ -39,12 +39,17 @@ def catalog(generation: int, *prompts: str) -> Catalog:
     )
 
 
+def serve(store: CatalogStore, catalog: Catalog) -> None:
+    store.swap(catalog)
+    store.announce()
+
+
 def test_a_swap_is_seen_by_who_asks_and_told_to_who_subscribed() -> None:
     old, new = catalog(1), catalog(2)
     store = CatalogStore(old)
     seen: list[tuple[Catalog, Catalog, Catalog]] = []
     store.subscribe(lambda before, after: seen.append((before, after, store.current)))
-    store.swap(new)
+    serve(store, new)
     assert store.current is new
     assert seen == [(old, new, new)]
 
@@ -59,8 +64,21 @@ def test_who_unsubscribed_hears_no_more_and_may_do_so_twice() -> None:
     leave, _ = store.subscribe(hear), store.subscribe(hear)
     leave()
     leave()
-    store.swap(catalog(2))
+    serve(store, catalog(2))
     assert heard == [2]
+
+
+def test_who_is_told_late_is_told_of_all_that_changed_since_and_once() -> None:
+    first, last = catalog(1), catalog(3)
+    store = CatalogStore(first)
+    heard: list[tuple[Catalog, Catalog]] = []
+    store.subscribe(lambda before, after: heard.append((before, after)))
+    store.swap(catalog(2))
+    store.swap(last)
+    assert heard == []
+    store.announce()
+    store.announce()
+    assert heard == [(first, last)]
 
 
 def test_a_subscriber_that_raises_keeps_the_swap_from_nobody() -> None:
@@ -72,7 +90,7 @@ def test_a_subscriber_that_raises_keeps_the_swap_from_nobody() -> None:
 
     store.subscribe(fail)
     store.subscribe(lambda _, after: heard.append(after.generation))
-    store.swap(catalog(2))
+    serve(store, catalog(2))
     assert heard == [2]
 
 
@@ -85,8 +103,8 @@ def test_a_subscriber_may_leave_while_it_is_told() -> None:
         leave()
 
     leave = store.subscribe(once)
-    store.swap(catalog(2))
-    store.swap(catalog(3))
+    serve(store, catalog(2))
+    serve(store, catalog(3))
     assert heard == [2]
 
 

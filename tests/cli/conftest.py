@@ -16,6 +16,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     for name in os.environ:
         if name.startswith("MCP_GATEWAY_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", "none")
     (tmp_path / "config.yaml").write_text(CONFIG)
 
     def run(*words: str) -> Finished:

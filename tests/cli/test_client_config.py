@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from gateway.cli.client_config import _variable_for
+from gateway.authoring.client_config.command import _variable_for
 from tests.cli.typed import Run, started
 
 KEY = "hunter2-hunter2"
@@ -230,3 +231,53 @@ def test_what_cannot_be_is_said(run: Run, words: list[str], hint: str) -> None:
     finished = run("client-config", *words)
     assert (finished.code, finished.out) == (2, "")
     assert hint in finished.hints
+
+
+def test_a_view_is_what_the_client_starts_or_asks(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "views.yaml").write_text(
+        "tools: {hi: {description: Says hi., content: [{text: Hi.}]}}\nviews: {support: {include: {tools: [hi]}}}\n"
+    )
+    finished = run("client-config", "claude", "views.yaml", "--view", "support")
+    [(name, entry)] = json.loads(finished.out)["mcpServers"].items()
+    assert name == "mcp-gateway-support"
+    assert entry["args"][-3:] == ["--stdio", "--view", "support"]
+    finished = run("client-config", "claude", "--url", "http://127.0.0.1:9/ops/mcp", "--view", "support")
+    [(name, entry)] = json.loads(finished.out)["mcpServers"].items()
+    assert (name, entry["url"]) == ("127.0.0.1-support", "http://127.0.0.1:9/ops/mcp/support")
+    finished = run("client-config", "claude", "views.yaml", "--view", "suport")
+    assert finished.code == 2
+    assert "there is no view `suport`; did you mean `support`?" in finished.hints
+    listed = run("list", "views.yaml", "tools", "--view", "support")
+    assert listed.out.startswith("hi")
+    assert run("call", "views.yaml", "hi", "--view", "support").out == "Hi.\n"
+
+
+def test_stdio_serves_a_view(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "views.yaml").write_text(
+        "tools: {hi: {description: Says hi., content: [{text: Hi.}]}, ho: {description: Ho., content: [{text: Ho.}]}}\n"
+        "views: {support: {include: {tools: [hi]}, instructions: For support.}}\n"
+    )
+    messages = [INITIALIZE, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}]
+    [entry] = json.loads(run("client-config", "claude", "views.yaml", "--view", "support").out)["mcpServers"].values()
+    done = subprocess.run(
+        [entry["command"], *entry["args"]],
+        input="".join(json.dumps(each) + "\n" for each in messages),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    out = done.stdout
+    initialized, listed = map(json.loads, out.splitlines())
+    assert initialized["result"]["instructions"] == "For support."
+    assert [tool["name"] for tool in listed["result"]["tools"]] == ["hi"]
+    missing = subprocess.run(  # not in this process, which it would end
+        [sys.executable, "-m", "gateway", "serve", "views.yaml", "--stdio", "--view", "nobody"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert missing.returncode == 2
+    assert "there is no view `nobody`" in missing.stderr
+    assert run("serve", "views.yaml", "--view", "support").code == 2

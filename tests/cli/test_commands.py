@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import COMMANDS
+from gateway.cli.commands import COMMANDS
 from tests.cli.typed import CONFIG, Finished, Run, started
 
 
@@ -34,6 +34,27 @@ def test_the_help_of_serve_names_each_variable_and_default(run: Run) -> None:
     for variable in ("HTTP", "STDIO", "ALLOW_ANONYMOUS", "SCOPES", "NO_WATCH", "POLL", "DRAIN_TIMEOUT", "LOG_LEVEL"):
         assert f"MCP_GATEWAY_{variable}" in text
     assert "default: 30s; MCP_GATEWAY_POLL" in text
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["help"], ["sevre"], []])
+def test_the_overview_and_the_version_import_no_more_than_they_need(tmp_path: Path, words: list[str]) -> None:
+    program = f"""
+import sys
+from gateway.cli import main
+try:
+    main({words!r})
+except SystemExit:
+    pass
+heavy = ("asyncio", "aiohttp", "pydantic", "yaml", "jinja2", "jsonschema_rs", "orjson", "structlog", "uvloop")
+own = sorted(name for name in sys.modules if name.startswith("gateway."))
+print("imported:", *sorted(set(heavy) & set(sys.modules)), len(own))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=30, check=True
+    )
+    *heavy, own = ended.stdout.splitlines()[-1].split()[1:]
+    assert heavy == []
+    assert int(own) < 20
 
 
 def test_help_is_a_word_too(run: Run) -> None:

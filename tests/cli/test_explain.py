@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.app import Gateway, explain
-from gateway.app.rehearsal.rehearsal import rehearsed
+from gateway.app.gateway import Gateway
+from gateway.authoring.dry_run import dry_run
+from gateway.authoring.explain import explain
 from gateway.config.settings import read_settings
 from gateway.executors.explanation import Explainable
 from tests.cli.typed import Run
@@ -251,7 +252,7 @@ def test_what_would_be_refused_is_refused_with_the_same_words(run: Run, words: l
 
 def test_every_backend_can_explain_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Path(__file__).parents[2] / "config" / "everything.yaml"
-    with rehearsed(read_settings({"config": str(config), "log_level": "error"})) as rehearsal:
+    with dry_run(read_settings({"config": str(config), "log_level": "error"})) as rehearsal:
         catalog = rehearsal.catalog
         primitives = (*catalog.tools.values(), *catalog.resources.values(), *catalog.resource_templates)
         assert len(primitives) > 20

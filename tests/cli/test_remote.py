@@ -10,7 +10,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.cli.remote import RemoteError, endpoint, get_json, remote_peer
+from gateway.command_line.client import RemoteError
+from gateway.command_line.remote import endpoint, get_json, remote_client
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from tests.certificates import Authority
@@ -56,7 +57,7 @@ async def test_who_is_not_let_in_is_told_in_one_line_what_to_set(start: Start) -
         assert "Authorization" not in request.headers
         return web.json_response({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Who are you?"}}, status=401)
 
-    async with remote_peer(await start(handle)) as peer:
+    async with remote_client(await start(handle)) as peer:
         with pytest.raises(RemoteError) as caught:
             await peer.request("tools/list")
     assert "401 Unauthorized: Who are you?; $MCP_GATEWAY_TOKEN is to hold" in str(caught.value)
@@ -72,7 +73,7 @@ async def test_a_request_carries_envelope_and_headers(start: Start) -> None:
         result = {"tools": [TOOL]} if body["method"] == "tools/list" else {"content": []}
         return web.json_response(answer(body["id"], result))
 
-    async with remote_peer(await start(handle)) as peer:
+    async with remote_client(await start(handle)) as peer:
         await peer.request("tools/call", {"name": "x", "arguments": {"region": "zürich", "deep": {"n": 5}}})
     [_, (headers, body)] = seen
     assert headers["MCP-Protocol-Version"] == "2026-07-28"
@@ -100,7 +101,7 @@ async def test_an_event_stream_gives_its_notifications_before_the_answer(start: 
     async def listen(notification: JsonObject) -> None:
         heard.append(notification)
 
-    async with remote_peer(await start(handle)) as peer:
+    async with remote_client(await start(handle)) as peer:
         result = await peer.request("resources/read", {"uri": "a:b"}, on_notification=listen)
     assert len(result["text"]) == 300_000
     assert [notification["params"] for notification in heard] == [{"progress": 1}]
@@ -112,7 +113,7 @@ async def test_an_error_answer_keeps_its_code_and_text(start: Start) -> None:
         error = {"code": -32602, "message": "Unknown prompt", "data": {"name": "x"}}
         return web.json_response({"jsonrpc": "2.0", "id": body["id"], "error": error}, status=400)
 
-    async with remote_peer(await start(handle)) as peer:
+    async with remote_client(await start(handle)) as peer:
         with pytest.raises(RpcError, match="Unknown prompt") as caught:
             await peer.request("prompts/get", {"name": "x"})
     assert (caught.value.code, caught.value.data) == (-32602, {"name": "x"})
@@ -123,14 +124,14 @@ async def test_a_server_of_something_else_is_recognised(start: Start, body: str)
     async def handle(_request: web.Request) -> web.Response:
         return web.Response(text=body, status=404)
 
-    async with remote_peer(await start(handle)) as peer:
+    async with remote_client(await start(handle)) as peer:
         with pytest.raises(RemoteError, match=r"answered HTTP 404, and not in the protocol's revision 2026-07-28"):
             await peer.request("tools/list")
 
 
 async def test_nobody_at_the_url_is_said_so(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
-    async with remote_peer(url) as peer:
+    async with remote_client(url) as peer:
         with pytest.raises(RemoteError, match="connection refused; is the server running there"):
             await peer.request("tools/list")
     with pytest.raises(RemoteError, match="is the server running there"):
@@ -168,7 +169,7 @@ async def test_a_connection_that_ends_within_the_answer_is_said_so(start: Start)
         request.transport.abort()
         return response
 
-    async with remote_peer(await start(handle)) as peer:
+    async with remote_client(await start(handle)) as peer:
         with pytest.raises(RemoteError, match="the connection ended before the answer did"):
             await peer.request("tools/list")
 
@@ -177,7 +178,7 @@ async def test_a_stream_that_ends_without_an_answer_is_an_error(start: Start) ->
     async def handle(_request: web.Request) -> web.Response:
         return web.Response(text="data: {}\n\n", content_type="text/event-stream")
 
-    async with remote_peer(await start(handle)) as peer:
+    async with remote_client(await start(handle)) as peer:
         with pytest.raises(RemoteError):
             await peer.request("tools/list")
 

@@ -32,6 +32,7 @@ FINE: Final[dict[str, Any]] = {
     "calls_waiting": 1,
     "children": 1,
     "threads_stuck": 0,
+    "store": {"directory": "/var/lib/gateway", "durable": True, "problem": None},
     "limits": {"sessions": {"used": 2, "limit": 10}},
     "clients": {
         "sessions": [
@@ -63,7 +64,7 @@ def answering() -> Iterator[Answering]:
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}"
 
     yield start
@@ -84,6 +85,7 @@ def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answe
         "tools      2 shell tools: usage, restart",
         "           1 http tool: fetch",
         "prompts    1 messages prompt: ask",
+        "state      /var/lib/gateway",
         "calls      3 running, 1 waiting; 1 child",
         "in use     2 of 10 sessions",
         "clients    ed 1.0  2025-06-18 (legacy) on stdio, 1 session",
@@ -129,6 +131,10 @@ def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
         ),
         ({"disabled": ["tools.x"]}, "! tools.x was switched off by a plugin"),
         ({"threads_stuck": 2}, "! 2 threads of plugins stuck: the function has not returned after its deadline"),
+        (
+            {"worker_threads_stuck": 1},
+            "! 1 thread of the daemon stuck: a file or a large output was not done at its deadline",
+        ),
         ({"watch_error": "no file events: limit"}, "! changes are noticed late: no file events: limit"),
         (
             {"lock": {"differs": ["tools.x was added since mcp-gateway.lock was written"]}},

@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.app import Gateway, Grade, run_tests
+from gateway.app.gateway import Gateway
+from gateway.authoring.test.running import Grade, run_tests
 from gateway.config.settings import read_settings
 from tests.cli.typed import Run
 
@@ -248,7 +249,7 @@ async def test_clients_see_nothing_of_tests_and_a_change_of_them_changes_no_vers
         async with Gateway(read_settings({"config": str(config), "log_level": "error"})) as gateway:
             [tool] = (await gateway.memory_client().request("tools/list"))["tools"]
             assert "tests" not in json.dumps(tool)
-            versions.append(gateway._offered.store.current.tools["say"].version)
+            versions.append(gateway._live.store.current.tools["say"].version)
     assert versions[0] == versions[1]
 
 

@@ -72,7 +72,10 @@ def started(*words: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")},
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")},
+            "MCP_GATEWAY_STATE_DIR": "none",
+        },
     ) as child:
         try:
             yield child

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.auth import Auth
 from gateway.config.loader import load
+from gateway.config.models.auth import Auth
 from gateway.errors import Problem, Severity
 
 DIGEST = "ab" * 32

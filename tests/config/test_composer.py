@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.reading.composer import MAX_DEPTH, Composition, compose
 from gateway.config.reading.nodes import Mapping, Sequence, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile
 from gateway.json_types import Json
+from tests.examples import examples
 
 FILE = Path("/etc/config.yaml")
 
@@ -22,13 +23,13 @@ def composed(text: str) -> Composition:
 
 def value_of(text: str) -> Json:
     composition = composed(text)
-    assert composition.findings == ()
+    assert composition.diagnostics == ()
     assert composition.root is not None
     return plain(composition.root)
 
 
 def messages_of(text: str) -> list[str]:
-    places = [(finding.place, finding.message) for finding in composed(text).findings]
+    places = [(diagnostic.place, diagnostic.message) for diagnostic in composed(text).diagnostics]
     return [f"{place.line}:{place.column}: {message}" if place else message for place, message in places]
 
 
@@ -138,7 +139,7 @@ def test_a_template_without_quotes_says_so() -> None:
 def test_an_empty_file_has_no_root_and_no_mistake(text: str) -> None:
     composition = composed(text)
     assert composition.root is None
-    assert composition.findings == ()
+    assert composition.diagnostics == ()
 
 
 def test_lines_are_counted_as_yaml_counts_them() -> None:
@@ -175,11 +176,11 @@ def test_what_yaml_writes_is_read_as_its_safe_loader_reads_it(document: Json, *,
     assert value_of(text) == yaml.safe_load(text) == document
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(text=st.text() | st.text(alphabet="ab:-?,[]{}&*!|>'\"%@`<~ \n\t#0.$"))
 def test_any_text_is_a_tree_or_a_located_mistake(text: str) -> None:
     composition = composed(text)
     if composition.root is None:
-        assert all(finding.place is not None for finding in composition.findings)
+        assert all(diagnostic.place is not None for diagnostic in composition.diagnostics)
     else:
         plain(composition.root)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.diagnostics import as_json, render
+from gateway.config.diagnostics.render import as_json, render
 from gateway.errors import Location, Problem, Severity
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.loader import LoadedConfig, load
-from gateway.config.text import Inserted, parts_of
+from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.errors import ConfigError
 
 ENVIRON = {"NAME": "ops", "EMPTY": "", "TOKEN": "s3cret-token", "PORT": "8080", "FLAG": "true", "RATIO": "0.5"}
@@ -58,7 +58,7 @@ def test_variables_and_defaults_are_filled_in(tmp_path: Path, written: str, valu
 
 def test_what_came_in_keeps_its_seams(tmp_path: Path) -> None:
     (text,) = arguments(tmp_path, "{{ a }}-${env:NAME}-$${x}")
-    assert parts_of(text) == ("{{ a }}-", Inserted("ops", secret=False), "-${x}")
+    assert parts_of(text) == ("{{ a }}-", Interpolation("ops", secret=False), "-${x}")
 
 
 def test_a_value_that_is_one_interpolation_takes_its_fields_type(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_file_is_read_beside_the_file_that_names_it_without_its_last_newline(t
     config = loaded(tmp_path, "include: [more/api.yaml]\n")
     header = config.document.connections["api"].headers["X-Key"]
     assert header == "one\ntwo\n"
-    assert parts_of(header) == (Inserted("one\ntwo\n", secret=True),)
+    assert parts_of(header) == (Interpolation("one\ntwo\n", secret=True),)
     assert tmp_path / "more" / "key" in config.files
 
 

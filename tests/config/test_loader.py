@@ -1,22 +1,25 @@
 """Files become one document: included, merged, located; and no file can hang or break the loader."""
 
+import glob
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gateway.config.docs.schema import document_schema
 from gateway.config.loader import LoadedConfig, load
-from gateway.config.primitives import PromptHead
+from gateway.config.models.definitions import PromptHead
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.source_file import MAX_FILE_BYTES
-from gateway.config.schema import document_schema
 from gateway.errors import ConfigError, Problem, Severity
+from tests.examples import examples
 
 TOOL: Final = "{shell: {command: [df]}}"
 
@@ -340,65 +343,62 @@ def test_every_file_that_was_asked_for_is_watched(tmp_path: Path) -> None:
     assert {tmp_path, tmp_path / "keys"} <= config.directories
 
 
-# What can be compiled although there are mistakes.
+# What is compiled although there are errors.
 
 
-def test_a_harmless_mistake_does_not_hide_the_definition_from_the_compiler(tmp_path: Path) -> None:
+def test_a_definition_with_an_error_is_reported_and_left_out_and_all_others_are_kept(tmp_path: Path) -> None:
     main = write(
         tmp_path,
         {
             "config.yaml": """\
 server: {nmae: x}
 connections: {api: {base_url: 5}}
+x-anchor: &invalid {command: [df, *gone]}
 tools:
+  good: {shell: {command: [df]}}
   typo: {descripton: x, shell: {command: [df]}}
   late: {timeout: soon, rate_limit: 1/s, colour: red, shell: {command: [df], progress: loud}}
   token: {shell: {command: [df], env: {TOKEN: "${env:MISSING}"}}}
-  vague: {inputs: {a: string}, shell: {command: [df]}}
   wrong: {shell: df}
-  there: {shell: {command: ["${env:MISSING}"]}}
+  anchored: {shell: *invalid}
 """
         },
     )
     config = load(main, environ={})
-    assert list(config.document.tools) == ["typo", "late", "token", "wrong", "there"]
-    assert config.document.tools["late"].timeout is None
-    assert {config.document.tools[name].backend for name in ("wrong", "there")} == {"content"}
-    assert config.is_whole
-    for left_out in (("connections", "api"), ("tools", "vague"), ("tools", "wrong"), ("tools", "there"), ("server",)):
-        assert config.may_hold(*left_out)
-    assert not config.may_hold("tools", "typo")
-    assert not config.may_hold("connections", "other")
+    assert list(config.document.tools) == ["good"]
     assert [problem.path for problem in config.problems] == [
         "server.nmae",
         "connections.api.base_url",
+        "x-anchor.command.1",
         "tools.typo.descripton",
         "tools.late.timeout",
         "tools.late.rate_limit",
         "tools.late.colour",
         "tools.late.shell.progress",
         "tools.token.shell.env.TOKEN",
-        "tools.vague.inputs",
         "tools.wrong.shell",
-        "tools.there.shell.command.0",
     ]
+    assert config.is_hidden("connections", "api")
+    assert config.is_hidden("tools", "typo")
+    assert config.is_hidden("server")
+    assert not config.is_hidden("tools", "good")
+    assert not config.is_hidden("connections", "other")
 
 
-def test_a_file_that_cannot_be_read_may_hold_anything(tmp_path: Path) -> None:
+def test_anything_may_be_in_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n"})
     config = load(main, environ={})
     assert list(config.document.tools) == ["t"]
-    assert not config.is_whole
-    assert config.may_hold("connections", "github")
+    assert config.is_hidden("connections", "github")
 
 
-def test_a_file_that_is_not_yaml_may_hold_what_it_names(tmp_path: Path) -> None:
+def test_what_a_file_that_is_not_yaml_names_may_be_in_it(tmp_path: Path) -> None:
     broken = "connections: {github: {base_url: [}\n"
     main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n", "a.yaml": broken})
     config = load(main, environ={})
-    assert config.may_hold("connections", "github")
-    assert not config.may_hold("connections", "gitlab")
-    assert not config.may_hold("plugins")
+    assert config.is_hidden("connections", "github")
+    assert not config.is_hidden("connections", "gitlab")
+    assert not config.is_hidden("plugins")
 
 
 def test_problems_of_the_compiler_join_those_of_the_loader_without_secrets(tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(text=_any_text | st.dictionaries(_keys, _json, min_size=1).map(repr))
 def test_any_text_is_a_configuration_or_a_config_error(tmp_path: Path, text: str) -> None:
     main = write(tmp_path, {"config.yaml": text.encode()})
@@ -449,7 +449,7 @@ def test_any_text_is_a_configuration_or_a_config_error(tmp_path: Path, text: str
         assert "\n" not in problem.message
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.binary(max_size=100))
 def test_any_bytes_are_a_configuration_or_a_config_error(tmp_path: Path, data: bytes) -> None:
     for problem in found(write(tmp_path, {"config.yaml": data})):
@@ -467,3 +467,66 @@ def test_a_thousand_tools_are_loaded_in_a_moment(tmp_path: Path) -> None:
     config = load(main, environ={})
     assert len(config.document.tools) == 1000
     assert time.process_time() - started < 3  # a tenth of that on an idle machine
+
+
+# Patterns that lead far.
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with more files below it than a pattern may lead through."""
+    root = tmp_path_factory.mktemp("crowded")
+    for folder in (root / "many" / str(number) for number in range(120)):
+        folder.mkdir(parents=True)
+        for number in range(900):
+            os.mknod(f"{folder}/{number}")  # one system call, where `touch` makes three
+    return root
+
+
+@pytest.mark.parametrize("section", ["include", "prompt_files"])
+def test_a_pattern_over_all_of_the_file_system_is_refused_and_not_watched(crowded: Path, section: str) -> None:
+    suffix = "yaml" if section == "include" else "md"
+    main = write(crowded, {"config.yaml": f"{section}: ['many/**/*.{suffix}', '/**/nothing.{suffix}']\n"})
+    config = load(main, environ={})
+    with pytest.raises(ConfigError) as caught:
+        config.raise_errors()
+    texts = [problem.message for problem in caught.value.problems]
+    assert len(texts) == 2
+    assert all("leads through more than 100,000 files and directories" in text for text in texts)
+    assert config.globs == ()
+    assert config.trees == frozenset()
+
+
+NAMES: Final = st.sampled_from(["a", "b", ".h", "x.yaml", "y.yaml", ".z.yaml"])
+STEPS: Final = st.sampled_from(["**", "*", "*.yaml", "a", "b", "..", ".*", "?", "[ab]", "x.yaml"])
+
+
+@given(
+    files=st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=8),
+    links=st.lists(st.tuples(NAMES, st.sampled_from([".", "a", "b", "nowhere"])), max_size=1),
+    steps=st.lists(STEPS, min_size=1, max_size=4).filter(lambda steps: steps.count("**") < 3),
+)
+@examples(150)
+def test_a_pattern_means_what_the_standard_library_finds(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], links: list[tuple[str, str]], steps: list[str]
+) -> None:
+    """Where a link leads in a circle, a file has many names; once is enough."""
+    assume(not links or steps.count("**") < 2)  # the reference goes round the circle forty times for each of them
+    folder = tmp_path_factory.mktemp("pattern") / "here"
+    folder.mkdir()
+    for names in files:
+        with suppress(OSError):
+            folder.joinpath(*names[:-1]).mkdir(parents=True, exist_ok=True)
+            folder.joinpath(*names).touch()
+    for name, target in links:
+        with suppress(OSError):
+            (folder / name).symlink_to(target)
+    pattern = FilePattern(folder, "/".join(steps))
+    expected = glob.glob(pattern.pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - the reference
+    found = pattern.found()
+    assert len(found) == len(set(found))
+    assert _files(found) == _files(Path(os.path.normpath(folder / each)) for each in expected)
+
+
+def _files(paths: Iterable[Path]) -> set[Path]:
+    return {path.resolve() for path in paths if path.is_file()}

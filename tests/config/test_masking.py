@@ -1,14 +1,25 @@
 """Secrets that stand in the file itself are covered where its lines are shown."""
 
 import base64
+import html
+import json
+import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
+from timeit import timeit
+from typing import Final
+from urllib.parse import quote, quote_plus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.config.diagnostics import render
+from gateway.config.diagnostics.render import render
 from gateway.config.loader import load
-from gateway.config.secret_forms import forms_of
-from gateway.config.secrets import Redactor
+from gateway.config.secrets.canonical import canonical, covered
+from gateway.config.secrets.redactor import Redactor
+from gateway.config.secrets.secret_encodings import encodings_of
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 
@@ -40,6 +51,8 @@ def shown(tmp_path: Path, text: str) -> str:
         f"tools: {{t: {{http: {{url: 'https://x/?a=b&api_key={SECRET}&c=d', oops: 1}}}}}}",
         f"tools: {{t: {{http: {{url: 'https://x', form: {{secret: '${{env:X:-{SECRET}}}'}}, oops: 1}}}}}}",
         f"auth: {{api_keys: {{ci: {{secret: {SECRET}, oops: 1}}}}}}",
+        f"prompts: {{p: {{http: {{headers: {{Authorization: '{SECRET}'}}}}, oops: 1}}}}",
+        f"prompts: {{p: {{shell: {{env: {{DB_PASSWORD: {SECRET}}}}}, oops: 1}}}}",
         f"x: &a {{Authorization: {SECRET}}}",
     ],
 )
@@ -134,6 +147,19 @@ def test_a_secret_of_digits_is_masked_where_it_is_a_number(value: Json) -> None:
     assert "1234567890" not in str(Redactor(["1234567890"]).json(value))
 
 
+@pytest.mark.parametrize("name", [7, 7.5, None, True, ("a", 1)])
+def test_a_name_that_is_no_text_does_not_keep_its_value_from_being_masked(name: Json) -> None:
+    assert Redactor([SECRET]).json({name: f"is {SECRET}"}) == {name: "is ***"}
+
+
+def test_a_name_that_is_a_secret_of_digits_is_masked() -> None:
+    assert Redactor(["8675309123"]).json({8675309123: 2**70}) == {"***": 2**70}
+
+
+def test_a_number_too_long_to_be_written_is_passed_on_and_what_stands_beside_it_masked() -> None:
+    assert Redactor([SECRET]).json([10**5000, SECRET]) == [10**5000, "***"]
+
+
 def test_what_holds_no_secret_is_passed_on_as_it_is() -> None:
     value = {"a": [1, 2.5, None, True, "text"]}
     assert Redactor(["1234567890"]).json(value) is value
@@ -142,7 +168,7 @@ def test_what_holds_no_secret_is_passed_on_as_it_is() -> None:
 
 def test_what_could_be_half_a_secret_at_a_cut_is_left_out_whatever_it_is() -> None:
     redactor = Redactor([SECRET])
-    longest = max(map(len, forms_of(SECRET))) - 1
+    longest = max(map(len, encodings_of(SECRET))) - 1
     for size in range(1, len(SECRET)):
         for torn in (SECRET[:size], SECRET[-size:], "x" * size):
             assert redactor.before_gap("a" * 50 + torn) == ("a" * 50 + torn)[:-longest]
@@ -157,3 +183,188 @@ def test_short_secrets_are_covered_where_they_stand_alone() -> None:
         == "no `***`, nor `***`, in /a/***/***/b; hotel t3lx"
     )
     assert redactor.text("`t3l` and `x`") == "`t3l` and `x`"
+
+
+@pytest.mark.parametrize("count", [1, 10, 2000])
+def test_one_secret_of_many_is_masked_wherever_it_stands(count: int) -> None:
+    redactor = Redactor(f"{number:06d}-{SECRET}" for number in range(count))
+    for secret in (f"{0:06d}-{SECRET}", f"{count - 1:06d}-{SECRET}"):
+        for text in (secret, f"x{secret}", f"{secret} ", f"{'x ' * 3000}{secret}{' y' * 3000}"):
+            assert redactor.finds(text)
+            assert redactor.text(text) == text.replace(secret, "***")
+    assert not redactor.finds("0000-hunter2-hunter")
+    assert redactor.text("0000-hunter2-hunter") == "0000-hunter2-hunter"
+
+
+def each(pattern: str, form: str) -> Callable[[str], str]:
+    """An encoder that writes characters of a kind by their number."""
+    return lambda text: re.sub(pattern, lambda match: form.format(ord(match[0])), text)
+
+
+def lines(width: int, end: str) -> Callable[[str], str]:
+    def encoded(text: str) -> str:
+        whole = base64.b64encode(text.encode()).decode()
+        return "".join(whole[start : start + width] + end for start in range(0, len(whole), width))
+
+    return encoded
+
+
+def bytewise(pattern: str, form: str) -> Callable[[str], str]:
+    return lambda text: re.sub(pattern, lambda match: "".join(map(form.format, match[0].encode())), text)
+
+
+def net(text: str) -> str:
+    """As System.Text.Json does: all but letters, digits and spaces, as units of UTF-16."""
+    return re.sub(
+        "[^A-Za-z0-9 ]", lambda match: re.sub("....", r"\\u\g<0>", match[0].encode("utf-16-be").hex().upper()), text
+    )
+
+
+ENCODERS: Final[dict[str, Callable[[str], str]]] = {
+    "base64 as openssl and PEM break it": lines(64, "\n"),
+    "base64 as coreutils and MIME break it": lines(76, "\r\n"),
+    "broken base64 in JSON": lambda text: json.dumps(lines(76, "\n")(text)),
+    "broken base64 that is indented": lines(64, "\n    "),
+    "base64 in JSON of PHP": lambda text: lines(1000, "")(text).replace("/", "\\/"),
+    "base64 in JSON of .NET": lambda text: lines(1000, "")(text).replace("+", "\\u002B"),
+    "base64 for URLs": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "base64 in a form": lambda text: quote(lines(1000, "")(text), safe=""),
+    "JSON": json.dumps,
+    "JSON of PHP": lambda text: json.dumps(text).replace("/", "\\/"),
+    "JSON of Go": lambda text: each("[<>&\u2028]", "\\u{:04x}")(json.dumps(text, ensure_ascii=False)),
+    "JSON of .NET": net,
+    "JSON of Gson": each("[<>&='\"\\\\]", "\\u{:04x}"),
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text)),
+    "JSON of .NET in JSON": lambda text: json.dumps(net(text)),
+    "JSON in JSON in a URL": lambda text: quote(json.dumps(json.dumps(text))),
+    "JavaScript, with braces": each("[^A-Za-z0-9]", "\\u{{{:x}}}"),
+    "JavaScript, by bytes": each("[!-/:-@]", "\\x{:02X}"),
+    "Python": repr,
+    "bytes of Python": lambda text: repr(text.encode()),
+    "C and git, in octal": bytewise("[^A-Za-z0-9]", "\\{:03o}"),
+    "HTML": html.escape,
+    "HTML of Go": each("[<>&'\"+]", "&#{};"),
+    "HTML of JavaScript": each("[^A-Za-z0-9]", "&#x{:X};"),
+    "HTML with names": lambda text: html.escape(text).replace("ü", "&uuml;"),
+    "HTML twice": lambda text: html.escape(html.escape(text)),
+    "XML": lambda text: html.escape(text, quote=False).replace("'", "&apos;").replace('"', "&quot;"),
+    "a URL": lambda text: quote(text, safe=""),
+    "a URL in small letters": bytewise("[^A-Za-z0-9]", "%{:02x}"),
+    "a URL in a URL": lambda text: quote(quote(text, safe=""), safe=""),
+    "a form": quote_plus,
+    "a shell": shlex.quote,
+    "printf %q": lambda text: re.sub(r"(\W)", r"\\\1", text),
+    "YAML and SQL": lambda text: text.replace("'", "''"),
+    "CSV": lambda text: '"' + text.replace('"', '""') + '"',
+    "hexadecimal": lambda text: text.encode().hex(),
+    "capital hexadecimal": lambda text: text.encode().hex().upper(),
+    "bytea of PostgreSQL": lambda text: "\\x" + text.encode().hex(),
+    "pairs of hexadecimal": lambda text: text.encode().hex(" "),
+}
+SECRETS: Final = ('hunter2/+ü"2', "p<a>s&s'w\"o+r/d=\\x-🔑 9", "0123456789" * 9 + "/+<>&'\"" * 6 + "end")
+
+
+@pytest.mark.parametrize("encoder", ENCODERS.values(), ids=ENCODERS)
+@pytest.mark.parametrize("secret", SECRETS, ids=["short", "of every kind", "long"])
+def test_a_secret_is_masked_in_whatever_way_an_encoder_writes_it(encoder: Callable[[str], str], secret: str) -> None:
+    encoded = encoder(secret)
+    redactor = Redactor([secret])
+    filling = "words, and more of them\n" * 1000
+    for text in (encoded, f"a: {encoded}, b", f"{filling}{encoded} {filling}"):
+        masked = redactor.text(text)
+        rest = masked.replace(filling, "")
+        assert "***" in rest
+        assert len(rest) <= len('a: \'"""***"""\', b ====\r\n      '), rest
+        assert redactor.finds(text)
+        assert redactor.is_in(text.encode())
+        assert "***" in str(redactor.json({"a": [text]}))
+        assert "***" in str(redactor.json({text: 1}))
+    assert len(max(encodings_of(secret), key=len)) >= len(encoded.strip()) or encoder in _SPREAD
+
+
+_SPREAD: Final = tuple(
+    ENCODERS[name]
+    for name in (
+        *("JavaScript, with braces", "JSON in JSON in a URL", "HTML twice", "a URL in a URL", "pairs of hexadecimal"),
+        *(
+            "broken base64 that is indented",
+            "JSON of .NET in JSON",
+            "HTML of JavaScript",
+            "HTML of Go",
+            "C and git, in octal",
+        ),
+    )
+)
+"""Those that may be longer than what is left out at a cut."""
+
+
+@pytest.mark.parametrize("control", ["\x1b", "\0", "\r", "\b", "\x7f", "\x85", "\u200b", "\u202e", "\ufeff", "\n"])
+def test_a_control_character_within_a_secret_hides_nothing_of_it(control: str) -> None:
+    for at in (1, 7, len(SECRET) - 1):
+        assert Redactor([SECRET]).text(f"<{SECRET[:at]}{control}{SECRET[at:]}>") == "<***>"
+
+
+def test_what_surrounds_masked_text_stays_as_it_was() -> None:
+    text = 'a\\u0026 "b%20c" &lt;ü\u200b 🔑 a+b-c_d %ff \ud800\n'
+    encoded = SECRET.replace("-", "\\u002D")
+    for filling in (text, text * 1000, "x" * 9000, "%41" * 9000, "ü" * 9000, "\\" * 9000 + " "):
+        assert Redactor([SECRET]).text(filling) == filling
+        assert Redactor([SECRET]).text(f"{filling}{encoded},{filling}{encoded}") == f"{filling}***,{filling}***"
+
+
+def test_a_secret_amid_escapes_without_end_is_covered_with_them() -> None:
+    text = "%41" * 300_000 + SECRET.replace("-", "%2D") + "%41" * 300_000
+    before = "before " * 1000
+    masked = Redactor([SECRET]).text(f"{before}{text} after")
+    assert SECRET.replace("-", "%2D") not in masked
+    assert masked.startswith(before[:4096])
+    assert masked.endswith("after")
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["\\", "u0026", "%2", "5", "&#3", "9;", "&amp;", "s", "ecret", " ", "ü", "\u200b", "\\n", "{", '"']
+        )
+    )
+)
+def test_the_way_back_is_that_of_the_way_there(parts: list[str]) -> None:
+    data = "".join(parts).encode()
+    needle = b"secret"
+    masked = covered(data, [needle], b"*")
+    assert needle not in canonical(masked)
+    assert (masked == data) == (needle not in canonical(data))
+    masked.decode()
+
+
+@pytest.mark.parametrize(
+    "piece", ["\\", "\\u", "%", "&", "&#", "%25", "\\u005c", "&amp;", "\\ud83d\\", "%41", "x", "ü", " "]
+)
+def test_the_work_grows_with_the_length_and_not_with_its_square(piece: str) -> None:
+    def seconds(count: int) -> float:
+        text = piece * count + SECRET.replace("-", "%2D")
+        return min(timeit(lambda: Redactor([SECRET]).text(text), number=1) for _ in range(3))
+
+    assert seconds(160_000) < 40 * seconds(20_000) + 0.01
+
+
+@pytest.mark.parametrize("secret", ["a+b-c'd=e", "+-+-+-+-+-", "-----BEGIN-----\n-----------\nabcdefghij"])
+def test_a_secret_of_which_the_canonical_form_keeps_little_is_masked_as_it_is_and_encoded(secret: str) -> None:
+    for text in (secret, *map(str.strip, secret.splitlines()), quote(secret, safe=""), json.dumps(secret)[1:-1]):
+        if len(text) >= 8:
+            masked = Redactor([secret, "another-secret-entirely"]).text(f"<{text}>")
+            assert re.sub(r"(%0A|\\n)\*\*\*", "", masked) == "<***>"
+
+
+@pytest.mark.parametrize("before", ["%", "\\", "\\x", "\\u", "&#", "\\u00", "C:\\"])
+def test_what_precedes_a_secret_does_not_hide_it(before: str) -> None:
+    for secret in ("deadbeef-0123", "n0t-a-newline", "41414141;x"):
+        assert Redactor([secret]).text(f"{before}{secret}") == f"{before}***"
+
+
+def test_many_secrets_are_found_wherever_they_stand() -> None:
+    secrets = [f"{number:x}-secret-of-many-{number}" for number in range(200)]
+    redactor = Redactor(secrets)
+    for at, secret in enumerate(secrets):
+        assert redactor.text("." * at + secret + "." * (200 - at)) == "." * at + "***" + "." * (200 - at)
+    assert redactor.text(" ".join(secrets)) == " ".join(["***"] * 200)

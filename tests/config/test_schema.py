@@ -8,13 +8,13 @@ from typing import Final
 import jsonschema_rs
 import pytest
 
-from gateway.app import reference
-from gateway.config.document import Document
+from gateway.authoring.schema import reference
+from gateway.config.docs.schema import document_schema
 from gateway.config.loader import load
+from gateway.config.models.document import Document
 from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import plain
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.schema import document_schema
 from gateway.json_types import Json
 
 PROJECT: Final = Path(__file__).parents[2]
@@ -137,3 +137,15 @@ def _references(value: Json) -> Iterator[str]:
 def test_the_reference_is_current() -> None:
     committed = (PROJECT / "docs" / "reference.md").read_text()
     assert committed == reference(), "run: mcp-gateway schema --markdown > docs/reference.md"
+
+
+def test_the_reference_says_which_timeout_bounds_an_attempt_and_which_the_call() -> None:
+    definitions = document_schema()["$defs"]
+
+    def said(name: str) -> str:
+        return " ".join(definitions[name]["properties"]["timeout"]["description"].split())
+
+    for name in ("Http", "Connection"):
+        assert said(name).startswith("How long one attempt may take")
+        assert "`timeout` bounds the call: all attempts" in said(name)
+    assert "all attempts" in said("Tool")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.address import Address
+from gateway.config.models.address import Address
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from gateway.json_types import Json
@@ -103,13 +103,13 @@ def test_an_address_as_it_is_reached_from_here(text: str, shown: str) -> None:
 
 def test_the_secret_key_is_read_from_its_file_without_the_last_newline(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("correct horse battery\n")
-    assert read_settings({"secret_key_file": tmp_path / "key"}).signing_key() == b"correct horse battery"
+    assert read_settings({"secret_key_file": tmp_path / "key"}).signing_keys() == (b"correct horse battery",)
 
 
 def test_the_secret_key_is_read_from_its_variable_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "correct horse battery")
     settings = read_settings({})
-    assert settings.signing_key() == b"correct horse battery"
+    assert settings.signing_keys() == (b"correct horse battery",)
     assert "correct horse battery" not in repr(settings)
 
 
@@ -128,4 +128,4 @@ def test_a_secret_key_that_cannot_be_is_refused(
         (tmp_path / "key").write_text(content)
     settings = read_settings({"secret_key_file": tmp_path / "key"} | ({"secret_key": key} if key else {}))
     with pytest.raises(ConfigError, match=message):
-        settings.signing_key()
+        settings.signing_keys()

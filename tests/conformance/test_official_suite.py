@@ -10,15 +10,20 @@ import yaml
 from tests.conformance.suite import HERE, the_suite
 from tests.e2e.daemon import serving
 
+pytestmark = pytest.mark.build
+
 EVERYTHING: Final = HERE.parents[1] / "config" / "everything.yaml"
 BASELINE: Final[dict[str, dict[str, list[str]]]] = yaml.safe_load((HERE / "baseline.yaml").read_text())
 SCENARIOS: Final = {
     "--requirements 2025-11-25": 33,
     "--suite all --spec-version 2025-06-18": 27,
-    "--suite all --spec-version 2026-07-28": 40,
+    "--requirements 2026-07-28": 50,
+    "--suite all": 65,
 }
 """How many each run has: one that runs fewer proves less than it seems to."""
 CLEAN: Final = {"SUCCESS", "INFO"}
+SKIPPED_BY_THE_SUITE: Final = {"tasks-status-notifications"}
+"""Scenarios that are not written yet."""
 
 
 @pytest.mark.parametrize("run", SCENARIOS)
@@ -29,7 +34,7 @@ async def test_the_suite_finds_wanting_what_the_baseline_names_and_nothing_else(
     wanting = {
         f"{check.scenario}:{check.name}": f"{check.status}: {check.reason}"
         for check in checks
-        if check.status not in CLEAN
+        if check.status not in CLEAN and not (check.status == "SKIPPED" and check.scenario in SKIPPED_BY_THE_SUITE)
     }
     expected = {f"{scenario}:{name}" for scenario, names in BASELINE[run].items() for name in names}
     assert {name: wanting[name] for name in wanting.keys() - expected} == {}

@@ -51,11 +51,11 @@ MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 def test_what_a_revision_does_not_have_is_a_mistake(
     schemas: WireSchemas, revision: str, method: str | None, message: dict[str, Json]
 ) -> None:
-    assert schemas.mistakes(revision, message, answers=method)
+    assert schemas.problems(revision, message, answers=method)
 
 
 def test_what_a_revision_has_is_none(schemas: WireSchemas) -> None:
-    assert schemas.mistakes("2024-11-05", result(tools=[TOOL]), answers="tools/list") == []
-    assert schemas.mistakes("2026-07-28", result(tools=[TOOL], **MODERN), answers="tools/list") == []
+    assert schemas.problems("2024-11-05", result(tools=[TOOL]), answers="tools/list") == []
+    assert schemas.problems("2026-07-28", result(tools=[TOOL], **MODERN), answers="tools/list") == []
     error = {"jsonrpc": "2.0", "error": {"code": -32700, "message": "Parse error"}}
-    assert schemas.mistakes("2025-11-25", error, answers=None) == []
+    assert schemas.problems("2025-11-25", error, answers=None) == []

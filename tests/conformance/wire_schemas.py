@@ -30,9 +30,9 @@ class WireSchemas:
             revision: _Revision(document) for revision, document in {**older, **documents}.items()
         }
 
-    def mistakes(self, revision: str, message: JsonObject, *, answers: str | None) -> list[str]:
+    def problems(self, revision: str, message: JsonObject, *, answers: str | None) -> list[str]:
         """What is wrong with a message that was sent; `answers` is the method of the request that it answers."""
-        return list(self._revisions[revision].mistakes(message, answers))
+        return list(self._revisions[revision].problems(message, answers))
 
 
 class _Revision:
@@ -53,7 +53,7 @@ class _Revision:
         self._errors: Final = dict(_error_types(self._types))
         self._validators: Final[dict[str, jsonschema_rs.Validator]] = {}
 
-    def mistakes(self, message: JsonObject, answers: str | None) -> Iterator[str]:
+    def problems(self, message: JsonObject, answers: str | None) -> Iterator[str]:
         if "method" in message:
             yield from self._check(self._methods[message["method"]], message)
         elif "error" in message:

@@ -18,6 +18,8 @@ from tests.deploy.image import ENVIRON, SECONDS, Workshop
 from tests.ports import free_port
 from tests.programs import need, need_named_by
 
+pytestmark = pytest.mark.build
+
 MCP: Final = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28"}
 LIST: Final = {
     "jsonrpc": "2.0",

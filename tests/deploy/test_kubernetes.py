@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.app.gateway import CLEAN_UP_SECONDS
-from gateway.cli.arguments import serve_parser
+from gateway.cli.serve import parser as serve_parser
 from gateway.config.settings import read_settings
 from tests.deploy.files import DEPLOY, doubts, read
 from tests.programs import need_named_by
@@ -29,6 +29,7 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("manifest", MANIFESTS)
 def test_kubernetes_takes_the_manifest(manifest: str) -> None:
     python = need_named_by("MCP_GATEWAY_TEST_KUBERNETES", what="a Python with tests/deploy/kubernetes.txt installed")

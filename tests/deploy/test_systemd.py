@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from gateway.app.gateway import CLEAN_UP_SECONDS
-from gateway.cli.arguments import serve_parser
-from gateway.cli.settings import settings_of
+from gateway.cli.serve import parser as serve_parser
+from gateway.command_line.options import settings_of
 from tests.programs import need
 
 UNITS: Final = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -49,6 +49,11 @@ def test_the_service_gives_the_daemon_the_time_that_it_takes_to_drain(monkeypatc
     assert float(service["TimeoutStopSec"]) > settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
     assert service["KillMode"] == "mixed", "a tool must not be told to stop while its call may finish"
     assert service["Type"].startswith("notify")
+
+
+def test_the_service_may_make_a_control_group_for_each_call() -> None:
+    service = section(SERVICE, "Service")
+    assert (service["Delegate"], service["ProtectControlGroups"]) == ("yes", "no")
 
 
 def test_the_socket_outlives_the_service() -> None:

@@ -51,7 +51,11 @@ class Daemon:
         return str((await self.event("listening"))["url"])
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        """Send a signal without `send_signal`, which polls: of a process that has just ended it takes the exit code.
+
+        asyncio then finds no child any more and reports 255 (`subprocess.Popen.send_signal`, `ThreadedChildWatcher`).
+        """
+        os.kill(self.process.pid, number)
 
     async def exit_code(self, *, within: float = PATIENCE_SECONDS) -> int:
         async with asyncio.timeout(within):
@@ -98,13 +102,14 @@ async def serving(
     sockets: Sequence[socket] = (),
     names: str = "",
     environment: Mapping[str, str] = MappingProxyType({}),
+    launcher: Sequence[str] = (),
 ) -> AsyncIterator[Daemon]:
     """A daemon that is ended with the context, should it not have ended by then.
 
-    `sockets` are handed over to it, under `names` with colons between them.
+    `sockets` are handed over to it, under `names` with colons between them; `launcher` is a program that starts it.
     """
     flags = flags if watch else ("--no-watch", *flags)
-    command = (sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", *flags)
+    command = (*launcher, sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", *flags)
     process = await asyncio.create_subprocess_exec(
         *(handing_over(sockets, *command, names=names) if sockets else command),
         stdin=asyncio.subprocess.PIPE,

@@ -1,5 +1,6 @@
 """At log level debug every message is in the log, and no secret is."""
 
+import signal
 from pathlib import Path
 
 from tests.e2e.daemon import call, serving, text_of
@@ -34,6 +35,23 @@ tools:
     said = "".join(daemon.errors)
     assert said.count('"message sent"') == 3
     assert '"notifications/progress"' in said
+    assert "s3cret" not in said
+
+
+async def test_no_served_secret_is_logged_while_a_file_without_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret-s3cret")
+    config = tmp_path / "config.yaml"
+    config.write_text("tools: {show: {input: {text: string}, shell: {command: [printf, '${file:secret}']}}}")
+    async with serving(config, "--stdio", "--log-level", "debug") as daemon:
+        assert text_of(await daemon.ask(call("show", text="early"))) == "***"
+        config.write_text("tools: {show: {python: none}}")
+        daemon.signal(signal.SIGHUP)
+        await daemon.event("reload refused")
+        assert text_of(await daemon.ask(call("show", text="mine: s3cret-s3cret"))) == "***"
+        daemon.hang_up()
+        assert await daemon.exit_code() == 0
+    said = "".join(daemon.errors)
+    assert "mine: ***" in said
     assert "s3cret" not in said
 
 

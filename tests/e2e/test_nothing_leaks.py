@@ -21,6 +21,7 @@ COUNTED: Final = (
     "children",
     "children_ending",
     "threads_stuck",
+    "worker_threads_stuck",
 )
 
 

@@ -34,6 +34,7 @@ async def test_what_is_wrong_with_the_file_is_told_to_operators_alone(
     async with serving(config, "--no-watch") as daemon, aiohttp.ClientSession() as client:
         listening = "listening for operators" if "operators" in file else "listening"
         own = (await daemon.event(listening))["url"].replace("/-/status", "").replace("/mcp", "")
+        await daemon.url()  # the operators' listener is there before the others
         async with client.get(f"{own}/-/ready", headers=headers) as response:
             assert await response.json() == {"ready": True, "state": "ready", "problems": []}
         config.write_text(BROKEN)

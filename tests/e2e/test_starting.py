@@ -1,11 +1,14 @@
 """What a daemon says when it cannot start, and where it says that it listens."""
 
+import asyncio
+import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.e2e.daemon import call, serving, text_of
+from tests.e2e.daemon import call, post_call, serving, text_of
 
 
 async def test_the_port_that_was_taken_is_announced_and_answers(config: Path) -> None:
@@ -51,6 +54,25 @@ async def test_ipv6_is_served(config: Path) -> None:
         assert url.startswith("http://[::1]:")
         async with client.get(url.replace("/mcp", "/-/ready")) as response:
             assert response.status == 200
+
+
+async def test_where_descriptors_are_few_connections_leave_some_to_children_and_reloads(config: Path) -> None:
+    few = ("/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
+    async with serving(config, launcher=few) as daemon, aiohttp.ClientSession() as client, AsyncExitStack() as stack:
+        url = await daemon.url()
+        assert text_of(await post_call(client, url, "echo", text="first")) == "first"  # its connection is kept
+        status = await (await client.get(url.replace("/mcp", "/-/status"))).json()
+        port = int(url.removesuffix("/mcp").rpartition(":")[2])
+        for _ in range(status["limits"]["connections"]["limit"] + 20):  # more than it takes
+            connection = stack.enter_context(socket.socket())
+            connection.connect(("127.0.0.1", port))
+        async with asyncio.timeout(20):
+            while status["limits"]["connections"]["used"] < status["limits"]["connections"]["limit"]:
+                status = await (await client.get(url.replace("/mcp", "/-/status"))).json()
+        calls = [post_call(client, url, "shout"), client.post(url.replace("/mcp", "/-/reload"))]
+        assert "out" in text_of(await calls[0])
+        reloaded = await calls[1]
+        assert reloaded.status == 200, await reloaded.text()
 
 
 async def test_stdio_alone_opens_no_port(config: Path) -> None:

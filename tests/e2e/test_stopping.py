@@ -1,13 +1,19 @@
 """Signals as an init system sends them: calls finish, nothing that hangs holds the exit, and the code is 0."""
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
+from textwrap import dedent
 
 import aiohttp
 import pytest
 
-from tests.e2e.daemon import call, post_call, serving, text_of
+from gateway.json_types import Json
+from tests.e2e.daemon import Daemon, call, post_call, serving, text_of
 from tests.e2e.test_standard_streams import is_running, written
 
 
@@ -92,3 +98,119 @@ async def running(client: aiohttp.ClientSession, url: str, *, calls: int) -> Non
             async with client.get(url.replace("/mcp", "/-/status")) as response:
                 if (await response.json())["calls_running"] >= calls:
                     return
+
+
+HANGING_UP = """
+    plugins: [plugins]
+    listen: {http: "127.0.0.1:0"}
+    tools:
+      echo: {python: "slow_start:echo"}
+"""
+
+
+def slow_to_start(tmp_path: Path) -> Path:
+    """A file whose plugin's import says that it has begun, and ends when it is told to."""
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    (plugins / "slow_start.py").write_text(
+        "import pathlib, time\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "(here / 'begun').write_text('begun\\n')\n"
+        "while not (here / 'release').exists(): time.sleep(0.01)\n"
+        "def echo() -> str: return 'here'\n"
+    )
+    (tmp_path / "config.yaml").write_text(dedent(HANGING_UP))
+    return tmp_path / "config.yaml"
+
+
+LAST_WORDS = """
+    import os, signal
+
+    class HangUp:
+        def __del__(self, kill=os.kill, own=os.getpid(), number=signal.SIGHUP, write=os.write):
+            kill(own, number)
+            write(1, b"sent")
+
+    if os.environ.get("SENDS"):
+        signal.hang_up = HangUp()
+"""
+
+
+async def test_a_hang_up_at_any_time_ends_nothing_and_changes_no_exit_code(config: Path) -> None:
+    """From the moment that the process minds signals at all, which is before its imports, to its very end."""
+    async with serving(config) as daemon, aiohttp.ClientSession() as client:
+        await minds_hang_ups(daemon.process.pid)
+        assert "pydantic" not in Path(f"/proc/{daemon.process.pid}/maps").read_text()
+        hanging_up = asyncio.create_task(hang_up_until_the_end(daemon))
+        assert text_of(await post_call(client, await daemon.url(), "echo", text="here")) == "here"
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.exit_code() == 0
+        await hanging_up
+
+
+@pytest.mark.parametrize("argument", ["--no-such-flag", "missing.yaml", "--help"])
+def test_a_hang_up_while_the_interpreter_ends_does_not_change_the_exit_code(tmp_path: Path, argument: str) -> None:
+    """Sent when the interpreter has given up its handlers, and clears its modules."""
+    (tmp_path / "sitecustomize.py").write_text(dedent(LAST_WORDS))
+    argv = [sys.executable, "-m", "gateway", "serve", argument]
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    runs = [
+        subprocess.run(
+            argv, env={**os.environ, "PYTHONPATH": path, "SENDS": sends}, cwd=tmp_path, capture_output=True, check=False
+        )
+        for sends in ("", "1")
+    ]
+    assert runs[0].returncode == runs[1].returncode >= 0
+    assert b"sent" in runs[1].stdout
+
+
+async def test_a_hang_up_while_it_starts_is_a_reload_once_it_has(tmp_path: Path) -> None:
+    async with serving(slow_to_start(tmp_path)) as daemon, aiohttp.ClientSession() as client:
+        await written(tmp_path / "begun")
+        (tmp_path / "config.yaml").write_text(dedent(HANGING_UP) + "  later: {description: New., content: later}\n")
+        daemon.signal(signal.SIGHUP)
+        (tmp_path / "release").touch()
+        url = await daemon.url()
+        async with asyncio.timeout(20):
+            while (await status_of(client, url))["generation"] == 1:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_while_it_starts_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    """Although a plugin's import hangs."""
+    async with serving(slow_to_start(tmp_path)) as daemon:
+        await written(tmp_path / "begun")
+        daemon.signal(number)
+        assert await daemon.exit_code() == 0
+    assert not any("Traceback" in line or '"listening"' in line for line in daemon.errors)
+
+
+async def test_a_signal_before_anything_was_loaded_ends_it_cleanly(config: Path) -> None:
+    async with serving(config) as daemon:
+        await minds_hang_ups(daemon.process.pid)
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.exit_code() == 0
+    assert not any("Traceback" in line or '"listening"' in line for line in daemon.errors)
+
+
+async def minds_hang_ups(pid: int) -> None:
+    """Wait until the process has a handler for them (proc_pid_status(5), `SigCgt`)."""
+    async with asyncio.timeout(20):
+        while not any(
+            line.startswith("SigCgt:") and int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        ):
+            await asyncio.sleep(0)
+
+
+async def hang_up_until_the_end(daemon: Daemon) -> None:
+    while daemon.process.returncode is None:
+        with suppress(ProcessLookupError):
+            daemon.signal(signal.SIGHUP)
+        await asyncio.sleep(0.001)
+
+
+async def status_of(client: aiohttp.ClientSession, url: str) -> Json:
+    async with client.get(url.replace("/mcp", "/-/status")) as response:
+        return await response.json()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.executors.services import Services, running_services
-from tests.executors.recording import RecordingContext, RecordingSlot
+from tests.executors.recording import RecordingContext, RecordingPermit
 from tests.executors.shell_tool import Tool
 
 
@@ -17,8 +17,8 @@ def context() -> RecordingContext:
 
 
 @pytest.fixture
-def slot() -> RecordingSlot:
-    return RecordingSlot()
+def permit() -> RecordingPermit:
+    return RecordingPermit()
 
 
 @pytest.fixture

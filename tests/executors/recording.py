@@ -1,21 +1,24 @@
 """Stand-ins for what hands an executor its call: a context and a slot that remember, and places of a file."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from types import MappingProxyType
 from typing import TypeVar
 
 import aiohttp
 
-from gateway.config.problems import DocumentPath, Problems
+from gateway.access.identity.credentials import Credential
+from gateway.config.diagnostics.problems import Problems
 from gateway.errors import Location
-from gateway.executors.clock import Clock
-from gateway.executors.invocation import Invocation
-from gateway.executors.scope import Inputs, Scope
-from gateway.json_types import Json, JsonObject
-from gateway.plugin import Answer, Context, ListKind, LogLevel, Sample
+from gateway.executors.deadline import Deadline
+from gateway.executors.invocation import Permit
+from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.language.scope import Inputs, Scope
+from gateway.plugin import Answer, Context, ListKind, LogLevel, Sample, Task
+from gateway.telemetry.trace import UNTRACED, Trace
 
 T = TypeVar("T")
 
@@ -33,6 +36,7 @@ class RecordingContext:
     protocol_version: str = "2026-07-28"
     progress_token: str | int | None = "token"
     cancelled: bool = False
+    task: Task | None = None
     session: aiohttp.ClientSession | None = None
     progressed: list[tuple[float, float | None, str | None]] = field(default_factory=list)
     logged: list[tuple[LogLevel, Json, str | None]] = field(default_factory=list)
@@ -88,6 +92,12 @@ class RecordingContext:
     async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
         raise NotImplementedError
 
+    async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
+        raise NotImplementedError
+
+    async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
+        raise NotImplementedError
+
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         return await function()
 
@@ -99,12 +109,12 @@ class RecordingContext:
 
 
 @dataclass
-class RecordingSlot:
+class RecordingPermit:
     """A `Slot` that remembers what holds it."""
 
     held_by: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def hold_until(self, task: asyncio.Task[None]) -> None:
+    def hold_until_done(self, task: asyncio.Task[None]) -> None:
         self.held_by.append(task)
 
     async def freed(self) -> None:
@@ -113,23 +123,50 @@ class RecordingSlot:
             await asyncio.gather(*self.held_by)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedInvocation:
+    """An `Invocation` whose facts are given."""
+
+    arguments: JsonObject
+    context: Context
+    deadline: Deadline
+    permit: Permit
+    caller: str
+    rights: Hashable
+    headers: Mapping[str, str]
+    access_token: Credential | None = None
+    client: str = ""
+    log_level: str | None = None
+    call_id: str = field(default_factory=lambda: token_hex(6))
+    trace: Trace = UNTRACED
+    wants_progress: bool = True
+    output_seconds: float | None = None
+
+    def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> "RecordedInvocation":
+        return replace(self, arguments=arguments, deadline=deadline)
+
+
 def make_invocation(
     arguments: JsonObject = NOTHING,
     *,
     context: Context | None = None,
-    slot: RecordingSlot | None = None,
+    permit: RecordingPermit | None = None,
     timeout: float = 20.0,
     caller: str = "tester",
+    rights: Hashable = None,
     headers: Mapping[str, str] = MappingProxyType({}),
-) -> Invocation:
+    access_token: Credential | None = None,
+) -> RecordedInvocation:
     """One call, due `timeout` seconds from now; to be made while the loop runs."""
-    return Invocation(
+    return RecordedInvocation(
         arguments=arguments,
         context=context or RecordingContext(),
-        clock=Clock(asyncio.get_running_loop().time() + timeout),
-        slot=slot or RecordingSlot(),
+        deadline=Deadline(asyncio.get_running_loop().time() + timeout),
+        permit=permit or RecordingPermit(),
         caller=caller,
+        rights=rights,
         headers=headers,
+        access_token=access_token,
     )
 
 

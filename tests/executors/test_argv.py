@@ -6,15 +6,16 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.backends import ArgvItem, Conditional
-from gateway.config.text import Inserted, Interpolated
+from gateway.config.models.backends import ArgvItem, Conditional
+from gateway.config.models.interpolated_text import InterpolatedText, Interpolation
 from gateway.errors import ExecutionError
-from gateway.executors.shell.argv import LONGEST_ARGUMENT, compile_argv
-from gateway.executors.shell.interpreters import INTERPRETERS, STARTERS
+from gateway.executors.shell.argv import MAX_ARGUMENT_LENGTH, compile_argv
+from gateway.executors.shell.interpreter_table import COMMAND_WRAPPERS, INTERPRETERS
 from gateway.json_types import Json, JsonObject
+from tests.examples import examples
 from tests.executors.recording import make_scope, messages_of
 
 SCHEMAS: dict[str, JsonObject] = {
@@ -113,14 +114,14 @@ def test_what_no_argument_can_hold_is_refused_and_named(value: str, message: str
 
 
 def test_the_longest_argument_is_the_systems() -> None:
-    longest = "x" * LONGEST_ARGUMENT
+    longest = "x" * MAX_ARGUMENT_LENGTH
     subprocess.run(["true", *build(["true", "{{ a }}"], a=longest)[1:]], check=True)
     with pytest.raises(OSError, match="Argument list too long"):
         subprocess.run(["true", f"{longest}x"], check=True)
 
 
 def test_messages_do_not_show_what_was_interpolated() -> None:
-    secret = Interpolated(("{{ a }}", Inserted("hunter22", secret=True)))
+    secret = InterpolatedText(("{{ a }}", Interpolation("hunter22", secret=True)))
     with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}… holds"):
         build(["ls", secret], a="\0")
 
@@ -293,7 +294,7 @@ def test_expressions_elsewhere_in_such_commands_are_fine(items: list[ArgvItem]) 
 
 def test_each_row_says_why() -> None:
     assert all(interpreter.why for interpreter in INTERPRETERS.values())
-    assert all(name == name.lower() for name in [*INTERPRETERS, *STARTERS])
+    assert all(name == name.lower() for name in [*INTERPRETERS, *COMMAND_WRAPPERS])
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12) | st.sampled_from(
@@ -352,7 +353,7 @@ def seen_by_child(arguments: list[str]) -> list[str]:
     return seen
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(calls=st.lists(st.tuples(st.lists(st.sampled_from(sorted(ITEMS)), max_size=6), GIVEN), min_size=10, max_size=30))
 def test_a_child_sees_exactly_what_the_rules_say(calls: list[tuple[list[str], JsonObject]]) -> None:
     """Many calls share one child, each behind a separator: starting one takes longer than everything else."""

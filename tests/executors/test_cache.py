@@ -51,13 +51,14 @@ async def test_the_same_question_is_asked_once_until_the_answer_expires() -> Non
     assert await cached.execute(make_invocation({"a": 1, "b": 2})) == Value(value=2)
 
 
-async def test_arguments_callers_and_definitions_are_kept_apart() -> None:
+async def test_arguments_callers_their_rights_and_definitions_are_kept_apart() -> None:
     executor, cache = Answering([Value(value=1)]), ResponseCache()
     await caching(executor, cache).execute(make_invocation({"a": 1}))
     await caching(executor, cache).execute(make_invocation({"a": "1"}))
     await caching(executor, cache).execute(make_invocation({"a": 1}, caller="another"))
+    await caching(executor, cache).execute(make_invocation({"a": 1}, rights=frozenset({"ops"})))
     await caching(executor, cache, prefix="tools.y").execute(make_invocation({"a": 1}))
-    assert len(executor.calls) == 4
+    assert len(executor.calls) == 5
 
 
 @pytest.mark.parametrize("failed", [Failure(text="no"), Blocks(content=(), is_error=True), ExecutionError("no")])
@@ -87,7 +88,7 @@ def test_the_least_recently_used_answers_make_room() -> None:
     assert [cache.get(name) is None for name in "abcd"] == [False, True, False, False]
     cache.put("e", RawOutput(data=b"x" * 20_000), ttl=MINUTE)
     assert cache.get("e") is None
-    assert cache._size == sum(entry.size for entry in cache._entries.values()) <= 10_000
+    assert [cache.get(name) is None for name in "acd"] == [False] * 3
 
 
 async def test_large_arguments_are_not_kept_with_the_answer() -> None:
@@ -95,4 +96,4 @@ async def test_large_arguments_are_not_kept_with_the_answer() -> None:
     for end in "aab":
         await caching(executor, cache).execute(make_invocation({"text": "x" * 1_000_000 + end}))
     assert len(executor.calls) == 2
-    assert all(len(str(key)) < 1000 for key in cache._entries)
+    assert all(len(str(key)) < 1000 for key, _ in cache._outcomes.items())

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.content import Block
+from gateway.config.models.content import Block
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.content import ContentExecutor, compile_blocks
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
 from tests.executors.recording import RecordingContext, make_invocation, make_scope, messages_of
 
@@ -31,7 +31,7 @@ class ReadingContext(RecordingContext):
 
 @pytest.fixture
 async def reader() -> AsyncIterator[FileReader]:
-    async with Threads(2) as threads:
+    async with DaemonThreadPool(2) as threads:
         yield FileReader(threads=threads, max_size=100)
 
 
@@ -47,7 +47,9 @@ async def render(
 
 def problems_of(block: Json, *, folder: Path) -> list[str]:
     scope = make_scope({"name": TEXT}, folder=folder)
-    compile_blocks([Block.model_validate(block)], scope=scope, reader=FileReader(threads=Threads(1), max_size=1))
+    compile_blocks(
+        [Block.model_validate(block)], scope=scope, reader=FileReader(threads=DaemonThreadPool(1), max_size=1)
+    )
     return messages_of(scope)
 
 

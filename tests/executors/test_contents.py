@@ -4,17 +4,20 @@ import base64
 
 import pytest
 
-from gateway.config.secrets import Redactor
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Value
 from gateway.executors.output.contents import ContentsShaper
+from gateway.executors.output.sanitizer import Sanitizer
 from gateway.json_types import Json
 
 SECRET = "s3cr3t-t0k3n"
 
 
 def shaper(mime_type: str | None = None, max_size: int = 1000) -> ContentsShaper:
-    return ContentsShaper(mime_type=mime_type, max_size=max_size, redactor=Redactor([SECRET]))
+    return ContentsShaper(
+        mime_type=mime_type, max_size=max_size, sanitizer=Sanitizer(redactor=Redactor([SECRET]), keeps_controls=True)
+    )
 
 
 def only(outcome: Outcome, *, uri: str = "a://x", mime_type: str | None = None) -> Json:
@@ -111,3 +114,9 @@ def test_a_failure_is_an_error() -> None:
 def test_what_is_too_large_is_an_error(outcome: Outcome) -> None:
     with pytest.raises(ExecutionError, match=r"^The resource is too large: [0-9]+ bytes, and its `max_size` is 1000$"):
         shaper().contents(outcome, uri="a://x")
+
+
+def test_a_name_that_is_no_text_does_not_keep_its_value_from_being_sanitized() -> None:
+    for keeps_controls in (True, False):
+        sanitizer = Sanitizer(redactor=Redactor([SECRET]), keeps_controls=keeps_controls)
+        assert sanitizer.json({7: f"is {SECRET}"}) == {7: "is ***"}

@@ -24,7 +24,7 @@ from gateway.executors.files.executor import (
 )
 from gateway.executors.files.globs import compile_globs
 from gateway.executors.invocation import RawOutput
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 
 AWKWARD_NAMES = [
@@ -42,8 +42,8 @@ AWKWARD_NAMES = [
 
 
 @pytest.fixture
-async def threads() -> AsyncIterator[Threads]:
-    async with Threads(4) as threads:
+async def threads() -> AsyncIterator[DaemonThreadPool]:
+    async with DaemonThreadPool(4) as threads:
         yield threads
 
 
@@ -54,7 +54,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def served(root: Path, threads: Threads, *patterns: str, max_size: int = 1000) -> ServedFiles:
+def served(root: Path, threads: DaemonThreadPool, *patterns: str, max_size: int = 1000) -> ServedFiles:
     globs = compile_globs(str(root), patterns or ["**/*"])
     return ServedFiles(globs=globs, prefix="docs:///", reader=FileReader(threads=threads, max_size=max_size))
 
@@ -70,7 +70,7 @@ async def read(files: ServedFiles, uri: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", AWKWARD_NAMES)
-async def test_a_file_of_any_name_is_read_under_its_uri(root: Path, threads: Threads, name: str) -> None:
+async def test_a_file_of_any_name_is_read_under_its_uri(root: Path, threads: DaemonThreadPool, name: str) -> None:
     (root / "sub").mkdir()
     (root / "sub" / name).write_bytes(os.fsencode(name))
     files = served(root, threads)
@@ -81,7 +81,9 @@ async def test_a_file_of_any_name_is_read_under_its_uri(root: Path, threads: Thr
     assert listed == RawOutput(data=os.fsencode(name), media_type="text/markdown")
 
 
-async def test_a_client_may_leave_characters_unencoded_that_the_template_leaves(root: Path, threads: Threads) -> None:
+async def test_a_client_may_leave_characters_unencoded_that_the_template_leaves(
+    root: Path, threads: DaemonThreadPool
+) -> None:
     (root / "a:b.md").write_text("x")
     assert await read(served(root, threads), "docs:///a:b.md") == b"x"
 
@@ -121,7 +123,7 @@ async def test_a_client_may_leave_characters_unencoded_that_the_template_leaves(
         "x/" * 3000 + "y",
     ],
 )
-async def test_whatever_is_no_served_file_is_not_found(root: Path, threads: Threads, path: str) -> None:
+async def test_whatever_is_no_served_file_is_not_found(root: Path, threads: DaemonThreadPool, path: str) -> None:
     (root.parent / "secret").write_text("secret")
     (root / "sub").mkdir()
     (root / ".git").mkdir()
@@ -164,7 +166,7 @@ def test_every_name_comes_back_from_its_uri(name: bytes) -> None:
     assert files.path_of(files.uri_of(path)) == (None if path.startswith(".") else path)
 
 
-async def test_only_what_the_globs_mean_is_read(root: Path, threads: Threads) -> None:
+async def test_only_what_the_globs_mean_is_read(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("a")
     (root / "a.txt").write_text("a")
     files = served(root, threads, "*.md")
@@ -173,7 +175,7 @@ async def test_only_what_the_globs_mean_is_read(root: Path, threads: Threads) ->
         await read(files, "docs:///a.txt")
 
 
-async def test_a_file_is_what_it_is_now(root: Path, threads: Threads) -> None:
+async def test_a_file_is_what_it_is_now(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("old")
     files = served(root, threads)
     listed = ListedFile(files, "a.md")
@@ -184,7 +186,7 @@ async def test_a_file_is_what_it_is_now(root: Path, threads: Threads) -> None:
         await listed.execute(make_invocation())
 
 
-async def test_a_listed_file_that_became_something_else_is_not_found(root: Path, threads: Threads) -> None:
+async def test_a_listed_file_that_became_something_else_is_not_found(root: Path, threads: DaemonThreadPool) -> None:
     (root.parent / "secret").write_text("s")
     listed = ListedFile(served(root, threads), "a.md")
     (root / "a.md").symlink_to("../secret")
@@ -196,21 +198,21 @@ async def test_a_listed_file_that_became_something_else_is_not_found(root: Path,
         await listed.execute(make_invocation())
 
 
-async def test_a_root_that_is_gone_leaves_nothing_to_be_found(root: Path, threads: Threads) -> None:
+async def test_a_root_that_is_gone_leaves_nothing_to_be_found(root: Path, threads: DaemonThreadPool) -> None:
     files = served(root, threads)
     root.rmdir()
     with pytest.raises(ResourceNotFoundError):
         await read(files, "docs:///a.md")
 
 
-async def test_a_file_over_the_cap_is_an_error_that_says_so(root: Path, threads: Threads) -> None:
+async def test_a_file_over_the_cap_is_an_error_that_says_so(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_bytes(b"x" * 1001)
     with pytest.raises(ExecutionError, match="larger than 1,000 bytes"):
         await read(served(root, threads), "docs:///a.md")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threads: Threads) -> None:
+async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("a")
     (root / "a.md").chmod(0)
     with pytest.raises(ExecutionError) as caught:
@@ -219,7 +221,7 @@ async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threa
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here that nobody can read from its start")
-async def test_an_error_while_reading_is_an_error_without_the_path(threads: Threads) -> None:
+async def test_an_error_while_reading_is_an_error_without_the_path(threads: DaemonThreadPool) -> None:
     with pytest.raises(ExecutionError) as caught:
         await read(served(Path("/proc/self"), threads, "mem"), "docs:///mem")
     assert str(caught.value) == "The file cannot be read: Input/output error"
@@ -228,11 +230,11 @@ async def test_an_error_while_reading_is_an_error_without_the_path(threads: Thre
 async def test_a_read_that_finds_no_thread_in_time_is_an_error(root: Path) -> None:
     (root / "a.md").write_text("a")
     release = threading.Event()
-    async with Threads(1) as threads:
+    async with DaemonThreadPool(1) as threads:
         files = served(root, threads)
         waiting = asyncio.create_task(threads.run(release.wait, deadline=asyncio.get_running_loop().time() + 10))
         await asyncio.sleep(0)
-        with pytest.raises(ExecutionError, match="could not be read in time"):
+        with pytest.raises(ExecutionError, match="all threads for large outputs and files were busy"):
             await ListedFile(files, "a.md").execute(make_invocation(timeout=0.05))
         release.set()
         await waiting
@@ -241,7 +243,7 @@ async def test_a_read_that_finds_no_thread_in_time_is_an_error(root: Path) -> No
         )
 
 
-async def test_a_single_file_may_be_a_link_to_anywhere(tmp_path: Path, threads: Threads) -> None:
+async def test_a_single_file_may_be_a_link_to_anywhere(tmp_path: Path, threads: DaemonThreadPool) -> None:
     (tmp_path / "real.json").write_text("{}")
     (tmp_path / "link.json").symlink_to("real.json")
     reader = FileReader(threads=threads, max_size=10)
@@ -249,7 +251,9 @@ async def test_a_single_file_may_be_a_link_to_anywhere(tmp_path: Path, threads: 
     assert await file.execute(make_invocation()) == RawOutput(data=b"{}", media_type="application/json")
 
 
-async def test_a_single_file_that_is_not_there_is_not_found_under_its_own_uri(tmp_path: Path, threads: Threads) -> None:
+async def test_a_single_file_that_is_not_there_is_not_found_under_its_own_uri(
+    tmp_path: Path, threads: DaemonThreadPool
+) -> None:
     file = SingleFile(path=str(tmp_path / "no"), uri="x:///y", reader=FileReader(threads=threads, max_size=10))
     with pytest.raises(ResourceNotFoundError) as caught:
         await file.execute(make_invocation())

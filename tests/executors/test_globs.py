@@ -183,3 +183,17 @@ def test_names_that_are_not_utf_8_are_listed(tmp_path: Path) -> None:
 def test_a_path_that_is_meant_never_has_a_hidden_or_dotted_name(pattern: list[str], path: str) -> None:
     if compile_globs("/", ["/".join(pattern)]).matches(path):
         assert not any(name.startswith(".") for name in path.split("/"))
+
+
+def test_a_link_that_takes_the_place_of_the_root_lists_nothing(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside").mkdir()
+    for folder in ("root", "outside"):
+        (tmp_path / folder / f"{folder}.md").write_text("")
+    globs = compile_globs(str(tmp_path / "root"), ["*.md"])
+    (tmp_path / "root").rename(tmp_path / "aside")
+    (tmp_path / "root").symlink_to("outside")
+    assert listed(globs) == []
+    (tmp_path / "root").unlink()
+    (tmp_path / "aside").rename(tmp_path / "root")
+    assert listed(globs) == ["root.md"]

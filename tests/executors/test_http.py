@@ -6,24 +6,25 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 from aiohttp import web
 
-from gateway.config.backends import Connection, Http
-from gateway.config.secrets import Redactor
-from gateway.config.text import Inserted, Interpolated
+from gateway.config.models.backends import Connection, Http
+from gateway.config.models.interpolated_text import InterpolatedText, Interpolation
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.cache import ResponseCache
+from gateway.executors.cache import CachingExecutor, ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
-from gateway.executors.output.parking import ParkedOutputs
+from gateway.executors.output.output_store import OutputStore
+from gateway.executors.processes.processes import Processes
 from gateway.executors.services import Services
-from gateway.executors.shell.processes import Processes
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
 from tests.executors.recording import make_invocation, make_scope, messages_of
 from tests.local_server import listening
@@ -33,9 +34,9 @@ SECRET = "s3cr3t-t0k3n"
 
 @pytest.fixture
 async def services() -> AsyncIterator[Services]:
-    async with HttpClients() as clients, Processes() as processes, Threads(4) as threads:
+    async with HttpClients() as clients, Processes() as processes, DaemonThreadPool(4) as threads:
         yield Services(
-            processes=processes, http=clients, threads=threads, cache=ResponseCache(), parked=ParkedOutputs()
+            processes=processes, http=clients, threads=threads, cache=ResponseCache(), output_store=OutputStore()
         )
 
 
@@ -294,7 +295,7 @@ async def test_another_origin_gets_no_credentials_and_no_forwarded_header(
 
     server.answer = answer
     shared = Connection(base_url=server.url, headers={"X-Key": "1"}, allow_private=True)
-    token = Interpolated((Inserted(SECRET, secret=True),))
+    token = InterpolatedText((Interpolation(SECRET, secret=True),))
     config = Http(
         connection="api",
         url="/",
@@ -453,10 +454,13 @@ async def test_a_slow_answer_ends_with_the_timeout_or_the_deadline(services: Ser
         return response
 
     server.answer = answer
-    assert await refusal(call(http(url=server.url, timeout="100ms"), services)) == "127.0.0.1 did not answer in time"
+    assert (
+        await refusal(call(http(url=server.url, timeout="100ms"), services))
+        == "The request to 127.0.0.1 timed out after 0.1 s"
+    )
     await asyncio.wait_for(gone.wait(), 20)
     gone.clear()
-    assert "in time" in await refusal(call(http(url=server.url), services, seconds=0.1))
+    assert "timed out after 0." in await refusal(call(http(url=server.url), services, seconds=0.1))
     await asyncio.wait_for(gone.wait(), 20)
 
 
@@ -545,9 +549,13 @@ async def test_only_what_may_be_repeated_is_sent_again(services: Services, serve
         assert len(server.seen) == times
 
 
+def cached(executor: Executor) -> CachingExecutor:
+    return CachingExecutor(executor=executor, ttl=timedelta(minutes=1), cache=ResponseCache(), key_prefix="tools.ask")
+
+
 async def test_the_cache_is_keyed_by_the_whole_request(services: Services, server: Server) -> None:
-    config = http(url=f"{server.url}/{{x}}", cache="60s", forward_headers=["X-User"])
-    executor = compiled(config, services, inputs={"x": {}})
+    config = http(url=f"{server.url}/{{x}}", forward_headers=["X-User"])
+    executor = cached(compiled(config, services, inputs={"x": {}}))
     for x, user in (("a", "1"), ("a", "1"), ("b", "1"), ("a", "2"), ("a", "2")):
         await executor.execute(make_invocation({"x": x}, headers={"x-user": user}))
     assert len(server.seen) == 3
@@ -555,7 +563,7 @@ async def test_the_cache_is_keyed_by_the_whole_request(services: Services, serve
 
 async def test_a_failure_is_not_cached(services: Services, server: Server) -> None:
     server.answer = failing(1)
-    executor = compiled(http(url=server.url, cache="60s"), services)
+    executor = cached(compiled(http(url=server.url), services))
     assert isinstance(await executor.execute(make_invocation()), Failure)
     assert isinstance(await executor.execute(make_invocation()), RawOutput)
 
@@ -630,9 +638,9 @@ async def test_a_thousand_calls_leave_nothing_behind(server: Server) -> None:
 
     server.answer = answer
     tasks, threads, descriptors = len(asyncio.all_tasks()), threading.active_count(), open_descriptors()
-    async with HttpClients() as clients, Processes() as processes, Threads(4) as pool:
+    async with HttpClients() as clients, Processes() as processes, DaemonThreadPool(4) as pool:
         services = Services(
-            processes=processes, http=clients, threads=pool, cache=ResponseCache(), parked=ParkedOutputs()
+            processes=processes, http=clients, threads=pool, cache=ResponseCache(), output_store=OutputStore()
         )
         executors = [
             compiled(http(url=f"http://localhost:{server.port}/{path}", timeout="300ms"), services)
@@ -643,7 +651,7 @@ async def test_a_thousand_calls_leave_nothing_behind(server: Server) -> None:
             try:
                 await executor.execute(make_invocation())
             except ExecutionError as error:
-                assert "in time" in str(error)  # noqa: PT017 - the hanging ones
+                assert "timed out after" in str(error)  # noqa: PT017 - the hanging ones
 
         for _ in range(10):
             await asyncio.gather(*(one(executor) for executor in executors for _ in range(10)))

@@ -8,9 +8,8 @@ import pytest
 
 from gateway.executors.http import clients as http_clients
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.dns import DaemonResolver
-from gateway.executors.threads import Threads
+from gateway.executors.http.clients import ClientProfile, DaemonResolver, HttpClients
+from gateway.executors.threads import DaemonThreadPool
 
 
 def profile(number: int = 0) -> ClientProfile:
@@ -19,15 +18,15 @@ def profile(number: int = 0) -> ClientProfile:
 
 async def test_equal_profiles_share_a_pool_and_others_do_not() -> None:
     async with HttpClients() as clients:
-        async with clients.borrowed(profile()) as first, clients.borrowed(profile()) as second:
+        async with clients.pool(profile()) as first, clients.pool(profile()) as second:
             assert first is second
-        async with clients.borrowed(profile(1)) as third:
+        async with clients.pool(profile(1)) as third:
             assert third is not first
 
 
 async def test_leaving_closes_every_pool() -> None:
     async with HttpClients() as clients:
-        async with clients.borrowed(profile()) as session:
+        async with clients.pool(profile()) as session:
             pass
         shared = clients.shared
     assert session.closed
@@ -35,11 +34,11 @@ async def test_leaving_closes_every_pool() -> None:
 
 
 async def test_the_longest_unused_pool_makes_room_and_none_that_is_in_use() -> None:
-    async with HttpClients() as clients, clients.borrowed(profile()) as in_use:
-        async with clients.borrowed(profile(1)) as unused:
+    async with HttpClients() as clients, clients.pool(profile()) as in_use:
+        async with clients.pool(profile(1)) as unused:
             pass
         for number in range(2, http_clients.MAX_POOLS + 1):
-            async with clients.borrowed(profile(number)) as latest:
+            async with clients.pool(profile(number)) as latest:
                 pass
         assert unused.closed
         assert not in_use.closed
@@ -52,7 +51,7 @@ def test_clients_cannot_be_used_before_they_are_started() -> None:
 
 
 async def test_names_are_looked_up_in_daemon_threads() -> None:
-    async with Threads(1) as threads:
+    async with DaemonThreadPool(1) as threads:
         found = await DaemonResolver(threads).resolve("localhost", 80)
         assert {result["host"] for result in found} <= {"127.0.0.1", "::1"}
         assert all(result["port"] == 80 for result in found)
@@ -62,6 +61,6 @@ async def test_names_are_looked_up_in_daemon_threads() -> None:
 
 @pytest.mark.parametrize("host", ["x" * 64, "a..b", "nowhere.invalid"])
 async def test_a_name_that_cannot_be_looked_up_is_an_os_error(host: str) -> None:
-    async with Threads(1) as threads, asyncio.timeout(20):
+    async with DaemonThreadPool(1) as threads, asyncio.timeout(20):
         with pytest.raises(socket.gaierror):
             await DaemonResolver(threads).resolve(host)

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gateway.config.backends import ClientTls, Connection, Http
-from gateway.config.secrets import Redactor
+from gateway.config.models.backends import ClientTls, Connection, Http
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.executor import compile_http
 from gateway.executors.http.tls import compile_tls
 from gateway.executors.invocation import Outcome, RawOutput
-from gateway.executors.output.parking import ParkedOutputs
+from gateway.executors.output.output_store import OutputStore
+from gateway.executors.processes.processes import Processes
 from gateway.executors.services import Services
-from gateway.executors.shell.processes import Processes
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 from tests.local_server import listening
 
@@ -74,9 +74,9 @@ async def port(folder: Path) -> AsyncIterator[int]:
 
 
 async def get(port: int, folder: Path, tls: ClientTls | None, path: str = "/") -> Outcome:
-    async with HttpClients() as clients, Processes() as processes, Threads(1) as threads:
+    async with HttpClients() as clients, Processes() as processes, DaemonThreadPool(1) as threads:
         services = Services(
-            processes=processes, http=clients, threads=threads, cache=ResponseCache(), parked=ParkedOutputs()
+            processes=processes, http=clients, threads=threads, cache=ResponseCache(), output_store=OutputStore()
         )
         scope = make_scope(folder=folder)
         connection = Connection(base_url=f"https://localhost:{port}", tls=tls, allow_private=["localhost", "127.0.0.1"])

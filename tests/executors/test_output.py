@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.definitions import Output
-from gateway.config.secret_forms import forms_of
-from gateway.config.secrets import Redactor
-from gateway.executors.invocation import ABSENT, Blocks, Failure, Outcome, RawOutput, ToolResult, Value
+from gateway.catalog.compile.backends import BACKENDS
+from gateway.config.models.common_keys import Output
+from gateway.config.secrets.redactor import Redactor
+from gateway.config.secrets.secret_encodings import encodings_of
+from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, ToolResult, Value
 from gateway.executors.output.compiler import compile_output
-from gateway.executors.output.overflows import Overflows
-from gateway.executors.output.parking import ParkedOutputs
-from gateway.executors.output.result_shaper import Backend
-from gateway.json_types import Json
+from gateway.executors.output.output_store import OutputStore
+from gateway.executors.output.size_limit import OverflowCounter
+from gateway.json_types import ABSENT, Json
 from tests.executors.recording import make_invocation, make_scope, messages_of
 
 SECRET = "s3cr3t-t0k3n"
@@ -25,20 +25,20 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0"
 async def shape(
     outcome: Outcome,
     *,
-    backend: Backend = "http",
-    parked: ParkedOutputs | None = None,
-    overflows: Overflows | None = None,
+    backend: str = "http",
+    output_store: OutputStore | None = None,
+    overflows: OverflowCounter | None = None,
     arguments: dict[str, Json] | None = None,
     **fields: Json,
 ) -> ToolResult:
     scope = make_scope({name: {} for name in arguments or {}})
     shaper = compile_output(
         Output.model_validate(fields),
-        backend=backend,
+        traits=BACKENDS[backend].output,
         scope=scope,
         redactor=Redactor([SECRET]),
-        parked=parked or ParkedOutputs(),
-        overflows=overflows or Overflows(),
+        output_store=output_store or OutputStore(),
+        overflows=overflows or OverflowCounter(),
     )
     assert messages_of(scope) == []
     return shaper.shape(outcome, make_invocation(arguments or {}))
@@ -240,7 +240,7 @@ async def test_truncation_keeps_head_and_tail_and_says_what_is_missing() -> None
 
 async def test_what_the_backend_left_out_is_told() -> None:
     output = RawOutput(data=b"a" * 100 + b"b" * 100, omitted=1000)
-    torn = max(map(len, forms_of(SECRET))) - 1  # which could be half a secret, and is left out on both sides
+    torn = max(map(len, encodings_of(SECRET))) - 1  # which could be half a secret, and is left out on both sides
     kept = 100 - torn
     assert text_of(await shape(output, backend="shell")) == f"{'a' * kept}\n[… 1000 bytes left out …]\n{'b' * kept}"
     assert "is too large" in error_of(await shape(output, backend="shell", format="json"))
@@ -271,8 +271,8 @@ async def test_an_overflow_can_be_an_error() -> None:
 
 
 async def test_an_overflow_can_be_parked_for_the_caller() -> None:
-    parked = ParkedOutputs()
-    result = await shape(raw("ü" * 50), max_size=41, overflow="resource", parked=parked)
+    output_store = OutputStore()
+    result = await shape(raw("ü" * 50), max_size=41, overflow="resource", output_store=output_store)
     text, link = result.content
     uri = link["uri"]
     assert text["text"].startswith("ü" * 20 + "\n[… 59 of 100 bytes left out; the whole output is the resource")
@@ -284,7 +284,7 @@ async def test_an_overflow_can_be_parked_for_the_caller() -> None:
         "mimeType": "text/plain",
         "size": 100,
     }
-    assert parked.read(uri, caller="tester") == {"uri": uri, "mimeType": "text/plain", "text": "ü" * 50}
+    assert output_store.read(uri, caller="tester") == {"uri": uri, "mimeType": "text/plain", "text": "ü" * 50}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ async def test_an_overflow_can_be_parked_for_the_caller() -> None:
 async def test_what_becomes_of_outputs_that_are_too_large_is_counted(
     size: int, fields: dict[str, Json], expected: dict[str, int]
 ) -> None:
-    overflows = Overflows()
+    overflows = OverflowCounter()
     await shape(raw("x" * size), max_size=40, overflows=overflows, **fields)
     assert overflows.counts == {"truncate": 0, "resource": 0, "error": 0, **expected}
 
@@ -311,11 +311,11 @@ async def test_structure_without_room_is_left_out_or_an_error_where_it_was_promi
     assert result.structured is ABSENT
     assert "bytes left out" in text_of(result)
     assert "is too large" in error_of(await shape(output, max_size=40, schema={"type": "object"}))
-    parked = ParkedOutputs()
-    result = await shape(output, max_size=40, schema={"type": "object"}, overflow="resource", parked=parked)
+    output_store = OutputStore()
+    result = await shape(output, max_size=40, schema={"type": "object"}, overflow="resource", output_store=output_store)
     assert result.is_error
     assert result.content[1]["type"] == "resource_link"
-    kept = parked.read(result.content[1]["uri"], caller="tester")
+    kept = output_store.read(result.content[1]["uri"], caller="tester")
     assert kept is not None
     assert orjson.loads(kept["text"]) == {"a": "x" * 100}
 
@@ -323,15 +323,15 @@ async def test_structure_without_room_is_left_out_or_an_error_where_it_was_promi
 async def test_media_without_room_are_linked_or_an_error() -> None:
     output = raw(PNG * 20, "image/png")
     assert "is too large: 200 bytes" in error_of(await shape(output, max_size=100))
-    parked = ParkedOutputs()
-    [link] = (await shape(output, max_size=100, overflow="resource", parked=parked)).content
-    kept = parked.read(link["uri"], caller="tester")
+    output_store = OutputStore()
+    [link] = (await shape(output, max_size=100, overflow="resource", output_store=output_store)).content
+    kept = output_store.read(link["uri"], caller="tester")
     assert kept is not None
     assert kept["mimeType"] == "image/png"
     assert base64.b64decode(kept["blob"]) == PNG * 20
 
 
-MISTAKES: list[tuple[Backend, dict[str, Json], str]] = [
+MISTAKES: list[tuple[str, dict[str, Json], str]] = [
     ("http", {"select": "foo["}, "select: not a JMESPath: "),
     ("http", {"select": ""}, "select: not a JMESPath: "),
     ("http", {"select": "lenght(@)"}, "select: JMESPath has no function `lenght`; did you mean `length`?"),
@@ -348,11 +348,34 @@ MISTAKES: list[tuple[Backend, dict[str, Json], str]] = [
 
 
 @pytest.mark.parametrize(("backend", "fields", "message"), MISTAKES)
-def test_a_mistake_is_found_at_load(backend: Backend, fields: dict[str, Json], message: str) -> None:
+def test_a_mistake_is_found_at_load(backend: str, fields: dict[str, Json], message: str) -> None:
     scope = make_scope()
     config = Output.model_validate(fields)
     compile_output(
-        config, backend=backend, scope=scope, redactor=Redactor(), parked=ParkedOutputs(), overflows=Overflows()
+        config,
+        traits=BACKENDS[backend].output,
+        scope=scope,
+        redactor=Redactor(),
+        output_store=OutputStore(),
+        overflows=OverflowCounter(),
     )
     assert len(messages_of(scope)) == 1
     assert messages_of(scope)[0].startswith(message)
+
+
+@pytest.mark.parametrize(
+    "number", ["18446744073709551617", "-9223372036854775809", "115792089237316195423570985008687907853"]
+)
+async def test_an_integer_of_any_length_is_passed_on_as_it_is(number: str) -> None:
+    output = raw(f'{{"wei":{number},"list":[{number}]}}', "application/json")
+    variants: list[dict[str, Json]] = [{}, {"schema": {"type": "object", "properties": {"wei": {"type": "integer"}}}}]
+    for fields in variants:
+        result = await shape(output, **fields)
+        assert text_of(result) == f'{{"wei":{number},"list":[{number}]}}'
+        assert result.structured == {"wei": int(number), "list": [int(number)]}
+    assert text_of(await shape(output, select="wei")) == number
+    assert text_of(await shape(output, format="json", template="{{ result.wei }} {{ result.list | tojson }}")) == (
+        f"{number} [{number}]"
+    )
+    refused = await shape(output, schema={"type": "object", "properties": {"wei": {"type": "string"}}})
+    assert f"was {number}" in error_of(refused)

@@ -16,12 +16,12 @@ from uuid import uuid4
 import pytest
 import uvloop
 
-from gateway.errors import ExecutionError
-from gateway.executors.shell.captured import Capture
-from gateway.executors.shell.process_table import child_pids
-from gateway.executors.shell.process_tree import NOWHERE, Command, Sinks
-from gateway.executors.shell.processes import DeadlineError, Processes
-from tests.executors.recording import RecordingSlot
+from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.executors.processes.bounded_buffer import BoundedBuffer
+from gateway.executors.processes.process_table import MARKER, child_pids, own_identity
+from gateway.executors.processes.process_tree import NOWHERE, Command, Sinks
+from gateway.executors.processes.processes import Processes
+from tests.executors.recording import RecordingPermit
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -30,6 +30,14 @@ GRACE = 0.2
 
 # A daemon as they are written: forks twice, with a session of its own in between.
 DAEMONIZE = "import os, sys, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep({})"
+
+
+# Leaves its session, forks and ends, again and again; then stays for so many seconds.
+HOP = (
+    "import os, sys, time\n"
+    "for _ in range({}):\n    os.setsid() if os.getsid(0) != os.getpid() else None\n    if os.fork(): os._exit(0)\n"
+    "time.sleep({})"
+)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -83,6 +91,14 @@ async def until(holds: Callable[[], object], *, seconds: float = 10) -> None:
             await asyncio.sleep(0.01)
 
 
+def wait_until(holds: Callable[[], object]) -> None:
+    """The same outside of a loop."""
+    give_up = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
 def command(*argv: str, mark: str = "", stdin: bytes = b"", directory: str = "/") -> Command:
     environment = {"PATH": os.environ["PATH"], "MARK": mark}
     return Command(argv=argv, environment=environment, directory=directory, stdin=stdin)
@@ -97,18 +113,18 @@ async def call(
     what: Command,
     *,
     seconds: float = 20,
-    slot: RecordingSlot | None = None,
+    permit: RecordingPermit | None = None,
     sinks: Sinks = NOWHERE,
     afterwards: Callable[[], None] = lambda: None,
 ) -> int:
     deadline = asyncio.get_running_loop().time() + seconds
     return await processes.run(
-        what, deadline=deadline, slot=slot or RecordingSlot(), sinks=sinks, afterwards=afterwards
+        what, deadline=deadline, permit=permit or RecordingPermit(), sinks=sinks, afterwards=afterwards
     )
 
 
 def test_a_child_is_fed_and_heard_and_its_exit_code_known(run: Run[int]) -> None:
-    out, err = Capture(1000), Capture(1000)
+    out, err = BoundedBuffer(1000), BoundedBuffer(1000)
 
     async def work() -> int:
         async with Processes() as processes:
@@ -128,7 +144,7 @@ def test_a_signal_is_told_as_its_negative_number(run: Run[int]) -> None:
 
 
 def test_a_child_without_input_reads_nothing_and_never_the_daemons(run: Run[int]) -> None:
-    out = Capture(1000)
+    out = BoundedBuffer(1000)
 
     async def work() -> int:
         async with Processes() as processes:
@@ -139,7 +155,7 @@ def test_a_child_without_input_reads_nothing_and_never_the_daemons(run: Run[int]
 
 
 def test_a_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
-    out = Capture(1000)
+    out = BoundedBuffer(1000)
     inheritable = os.dup2(0, 100, inheritable=True)
 
     async def work() -> int:
@@ -171,13 +187,13 @@ def test_at_the_deadline_the_caller_hears_at_once_and_the_slot_is_free_when_the_
     run: Run[None], mark: str, script: str
 ) -> None:
     async def work() -> None:
-        slot, gone = RecordingSlot(), asyncio.Event()
+        permit, gone = RecordingPermit(), asyncio.Event()
         async with Processes(grace_seconds=GRACE) as processes:
-            with pytest.raises(DeadlineError, match=r"'sh' was ended: it took longer than 0.3 s"):
-                await call(processes, shell(script, mark=mark), seconds=0.3, slot=slot, afterwards=gone.set)
+            with pytest.raises(DeadlineExceededError, match=r"^'sh' timed out after 0.3 s"):
+                await call(processes, shell(script, mark=mark), seconds=0.3, permit=permit, afterwards=gone.set)
             assert (processes.running, processes.ending) == (0, 1)
             assert not gone.is_set()
-            await slot.freed()
+            await permit.freed()
             assert not alive(mark)
             assert gone.is_set()
             assert (processes.running, processes.ending) == (0, 0)
@@ -201,14 +217,14 @@ def test_at_the_deadline_the_caller_hears_at_once_and_the_slot_is_free_when_the_
 def test_a_call_ends_with_its_main_process_and_takes_the_rest_along(
     run: Run[None], mark: str, inherited: set[int], script: str, exit_code: int
 ) -> None:
-    out = Capture(1000)
+    out = BoundedBuffer(1000)
 
     async def work() -> None:
-        slot = RecordingSlot()
+        permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
             whole = shell(f"{script}\necho said; exit {exit_code}", mark=mark)
-            assert await call(processes, whole, slot=slot, sinks=Sinks(stdout=out.feed)) == exit_code
-            await slot.freed()
+            assert await call(processes, whole, permit=permit, sinks=Sinks(stdout=out.feed)) == exit_code
+            await permit.freed()
             assert set(child_pids()) <= inherited
 
     run(work())
@@ -216,14 +232,14 @@ def test_a_call_ends_with_its_main_process_and_takes_the_rest_along(
 
 
 def test_what_a_background_process_writes_is_read_for_a_moment(run: Run[int], mark: str) -> None:
-    out = Capture(1000)
+    out = BoundedBuffer(1000)
 
     async def work() -> int:
-        slot = RecordingSlot()
+        permit = RecordingPermit()
         async with Processes() as processes:
             background = shell("(sleep 0.03; echo late; sleep 600; echo never) & echo soon", mark=mark)
-            exit_code = await call(processes, background, slot=slot, sinks=Sinks(stdout=out.feed))
-            await slot.freed()
+            exit_code = await call(processes, background, permit=permit, sinks=Sinks(stdout=out.feed))
+            await permit.freed()
             return exit_code
 
     assert run(work()) == 0
@@ -232,21 +248,23 @@ def test_what_a_background_process_writes_is_read_for_a_moment(run: Run[int], ma
 
 def test_a_cancelled_call_ends_its_tree_and_stays_cancelled(run: Run[None], mark: str) -> None:
     async def work() -> None:
-        slot = RecordingSlot()
+        permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
-            task = asyncio.create_task(call(processes, shell("(setsid sleep 600 &); sleep 600", mark=mark), slot=slot))
+            task = asyncio.create_task(
+                call(processes, shell("(setsid sleep 600 &); sleep 600", mark=mark), permit=permit)
+            )
             await until(lambda: len(alive(mark)) >= 3)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await slot.freed()
+            await permit.freed()
             assert not alive(mark)
 
     run(work())
 
 
 def test_a_flood_starves_nobody_and_is_not_kept(run: Run[int], mark: str) -> None:
-    out = Capture(10_000)
+    out = BoundedBuffer(10_000)
 
     async def work() -> int:
         turns = 0
@@ -257,7 +275,7 @@ def test_a_flood_starves_nobody_and_is_not_kept(run: Run[int], mark: str) -> Non
             while not task.done():
                 await asyncio.sleep(0)
                 turns += 1
-            assert isinstance(task.exception(), DeadlineError)
+            assert isinstance(task.exception(), DeadlineExceededError)
         return turns
 
     assert run(work()) > 100
@@ -275,7 +293,7 @@ def test_a_child_that_does_not_read_its_input_harms_nobody(run: Run[int], script
 
 
 def test_a_large_input_arrives_whole(run: Run[int]) -> None:
-    data, out = os.urandom(3_000_000), Capture(4_000_000)
+    data, out = os.urandom(3_000_000), BoundedBuffer(4_000_000)
 
     async def work() -> int:
         async with Processes() as processes:
@@ -324,12 +342,13 @@ def test_a_text_file_without_interpreter_line_says_why(run: Run[None], tmp_path:
     run(work())
 
 
-def test_on_exit_every_tree_is_ended_within_a_bound(run: Run[None], mark: str) -> None:
+def test_on_exit_every_tree_is_ended_within_a_bound(run: Run[None], mark: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with asyncio.timeout(15), Processes(grace_seconds=GRACE) as processes:
-            stubborn = shell("trap '' TERM; (setsid sleep 600 &); while :; do sleep 0.1; done", mark=mark)
+            ready = f"touch {tmp_path}/$$"  # each has set its trap, which a count of processes does not tell
+            stubborn = shell(f"trap '' TERM; (setsid sleep 600 &); {ready}; while :; do sleep 0.1; done", mark=mark)
             waiting = [asyncio.create_task(call(processes, stubborn)) for _ in range(3)]
-            await until(lambda: len(alive(mark)) >= 6)
+            await until(lambda: len(list(tmp_path.iterdir())) == 3)
         assert not alive(mark)
         assert await asyncio.gather(*waiting) == [-signal.SIGKILL] * 3
         with pytest.raises(ExecutionError, match="the server is stopping"):
@@ -338,32 +357,144 @@ def test_on_exit_every_tree_is_ended_within_a_bound(run: Run[None], mark: str) -
     run(work())
 
 
+@pytest.mark.parametrize("with_cgroups", [True, False])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "(env -i setsid sleep 600 &)",
+        "env -i setsid sleep 600 &",
+        "setsid -f env -i sleep 600",
+        "(env -u MCP_GATEWAY_CALL setsid sleep 600 &)",
+        "(setsid env -u MCP_GATEWAY_CALL sleep 600 &)",
+        "(MCP_GATEWAY_CALL=1.2.3-4 setsid sleep 600 &)",
+        "(unset MCP_GATEWAY_CALL; setsid sleep 600 &)",
+        "bash -c '(exec -c setsid sleep 600 &)'",
+        "((((env -i setsid sleep 600 &) &) &) &)",
+        f"env -i {sys.executable} -c '{DAEMONIZE.format(600)}'",
+        f"env -i {sys.executable} -c '{HOP.format(20, 600)}'",
+    ],
+)
+def test_a_process_that_hides_where_it_comes_from_does_not_outlive_its_call(
+    run: Run[None], inherited: set[int], script: str, *, with_cgroups: bool
+) -> None:
+    async def work() -> None:
+        permit = RecordingPermit()
+        async with Processes(grace_seconds=GRACE, with_cgroups=with_cgroups) as processes:
+            assert await call(processes, shell(script), permit=permit) == 0
+            await permit.freed()
+            await until(lambda: set(child_pids()) <= inherited)
+
+    run(work())
+
+
+def test_an_orphan_that_may_belong_to_a_running_call_is_left_until_that_ends(
+    run: Run[None], inherited: set[int], mark: str
+) -> None:
+    hiding = shell("(env -i setsid sleep 600 &)")
+
+    async def work() -> None:
+        permit = RecordingPermit()
+        async with Processes(grace_seconds=GRACE, with_cgroups=False) as processes:
+            longer = asyncio.create_task(call(processes, shell("sleep 600", mark=mark), permit=permit))
+            await until(lambda: alive(mark))
+            await call(processes, hiding, permit=permit)
+            await until(lambda: processes.orphans == 1)
+            for _ in range(3):
+                await call(processes, shell("true"))
+            assert processes.orphans == 1
+            longer.cancel()
+            await permit.freed()
+            await until(lambda: set(child_pids()) <= inherited)
+
+    run(work())
+
+
+def test_a_chain_of_processes_that_end_leaves_no_zombies_while_its_call_runs(
+    run: Run[None], inherited: set[int], mark: str
+) -> None:
+    """Nobody waits for any of them: each was an orphan when it ended."""
+
+    async def work() -> None:
+        permit = RecordingPermit()
+        async with Processes(grace_seconds=GRACE) as processes:
+            chain = shell(f"{sys.executable} -c '{HOP.format(300, 0)}'; sleep 600", mark=mark)
+            task = asyncio.create_task(call(processes, chain, permit=permit))
+            await until(lambda: processes.orphans_reaped >= 299)
+            await until(lambda: len(set(child_pids()) - inherited) == 1)
+            assert not task.done()
+            task.cancel()
+            await permit.freed()
+
+    run(work())
+
+
 def test_the_status_of_a_child_that_is_not_ours_is_never_taken(run: Run[None], mark: str) -> None:
     """Neither of one in the daemon's session, nor of one with its own, while dozens of our trees come and go."""
     environment = {**os.environ, "MARK": mark}
 
+    def apart(code: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sh", "-c", f"exit {code}"], env={}, start_new_session=True)
+
+    def others() -> tuple[int, int]:
+        spawned = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 12"], {}, setsid=True)
+        if not (forked := os.fork()):
+            os.setsid()
+            os._exit(13)
+        return spawned, forked
+
+    def status_of(pid: int) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
     async def work() -> None:
         async with Processes(grace_seconds=GRACE) as processes:
-            await asyncio.gather(*(call(processes, shell("(setsid true &); sleep 0.1 &")) for _ in range(20)))
+            later, of_a_thread, of_the_loop = (
+                apart(9),
+                await asyncio.to_thread(apart, 10),
+                await asyncio.create_subprocess_exec("sh", "-c", "exit 11", start_new_session=True),
+            )
+            spawned, forked = others()
+            ended = [asyncio.create_task(call(processes, shell("(setsid true &); sleep 0.1 &"))) for _ in range(20)]
+            await asyncio.wait(ended)
             assert living.poll() is None
+            await until(lambda: processes.orphans_reaped >= 20)
+            assert (later.wait(), of_a_thread.wait(), await of_the_loop.wait()) == (9, 10, 11)
+            assert [status_of(pid) for pid in (spawned, forked)] == [12, 13]
 
     with (
         subprocess.Popen(["sh", "-c", "exit 7"], env=environment) as short,
-        subprocess.Popen(["sh", "-c", "exit 8"], env=environment, start_new_session=True) as apart,
+        subprocess.Popen(["sh", "-c", "exit 8"], env=environment, start_new_session=True) as before,
         subprocess.Popen(["sleep", "2"], env=environment, start_new_session=True) as living,
     ):
         run(work())
-        assert (short.wait(), apart.wait(), living.wait()) == (7, 8, 0)
+        assert (short.wait(), before.wait(), living.wait()) == (7, 8, 0)
+
+
+def test_what_a_plugins_child_leaves_running_is_left_alone(run: Run[None], mark: str) -> None:
+    """It is no call's, and who started it may want it: an agent that the next command asks."""
+
+    def leave() -> None:
+        subprocess.run(["setsid", "-f", "sleep", "600"], env={**os.environ, "MARK": mark}, check=True)
+
+    async def work() -> None:
+        async with Processes(grace_seconds=GRACE) as processes:
+            leave()
+            await until(lambda: alive(mark))
+            for _ in range(3):
+                await call(processes, shell("(setsid true &)"))
+            assert processes.orphans_killed == 0
+            for pid in alive(mark):
+                os.kill(pid, signal.SIGKILL)
+            await until(lambda: not alive(mark))
+
+    run(work())
 
 
 def test_grandchildren_that_ended_by_themselves_are_reaped(run: Run[None], inherited: set[int]) -> None:
     async def work() -> None:
-        async with Processes(patience_seconds=0.2) as processes:
+        async with Processes() as processes:
             for script in ("(true &)", "(setsid true &)", f"{sys.executable} -c '{DAEMONIZE.format(0)}'; sleep 0.1"):
                 await call(processes, shell(script))
-            await asyncio.sleep(0.3)  # the patience that is had with a zombie nobody knows
-            await call(processes, shell("true"))
-            assert set(child_pids()) <= inherited
+            await until(lambda: set(child_pids()) <= inherited)
 
     run(work())
 
@@ -380,17 +511,17 @@ def test_many_calls_leave_nothing_behind(run: Run[None], mark: str) -> None:
     ]
 
     async def work() -> None:
-        slot = RecordingSlot()
+        permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
-            await call(processes, shell("true"))
+            await asyncio.gather(*[call(processes, shell("true")) for _ in range(30)])  # more than is kept ready
             before = resources()
             for _ in range(30):
                 calls: list[Awaitable[int]] = [
-                    call(processes, shell(each, mark=mark, stdin=b"x" * 100_000), slot=slot) for each in scripts
+                    call(processes, shell(each, mark=mark, stdin=b"x" * 100_000), permit=permit) for each in scripts
                 ]
-                late = call(processes, shell("sleep 600", mark=mark), seconds=0.05, slot=slot)
+                late = call(processes, shell("sleep 600", mark=mark), seconds=0.05, permit=permit)
                 await asyncio.gather(*calls, late, return_exceptions=True)
-            await slot.freed()
+            await permit.freed()
             assert resources() == before
 
     run(work())
@@ -404,10 +535,10 @@ def resources() -> tuple[int, int, int, int]:
 
 def test_it_works_where_the_loop_is_not_in_the_main_thread(run: Run[None], mark: str) -> None:
     async def work() -> None:
-        slot = RecordingSlot()
+        permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
-            assert await call(processes, shell("(setsid sleep 600 &); exit 5", mark=mark), slot=slot) == 5
-            await slot.freed()
+            assert await call(processes, shell("(setsid sleep 600 &); exit 5", mark=mark), permit=permit) == 5
+            await permit.freed()
 
     thread = threading.Thread(target=run, args=(work(),))
     thread.start()
@@ -419,48 +550,230 @@ def test_it_works_without_pidfds(run: Run[None], mark: str, monkeypatch: pytest.
     monkeypatch.delattr(os, "pidfd_open")
 
     async def work() -> None:
-        slot = RecordingSlot()
+        permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
-            assert await call(processes, shell("exit 5", mark=mark), slot=slot) == 5
-            with pytest.raises(DeadlineError):
-                await call(processes, shell("sleep 600", mark=mark), seconds=0.1, slot=slot)
-            await slot.freed()
+            assert await call(processes, shell("exit 5", mark=mark), permit=permit) == 5
+            with pytest.raises(DeadlineExceededError):
+                await call(processes, shell("sleep 600", mark=mark), seconds=0.1, permit=permit)
+            await permit.freed()
         await until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("wait-")])
 
     run(work())
 
 
 AS_INIT = """
-import asyncio, os
-from gateway.executors.shell.process_table import child_pids
-from gateway.executors.shell.process_tree import Command
-from gateway.executors.shell.processes import Processes
-from tests.executors.recording import RecordingSlot
+import asyncio, os, sys
+from gateway.executors.processes.process_table import MARKER, child_pids, own_identity
+from gateway.executors.processes.process_tree import Command
+from gateway.executors.processes.processes import Processes
+from tests.executors.recording import RecordingPermit
+from tests.executors.test_processes import HOP
 
-async def main():
+async def main(with_cgroups):
     assert os.getpid() == 1
-    slot = RecordingSlot()
-    async with Processes(grace_seconds=0.2) as processes:
-        for script in ["exit 4", "(setsid sleep 600 &)", "(sleep 600 &) & sleep 600 & true"]:
+    permit = RecordingPermit()
+    async with Processes(grace_seconds=0.2, with_cgroups=with_cgroups) as processes:
+        hop = f"{sys.executable} -c '{HOP.format(100, 0)}'"
+        more = ["(env -i setsid true &)", hop]
+        for script in ["exit 4", "(setsid sleep 600 &)", "(sleep 600 &) & sleep 600 & true", *more]:
             command = Command(argv=["sh", "-c", script], environment=dict(os.environ), directory="/")
             deadline = asyncio.get_running_loop().time() + 10
-            print(await processes.run(command, deadline=deadline, slot=slot), flush=True)
-            await slot.freed()
-    assert child_pids() == []
+            print(await processes.run(command, deadline=deadline, permit=permit), flush=True)
+            await permit.freed()
+        async with asyncio.timeout(10):
+            while child_pids():
+                await asyncio.sleep(0.01)
 
+asyncio.run(main(sys.argv[1] == "True"))
+"""
+
+NO_PROCESS_LEFT = """
+import asyncio, os, resource, signal, sys
+from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.executors.processes.process_tree import Command
+from gateway.executors.processes.processes import Processes
+from tests.executors.recording import RecordingPermit
+
+def fill():
+    try:
+        while len(sleepers) < 100:
+            sleepers.append(os.posix_spawn("/bin/sleep", ["sleep", "600"], {}))
+    except BlockingIOError:
+        pass
+
+def make_room(places):
+    for _ in range(places):
+        os.kill(sleepers[-1], signal.SIGKILL)
+        os.waitpid(sleepers.pop(), 0)
+
+async def main():
+    async with Processes() as processes:
+        def run(script):
+            command = Command(argv=["sh", "-c", script], environment=dict(os.environ), directory="/")
+            return processes.run(command, deadline=asyncio.get_running_loop().time() + 20, permit=RecordingPermit())
+
+        fill()
+        try:
+            await run("true")
+        except ExecutionError as error:
+            print(error)
+        make_room(4)
+        os.waitpid(os.posix_spawn("/bin/sh", ["sh", "-c", "(setsid true &); (setsid true &)"], {}, setsid=True), 0)
+        fill()
+        assert len(sleepers) < 40
+        print(await run("exit 3"))
+        make_room(len(sleepers))
+
+sleepers = []
+# Only now: the interpreter may lie where this user may not read.
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_NPROC, (40, 40))
 asyncio.run(main())
 """
 
 
-def test_it_works_as_the_first_process_of_a_container() -> None:
-    unshare = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+def program(text: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a program of Python that knows this project."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    argv = [sys.executable, "-c", text, *arguments]
+    return subprocess.run(argv, env=environment, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes a user without processes")
+def test_a_start_that_finds_no_process_left_reaps_tries_again_and_says_why() -> None:
+    nobody_else = 50_000 + os.getpid() % 10_000
+    finished = program(NO_PROCESS_LEFT, str(nobody_else))
+    assert finished.returncode == 0, finished.stderr
+    said, code = finished.stdout.decode().splitlines()
+    assert said.startswith("the program 'sh' cannot be started: no more processes may be started here (the user's RLIM")
+    assert code == "3"
+
+
+DAEMON = """
+import asyncio, os, sys
+from gateway.executors.processes.process_tree import Command
+from gateway.executors.processes.processes import Processes
+from tests.executors.recording import RecordingPermit
+
+async def main(with_cgroups, script):
+    async with Processes(with_cgroups=with_cgroups) as processes:
+        print(processes.told_by, flush=True)
+        if script:
+            command = Command(argv=["sh", "-c", script], environment=dict(os.environ), directory="/")
+            await processes.run(command, deadline=asyncio.get_running_loop().time() + 60, permit=RecordingPermit())
+
+asyncio.run(main(sys.argv[1] == "True", sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("with_cgroups", [True, False])
+def test_what_a_killed_daemon_leaves_running_is_ended_by_the_next_one(mark: str, *, with_cgroups: bool) -> None:
+    script = "setsid sleep 600 & (sleep 600 &) & sleep 600"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "MARK": mark}
+    argv = [sys.executable, "-c", DAEMON, str(with_cgroups), script]
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL) as killed:
+        wait_until(lambda: len(alive(mark)) >= 5)
+        killed.kill()
+    # Another daemon of the machine may be the next one, and end them before this one does.
+    finished = program(DAEMON, str(with_cgroups), "")
+    assert finished.returncode == 0, finished.stderr
+    wait_until(lambda: not alive(mark))
+    assert not list(Path("/sys/fs/cgroup").rglob(f"mcp-gateway-*.{killed.pid}.*"))
+
+
+@pytest.fixture
+def own_cgroup() -> Iterator[Path]:
+    """A cgroup below this process's, where no other daemon of the machine looks for what was left over."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    shown = Path("/proc/self/cgroup").read_text().rpartition("0::/")[2].strip()
+    if not mounts:
+        pytest.skip("no cgroups of version 2")
+    path = Path(mounts[0].split()[4], shown, f"test-{uuid4().hex}")
+    try:
+        path.mkdir()
+    except OSError:
+        pytest.skip("no permission to make cgroups")
+    yield path
+    (path / "cgroup.kill").write_text("1")
+    wait_until(lambda: "populated 0" in (path / "cgroup.events").read_text())
+    for each in [*sorted(path.rglob("*/"), reverse=True), path]:
+        each.rmdir()
+
+
+def test_what_hides_from_the_next_daemon_is_found_by_its_cgroup(own_cgroup: Path) -> None:
+    """No process that is left bears a marker: another daemon that starts meanwhile could end it by that."""
+    inside = "until grep -q mcp-gateway- /proc/self/cgroup; do :; done"
+    script = f"{inside}; (env -i setsid sleep 600 &); exec env -i sleep 600"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    enter = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(own_cgroup), sys.executable, "-c", DAEMON]
+
+    def left() -> list[bytes]:
+        return [
+            Path(f"/proc/{pid}/cmdline").read_bytes()
+            for file in own_cgroup.glob(f"mcp-gateway-*.{killed.pid}.*/*/cgroup.procs")
+            for pid in file.read_text().split()
+        ]
+
+    def are_both_hidden() -> bool:
+        with suppress(OSError):  # one has ended meanwhile
+            return left() == [b"sleep\x00600\x00"] * 2
+        return False
+
+    with subprocess.Popen([*enter, "True", script], env=environment, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        if killed.stdout.readline() != b"cgroup\n":
+            killed.kill()
+            pytest.skip("no cgroups to be had")
+        wait_until(are_both_hidden)
+        killed.kill()
+    assert are_both_hidden()
+    subprocess.run([*enter, "True", ""], env=environment, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    assert left() == []
+
+
+def test_nothing_is_ended_at_the_start_that_is_not_left_over_for_certain(mark: str) -> None:
+    """What another daemon's call runs, or may run, where its process id means something else; what plugins left."""
+    namespace, own, started = own_identity().split(".")
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    spared = [
+        f"{namespace}.{own}.{started}.0123456789abcdef-1",  # this process's
+        f"{namespace}.{ended.pid}.1.0123456789abcdef",  # a plugin's
+        f"{int(namespace) + 1}.{ended.pid}.1.0123456789abcdef-1",  # of another namespace
+        f"{namespace}.{ended.pid}.0.0123456789abcdef-1",  # of a daemon that could not read its start time
+        "my own",
+    ]
+    left_over = [f"{namespace}.{ended.pid}.1.0123456789abcdef-1", f"{namespace}.{own}.1.0123456789abcdef-1"]
+    running = {
+        marker: subprocess.Popen(["sleep", "600"], env={"MARK": mark, MARKER: marker})
+        for marker in (*spared, *left_over)
+    }
+    try:
+        assert program(DAEMON, "False", "").returncode == 0
+        assert [running[marker].wait(10) for marker in left_over] == [-signal.SIGKILL, -signal.SIGKILL]
+        assert [running[marker].poll() for marker in spared] == [None] * len(spared)
+    finally:
+        for each in running.values():
+            each.kill()
+            each.wait()
+
+
+@pytest.mark.parametrize("with_cgroups", [True, False])
+def test_it_works_as_the_first_process_of_a_container(*, with_cgroups: bool) -> None:
+    before = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no permission to make a process namespace")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     finished = subprocess.run(
-        [*unshare, sys.executable, "-c", AS_INIT], env=environment, capture_output=True, timeout=30, check=False
+        [*before, sys.executable, "-c", AS_INIT, str(with_cgroups)],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
-    assert (finished.stdout, finished.returncode) == (b"4\n0\n0\n", 0), finished.stderr
+    assert (finished.stdout, finished.returncode) == (b"4\n0\n0\n0\n0\n", 0), finished.stderr
 
 
 def test_starting_a_child_does_not_copy_the_daemon(run: Run[float]) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import time
 
-from gateway.config.secrets import Redactor
-from gateway.executors.shell.progress_lines import LONGEST_MESSAGE, PER_SECOND, ProgressLines
+from gateway.config.secrets.redactor import Redactor
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.shell.progress_lines import MAX_MESSAGE_LENGTH, PER_SECOND, ProgressLines
 from tests.executors.recording import RecordingContext
 
 
 def lines_to(context: RecordingContext, *secrets: str) -> ProgressLines:
-    return ProgressLines(context, redactor=Redactor(secrets))
+    return ProgressLines(context, sanitizer=Sanitizer(redactor=Redactor(secrets)))
 
 
 async def test_each_line_is_a_message_with_its_number(context: RecordingContext) -> None:
@@ -46,7 +47,7 @@ async def test_a_flood_is_joined_and_its_numbers_still_grow(context: RecordingCo
     last = context.progressed[-1][2]
     assert last is not None
     assert last.endswith("10000")
-    assert all(message is not None and len(message) <= LONGEST_MESSAGE for _, _, message in context.progressed)
+    assert all(message is not None and len(message) <= MAX_MESSAGE_LENGTH for _, _, message in context.progressed)
 
 
 async def test_at_twenty_lines_at_once_none_is_joined(context: RecordingContext) -> None:
@@ -60,7 +61,7 @@ async def test_a_line_without_end_is_cut_and_not_kept(context: RecordingContext)
         for _ in range(100):
             lines.feed(b"x" * 64 * 1024)
         lines.feed(b"\nnext\n")
-    assert context.progressed == [(1, None, "x" * LONGEST_MESSAGE), (2, None, "next")]
+    assert context.progressed == [(1, None, "x" * MAX_MESSAGE_LENGTH), (2, None, "next")]
 
 
 async def test_secrets_are_masked_even_where_a_chunk_ends_within_one(context: RecordingContext) -> None:

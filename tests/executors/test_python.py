@@ -15,17 +15,16 @@ from aiohttp.test_utils import TestServer
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from gateway.config.backends import PythonCall
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import PythonCall
 from gateway.errors import ExecutionError, RpcError
 from gateway.executors.http.clients import HttpClients
-from gateway.executors.http.traced import steps_of_requests
+from gateway.executors.http.request_facts import steps_of_requests
 from gateway.executors.invocation import Blocks, Invocation, Outcome, RawOutput, Value
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import outcome_of
 from gateway.executors.python.signature import read_signature
-from gateway.executors.threads import Threads
-from gateway.executors.trace import UNTRACED, TraceContext, Untraced
+from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
 from gateway.plugin import (
     Audio,
@@ -38,19 +37,28 @@ from gateway.plugin import (
     Text,
     ToolError,
 )
-from tests.executors.recording import OneFile, RecordingContext, RecordingSlot, make_invocation, make_scope, messages_of
+from gateway.telemetry.trace import UNTRACED, TraceContext, Untraced
+from tests.executors.recording import (
+    OneFile,
+    RecordingContext,
+    RecordingPermit,
+    make_invocation,
+    make_scope,
+    messages_of,
+)
 
 
 @pytest.fixture
-async def threads() -> AsyncIterator[Threads]:
-    async with Threads(4) as threads:
+async def threads() -> AsyncIterator[DaemonThreadPool]:
+    others = set(threading.enumerate())  # such as those of a gateway that other tests keep in this process
+    async with DaemonThreadPool(4) as threads:
         yield threads
         async with asyncio.timeout(15):
             while threads.busy or threads.stuck:
                 await asyncio.sleep(0.005)
     assert [task for task in asyncio.all_tasks() if "plugin" in task.get_name()] == []
     async with asyncio.timeout(15):
-        while any(thread.name == "plugin" for thread in threading.enumerate()):
+        while any(thread.name == "plugin" for thread in set(threading.enumerate()) - others):
             await asyncio.sleep(0.005)
 
 
@@ -67,18 +75,20 @@ async def echo() -> AsyncIterator[str]:
         yield str(server.make_url("/"))
 
 
-def executor(function: Callable[..., Any], threads: Threads, *, timeout: float | None = None) -> PythonExecutor:
+def executor(
+    function: Callable[..., Any], threads: DaemonThreadPool, *, timeout: float | None = None
+) -> PythonExecutor:
     problems = Problems(OneFile(Path("/")))
     signature = read_signature(function, name="shop:f", problems=problems)
     assert signature is not None, list(problems)
     return PythonExecutor(signature=signature, threads=threads, timeout=timeout)
 
 
-async def outcome(function: Callable[..., Any], threads: Threads, **arguments: Json) -> Outcome:
+async def outcome(function: Callable[..., Any], threads: DaemonThreadPool, **arguments: Json) -> Outcome:
     return await executor(function, threads).execute(make_invocation(arguments))
 
 
-async def test_async_functions_run_on_the_loop_and_plain_ones_in_a_thread(threads: Threads) -> None:
+async def test_async_functions_run_on_the_loop_and_plain_ones_in_a_thread(threads: DaemonThreadPool) -> None:
     async def asynchronous(n: int) -> list[Any]:
         return [n, threading.current_thread() is threading.main_thread()]
 
@@ -146,7 +156,7 @@ class Nested:
     ],
 )
 async def test_what_a_function_returns_becomes_an_outcome(
-    threads: Threads, returned: object, expected: Outcome
+    threads: DaemonThreadPool, returned: object, expected: Outcome
 ) -> None:
     assert await outcome(lambda: returned, threads) == expected
 
@@ -185,7 +195,7 @@ def test_what_json_cannot_say_is_an_error_that_names_the_type(returned: object, 
     assert reason in str(caught.value)
 
 
-async def test_a_coroutine_from_a_plain_function_is_an_error(threads: Threads) -> None:
+async def test_a_coroutine_from_a_plain_function_is_an_error(threads: DaemonThreadPool) -> None:
     async def hidden() -> int:
         return 1
 
@@ -209,7 +219,7 @@ async def test_a_coroutine_from_a_plain_function_is_an_error(threads: Threads) -
 )
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_whatever_a_plugin_raises_ends_its_own_call_alone(
-    threads: Threads,
+    threads: DaemonThreadPool,
     raised: BaseException,
     is_async: bool,  # noqa: FBT001 - a parametrised value
 ) -> None:
@@ -227,7 +237,7 @@ async def test_whatever_a_plugin_raises_ends_its_own_call_alone(
     assert entry["exc_info"] is not None
 
 
-async def test_a_plugins_own_errors_reach_the_caller(threads: Threads) -> None:
+async def test_a_plugins_own_errors_reach_the_caller(threads: DaemonThreadPool) -> None:
     def refuse() -> None:
         raise ToolError("not today")
 
@@ -255,27 +265,27 @@ class Hanging:
 
 async def times_out(call: PythonExecutor, invocation: Invocation, has_begun: threading.Event) -> None:
     """The time that it has begins when the function does, however long its thread takes to start."""
-    invocation.clock.stop()
+    invocation.deadline.pause()
     running = asyncio.create_task(call.execute(invocation))
     async with asyncio.timeout(15):
         while not has_begun.is_set():
             await asyncio.sleep(0.001)
-    invocation.clock.go_on()
+    invocation.deadline.resume()
     with pytest.raises(ExecutionError, match="timed out"):
         await running
 
 
-async def test_a_hanging_thread_is_answered_for_at_the_deadline_and_keeps_the_slot(threads: Threads) -> None:
-    hanging, slot = Hanging(), RecordingSlot()
-    await times_out(executor(hanging, threads), make_invocation(slot=slot, timeout=0.05), hanging.has_begun)
-    assert (threads.stuck, len(slot.held_by)) == (1, 1)
+async def test_a_hanging_thread_is_answered_for_at_the_deadline_and_keeps_the_slot(threads: DaemonThreadPool) -> None:
+    hanging, permit = Hanging(), RecordingPermit()
+    await times_out(executor(hanging, threads), make_invocation(permit=permit, timeout=0.05), hanging.has_begun)
+    assert (threads.stuck, len(permit.held_by)) == (1, 1)
     hanging.release.set()
-    await slot.freed()
+    await permit.freed()
     assert threads.stuck == 0
 
 
-async def test_an_async_function_that_swallows_its_cancellation_is_answered_for_too(threads: Threads) -> None:
-    release, slot = asyncio.Event(), RecordingSlot()
+async def test_an_async_function_that_swallows_its_cancellation_is_answered_for_too(threads: DaemonThreadPool) -> None:
+    release, permit = asyncio.Event(), RecordingPermit()
 
     async def stubborn() -> None:
         while not release.is_set():
@@ -285,20 +295,20 @@ async def test_an_async_function_that_swallows_its_cancellation_is_answered_for_
                 continue
 
     with pytest.raises(ExecutionError, match="timed out"):
-        await executor(stubborn, threads).execute(make_invocation(slot=slot, timeout=0.05))
+        await executor(stubborn, threads).execute(make_invocation(permit=permit, timeout=0.05))
     await asyncio.sleep(0)
     assert threads.stuck == 1
     release.set()
-    await slot.freed()
+    await permit.freed()
 
 
-async def test_the_backends_own_timeout_counts_as_well(threads: Threads) -> None:
+async def test_the_backends_own_timeout_counts_as_well(threads: DaemonThreadPool) -> None:
     hanging = Hanging()
     await times_out(executor(hanging, threads, timeout=0.02), make_invocation(), hanging.has_begun)
     hanging.release.set()
 
 
-async def test_a_deadline_that_has_passed_is_kept(threads: Threads) -> None:
+async def test_a_deadline_that_has_passed_is_kept(threads: DaemonThreadPool) -> None:
     async def wait() -> None:
         await asyncio.sleep(15)
 
@@ -306,8 +316,8 @@ async def test_a_deadline_that_has_passed_is_kept(threads: Threads) -> None:
         await executor(wait, threads).execute(make_invocation(timeout=-1))
 
 
-async def test_cancelling_the_call_cancels_an_async_function(threads: Threads) -> None:
-    started, ended, slot = asyncio.Event(), asyncio.Event(), RecordingSlot()
+async def test_cancelling_the_call_cancels_an_async_function(threads: DaemonThreadPool) -> None:
+    started, ended, permit = asyncio.Event(), asyncio.Event(), RecordingPermit()
 
     async def wait() -> None:
         started.set()
@@ -316,22 +326,24 @@ async def test_cancelling_the_call_cancels_an_async_function(threads: Threads) -
         finally:
             ended.set()
 
-    call = asyncio.create_task(executor(wait, threads).execute(make_invocation(slot=slot)))
+    call = asyncio.create_task(executor(wait, threads).execute(make_invocation(permit=permit)))
     await started.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     async with asyncio.timeout(15):
         await ended.wait()
-    await slot.freed()
+    await permit.freed()
 
 
 async def test_busy_threads_are_named_as_the_reason() -> None:
     release = threading.Event()
-    async with Threads(1) as threads:
+    async with DaemonThreadPool(1) as threads:
         stuck = asyncio.create_task(executor(release.wait, threads).execute(make_invocation()))
         await asyncio.sleep(0)
-        with pytest.raises(ExecutionError, match=r"all threads were busy .* \(limits.threads\)"):
+        with pytest.raises(
+            ExecutionError, match=r"all threads for functions of plugins were busy .* \(limits.threads\)"
+        ):
             await outcome_within(executor(lambda: 1, threads), make_invocation(timeout=0.05))
         release.set()
         await stuck
@@ -342,7 +354,7 @@ async def outcome_within(call: PythonExecutor, invocation: Invocation) -> Outcom
         return await call.execute(invocation)
 
 
-async def test_a_plain_function_speaks_to_its_context_from_its_thread(threads: Threads) -> None:
+async def test_a_plain_function_speaks_to_its_context_from_its_thread(threads: DaemonThreadPool) -> None:
     context = RecordingContext(principal="ada", request_meta={"k": 1})
 
     def speak(context: SyncContext) -> list[Any]:
@@ -360,7 +372,7 @@ async def test_a_plain_function_speaks_to_its_context_from_its_thread(threads: T
     assert context.changed == ["tools", ("enable", "tools", "x")]
 
 
-async def test_what_a_context_raises_is_raised_in_the_thread(threads: Threads) -> None:
+async def test_what_a_context_raises_is_raised_in_the_thread(threads: DaemonThreadPool) -> None:
     def ask(context: SyncContext) -> str:
         try:
             context.list_roots("key")
@@ -371,7 +383,7 @@ async def test_what_a_context_raises_is_raised_in_the_thread(threads: Threads) -
     assert await outcome(ask, threads) == Value(value="raised")
 
 
-async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: Threads) -> None:
+async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: DaemonThreadPool) -> None:
     hanging = Hanging()
     heard: list[object] = []
 
@@ -383,11 +395,11 @@ async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: 
         except ToolError as error:
             heard.append(str(error))
 
-    context, slot = RecordingContext(), RecordingSlot()
-    invocation = make_invocation(context=context, slot=slot, timeout=0.05)
+    context, permit = RecordingContext(), RecordingPermit()
+    invocation = make_invocation(context=context, permit=permit, timeout=0.05)
     await times_out(executor(linger, threads), invocation, hanging.has_begun)
     hanging.release.set()
-    await slot.freed()
+    await permit.freed()
     assert heard == [True, "the call has ended"]
     assert context.progressed == []
 
@@ -403,18 +415,18 @@ class NeverAnswering(RecordingContext):
         return [uri]
 
 
-async def test_a_thread_that_waits_for_its_context_is_let_go_at_the_deadline(threads: Threads) -> None:
+async def test_a_thread_that_waits_for_its_context_is_let_go_at_the_deadline(threads: DaemonThreadPool) -> None:
     def wait(context: SyncContext) -> None:
         context.read_resource("x:/a")
 
-    context, slot = NeverAnswering(), RecordingSlot()
+    context, permit = NeverAnswering(), RecordingPermit()
     await times_out(
-        executor(wait, threads), make_invocation(context=context, slot=slot, timeout=0.05), context.was_asked
+        executor(wait, threads), make_invocation(context=context, permit=permit, timeout=0.05), context.was_asked
     )
-    await slot.freed()
+    await permit.freed()
 
 
-async def test_an_async_function_gets_the_context_itself(threads: Threads) -> None:
+async def test_an_async_function_gets_the_context_itself(threads: DaemonThreadPool) -> None:
     seen = []
 
     async def keep(context: Context) -> None:
@@ -425,7 +437,7 @@ async def test_an_async_function_gets_the_context_itself(threads: Threads) -> No
     assert seen == [context]
 
 
-async def test_what_is_returned_can_be_converted_by_whoever_calls(threads: Threads) -> None:
+async def test_what_is_returned_can_be_converted_by_whoever_calls(threads: DaemonThreadPool) -> None:
     names = await executor(lambda: "a b", threads).call(
         make_invocation(), convert=lambda returned: str(returned).split()
     )
@@ -436,7 +448,7 @@ def test_compiling_uses_every_input_and_reports_a_misfit() -> None:
     scope = make_scope({"a": {}, "c": {}})
     signature = read_signature(lambda a, b: None, name="shop:f", problems=scope.problems)
     assert signature is not None
-    compile_python(PythonCall(call="shop:f"), signature, scope=scope, threads=Threads(1))
+    compile_python(PythonCall(call="shop:f"), signature, scope=scope, threads=DaemonThreadPool(1))
     assert scope.used == {"a", "c"}
     assert messages_of(scope) == [
         "the parameter b of shop:f is not among the inputs",
@@ -444,7 +456,7 @@ def test_compiling_uses_every_input_and_reports_a_misfit() -> None:
     ]
 
 
-async def test_a_thousand_calls_leave_nothing_behind(threads: Threads) -> None:
+async def test_a_thousand_calls_leave_nothing_behind(threads: DaemonThreadPool) -> None:
     def plain(n: int) -> int:
         return n
 
@@ -475,7 +487,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     ],
 )
 async def test_requests_of_a_plugin_carry_the_trace_of_its_call(
-    threads: Threads, echo: str, trace: Untraced, own: dict[str, str], seen: list[str | None]
+    threads: DaemonThreadPool, echo: str, trace: Untraced, own: dict[str, str], seen: list[str | None]
 ) -> None:
     async with aiohttp.ClientSession(trace_configs=[steps_of_requests()]) as session:
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.backends import ProcessLimits, Sandbox
+from gateway.config.models.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
+from gateway.executors.processes.process_table import child, child_pids
 from gateway.executors.services import Services
 from gateway.executors.shell.limits import compile_limits
-from gateway.executors.shell.process_table import child, child_pids
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.executors.shell.sandbox_probe import SandboxProbe
 from gateway.json_types import JsonObject
-from tests.executors.recording import RecordingContext, RecordingSlot, make_invocation, make_scope
+from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope
 from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import need_sandboxes
 
@@ -226,10 +226,10 @@ async def nothing_left(before: frozenset[int]) -> None:
 async def ended_when_ready(executor: Executor) -> None:
     """Have it ended at its deadline, with as much time as it needs here to get `ready` before that."""
     for seconds in (0.5, 4.0, 30.0):
-        slot = RecordingSlot()
-        with pytest.raises(ExecutionError, match=rf"^'sh' was ended: it took longer than {seconds} s") as caught:
-            await executor.execute(make_invocation(slot=slot, timeout=seconds))
-        await slot.freed()
+        permit = RecordingPermit()
+        with pytest.raises(ExecutionError, match=rf"^'sh' timed out after {seconds} s") as caught:
+            await executor.execute(make_invocation(permit=permit, timeout=seconds))
+        await permit.freed()
         if str(caught.value).endswith("\nready"):
             return
     raise AssertionError(str(caught.value))
@@ -250,10 +250,12 @@ async def test_one_that_does_not_listen_is_killed_with_all_that_it_started(tool:
     await nothing_left(before)
 
 
-async def test_what_it_leaves_behind_is_ended_with_it(tool: Tool, slot: RecordingSlot, before: frozenset[int]) -> None:
+async def test_what_it_leaves_behind_is_ended_with_it(
+    tool: Tool, permit: RecordingPermit, before: frozenset[int]
+) -> None:
     executor = tool.compiled(boxed("setsid sleep 600 & (trap '' TERM; sleep 600) & echo done"))
-    assert text_of(await executor.execute(make_invocation(slot=slot))) == "done\n"
-    await slot.freed()
+    assert text_of(await executor.execute(make_invocation(permit=permit))) == "done\n"
+    await permit.freed()
     await nothing_left(before)
 
 
@@ -362,9 +364,25 @@ async def test_a_thousand_broken_sandboxes_are_tried_once(tool: Tool, bwrap: Cal
 
 async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -> None:
     executor = tool.compiled(boxed("sleep 0.0$INPUT_N & echo $INPUT_N"))
-    slot, before = RecordingSlot(), set(child_pids())
-    calls = [executor.execute(make_invocation({"n": n}, slot=slot)) for n in range(20)]
+    permit, before = RecordingPermit(), set(child_pids())
+    calls = [executor.execute(make_invocation({"n": n}, permit=permit)) for n in range(20)]
     assert [text_of(outcome) for outcome in await asyncio.gather(*calls)] == [f"{n}\n" for n in range(20)]
-    await slot.freed()
+    await permit.freed()
     assert services.processes.running == 0
     assert set(child_pids()) <= before
+
+
+async def test_a_set_user_id_program_counts_for_nothing_inside(tool: Tool) -> None:
+    (tool.folder / "out").mkdir()
+    script = f"grep ' {tool.folder}/out ' /proc/self/mountinfo | cut -d' ' -f6"
+    outcome = await tool({"script": script, "sandbox": {"writable": ["out"]}})
+    assert "nosuid" in text_of(outcome).strip().split(",")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a daemon of root's")
+async def test_roots_daemon_is_warned_of_set_user_id_programs_that_a_sandbox_may_leave(tool: Tool) -> None:
+    """Where the place is mounted so that they would work."""
+    (tool.folder / "out").mkdir()
+    problems = tool.problems({"command": ["true"], "sandbox": {"writable": ["out"]}})
+    works_outside = not os.statvfs(tool.folder).f_flag & os.ST_NOSUID
+    assert any("set-user-ID" in problem for problem in problems) == works_outside

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.backends import Shell
-from gateway.config.secrets import Redactor
+from gateway.config.models.backends import Shell
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Failure, RawOutput
+from gateway.executors.processes.process_table import child_pids
 from gateway.executors.services import Services
 from gateway.executors.shell.executor import compile_shell
-from gateway.executors.shell.process_table import child_pids
-from gateway.executors.trace import TraceContext, Untraced
 from gateway.json_types import JsonObject
-from tests.executors.recording import RecordingContext, RecordingSlot, make_invocation, make_scope, messages_of
+from gateway.telemetry.trace import TraceContext, Untraced
+from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope, messages_of
 from tests.executors.shell_tool import SCHEMAS, Tool, text_of
 
 
@@ -206,19 +206,20 @@ async def test_lines_of_a_stream_are_progress(tool: Tool, context: RecordingCont
     assert "1\n2\n3\n" in {outcome.data.decode(), outcome.variables["stderr"]}
 
 
-async def test_without_a_token_there_is_no_progress(tool: Tool) -> None:
-    context = RecordingContext(progress_token=None)
-    await tool.compiled({"script": "echo x", "progress": "stdout"}).execute(make_invocation(context=context))
+async def test_where_nobody_wants_progress_there_is_none(tool: Tool) -> None:
+    context = RecordingContext()
+    invocation = replace(make_invocation(context=context), wants_progress=False)
+    await tool.compiled({"script": "echo x", "progress": "stdout"}).execute(invocation)
     assert context.progressed == []
 
 
 async def test_at_the_deadline_the_caller_learns_how_far_it_came(tool: Tool) -> None:
     for config, timeout in (({"timeout": 0.3}, 20.0), ({}, 0.3)):
         executor = tool.compiled({"script": "echo so far; exec sleep 600", **config})
-        slot = RecordingSlot()
-        with pytest.raises(ExecutionError, match=r"(?s)'sh' was ended: it took longer than 0.3 s.*stdout:\nso far"):
-            await executor.execute(make_invocation(timeout=timeout, slot=slot))
-        await slot.freed()
+        permit = RecordingPermit()
+        with pytest.raises(ExecutionError, match=r"(?s)'sh' timed out after 0.3 s.*stdout:\nso far"):
+            await executor.execute(make_invocation(timeout=timeout, permit=permit))
+        await permit.freed()
 
 
 async def test_nothing_is_started_for_arguments_that_cannot_be_passed(tool: Tool) -> None:
@@ -311,16 +312,16 @@ async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -
             {"command": ["echo", "{{ a }}"]},
         )
     ]
-    slot = RecordingSlot()
+    permit = RecordingPermit()
 
     async def calls() -> None:
         await asyncio.gather(
-            *(executor.execute(make_invocation({"a": "x"}, slot=slot)) for executor in executors),
+            *(executor.execute(make_invocation({"a": "x"}, permit=permit)) for executor in executors),
             return_exceptions=True,
         )
         with pytest.raises(ExecutionError):
-            await executors[0].execute(make_invocation({"a": "-"}, slot=slot, timeout=0.0))
-        await slot.freed()
+            await executors[0].execute(make_invocation({"a": "-"}, permit=permit, timeout=0.0))
+        await permit.freed()
 
     await calls()
     before = resources()

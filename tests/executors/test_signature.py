@@ -12,12 +12,12 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.python.docstrings import read_docstring
 from gateway.executors.python.signature import Signature, read_signature
-from gateway.executors.scope import Inputs
 from gateway.json_types import JsonObject
+from gateway.language.scope import Inputs
 from gateway.plugin import Context, Image, SyncContext, Text
 from tests.executors.recording import OneFile, RecordingContext
 

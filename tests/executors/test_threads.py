@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.executors.threads import NoThreadFreeError, Threads
+from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -21,8 +21,18 @@ def soon(seconds: float = 15.0) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
+OTHERS: set[threading.Thread] = set()
+"""The threads of gateways that other tests keep in this process."""
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    OTHERS.clear()
+    OTHERS.update(threading.enumerate())
+
+
 def plugin_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "plugin"]
+    return [thread for thread in threading.enumerate() if thread.name == "plugin" and thread not in OTHERS]
 
 
 async def until_there_are_no_threads() -> None:
@@ -32,29 +42,29 @@ async def until_there_are_no_threads() -> None:
 
 
 @pytest.fixture
-async def threads() -> AsyncIterator[Threads]:
-    async with Threads(2, idle_seconds=30) as threads:
+async def threads() -> AsyncIterator[DaemonThreadPool]:
+    async with DaemonThreadPool(2, idle_seconds=30) as threads:
         yield threads
     await until_there_are_no_threads()
 
 
-async def test_a_function_runs_in_another_thread_with_the_callers_context(threads: Threads) -> None:
+async def test_a_function_runs_in_another_thread_with_the_callers_context(threads: DaemonThreadPool) -> None:
     VARIABLE.set("set")
     name, value = await threads.run(lambda: (threading.current_thread().name, VARIABLE.get()), deadline=soon())
     assert (name, value) == ("plugin", "set")
 
 
-async def test_a_thread_is_used_again(threads: Threads) -> None:
+async def test_a_thread_is_used_again(threads: DaemonThreadPool) -> None:
     idents = {await threads.run(threading.get_ident, deadline=soon()) for _ in range(100)}
     assert len(idents) == 1
 
 
-async def test_what_a_function_raises_is_raised(threads: Threads) -> None:
+async def test_what_a_function_raises_is_raised(threads: DaemonThreadPool) -> None:
     with pytest.raises(ZeroDivisionError):
         await threads.run(lambda: 1 // 0, deadline=soon())
 
 
-async def test_a_functions_own_cancellation_is_not_the_callers(threads: Threads) -> None:
+async def test_a_functions_own_cancellation_is_not_the_callers(threads: DaemonThreadPool) -> None:
     def cancel() -> None:
         raise asyncio.CancelledError
 
@@ -62,7 +72,7 @@ async def test_a_functions_own_cancellation_is_not_the_callers(threads: Threads)
         await threads.run(cancel, deadline=soon())
 
 
-async def test_the_caller_is_answered_at_the_deadline_and_the_thread_counts_as_stuck(threads: Threads) -> None:
+async def test_the_caller_is_answered_at_the_deadline_and_the_thread_counts_as_stuck(threads: DaemonThreadPool) -> None:
     release = threading.Event()
     held: list[asyncio.Task[None]] = []
     with pytest.raises(TimeoutError):
@@ -75,7 +85,7 @@ async def test_the_caller_is_answered_at_the_deadline_and_the_thread_counts_as_s
     assert (threads.busy, threads.stuck) == (0, 0)
 
 
-async def test_a_cancelled_caller_leaves_a_stuck_thread(threads: Threads) -> None:
+async def test_a_cancelled_caller_leaves_a_stuck_thread(threads: DaemonThreadPool) -> None:
     release, started = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -95,7 +105,7 @@ async def test_a_cancelled_caller_leaves_a_stuck_thread(threads: Threads) -> Non
         await held[0]
 
 
-async def test_calls_wait_for_a_thread_until_their_deadline(threads: Threads) -> None:
+async def test_calls_wait_for_a_thread_until_their_deadline(threads: DaemonThreadPool) -> None:
     release = threading.Event()
     stuck = [asyncio.create_task(threads.run(release.wait, deadline=soon())) for _ in range(2)]
     await asyncio.sleep(0)
@@ -107,7 +117,7 @@ async def test_calls_wait_for_a_thread_until_their_deadline(threads: Threads) ->
     await asyncio.gather(*stuck)
 
 
-async def test_never_more_threads_than_the_limit(threads: Threads) -> None:
+async def test_never_more_threads_than_the_limit(threads: DaemonThreadPool) -> None:
     running = most = 0
     lock = threading.Lock()
 
@@ -126,7 +136,7 @@ async def test_never_more_threads_than_the_limit(threads: Threads) -> None:
 
 
 async def test_idle_threads_end() -> None:
-    async with Threads(4, idle_seconds=0.02) as threads:
+    async with DaemonThreadPool(4, idle_seconds=0.02) as threads:
         await asyncio.gather(*(threads.run(time.sleep, 0.01, deadline=soon()) for _ in range(4)))
         await until_there_are_no_threads()
         assert await threads.run(lambda: 1, deadline=soon()) == 1
@@ -135,7 +145,7 @@ async def test_idle_threads_end() -> None:
 async def test_stopping_does_not_wait_and_leaves_no_task() -> None:
     release = threading.Event()
     before = asyncio.all_tasks()
-    async with Threads(1) as threads:
+    async with DaemonThreadPool(1) as threads:
         with pytest.raises(TimeoutError):
             await threads.run(release.wait, deadline=soon(0.02), on_stuck=lambda _: None)
     assert asyncio.all_tasks() == before
@@ -143,7 +153,7 @@ async def test_stopping_does_not_wait_and_leaves_no_task() -> None:
     await until_there_are_no_threads()
 
 
-async def test_an_idle_thread_keeps_no_values(threads: Threads) -> None:
+async def test_an_idle_thread_keeps_no_values(threads: DaemonThreadPool) -> None:
     class Thing:
         pass
 
@@ -159,10 +169,10 @@ async def test_an_idle_thread_keeps_no_values(threads: Threads) -> None:
 
 EXIT = """
 import asyncio, threading
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 
 async def main():
-    async with Threads(1) as threads:
+    async with DaemonThreadPool(1) as threads:
         try:
             await threads.run(threading.Event().wait, deadline=asyncio.get_running_loop().time() + 0.05)
         except TimeoutError:
@@ -179,13 +189,13 @@ def test_exit_does_not_wait_for_a_function_that_hangs_for_ever() -> None:
 
 RETURN_AFTER_THE_LOOP = """
 import asyncio, threading
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 
 release = threading.Event()
 
 async def main():
     try:
-        await Threads(1).run(release.wait, deadline=asyncio.get_running_loop().time() + 0.05)
+        await DaemonThreadPool(1).run(release.wait, deadline=asyncio.get_running_loop().time() + 0.05)
     except TimeoutError:
         pass
 

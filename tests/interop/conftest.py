@@ -16,6 +16,8 @@ from tests.programs import need_named_by
 PROJECT: Final = Path(__file__).parents[2]
 DRIVERS: Final = Path(__file__).parent / "drivers"
 SECONDS: Final = 60
+NO_STATE: Final = {"MCP_GATEWAY_STATE_DIR": "none"}
+"""Nothing is written into the home of who runs the tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,7 @@ async def _drive(
     """With stdio HTTP is served beside it, since the demo has a tool that asks for the daemon's status there."""
     python = interpreter(cell.line)
     address = f"127.0.0.1:{free_port()}"
-    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address} | NO_STATE
     serve = [sys.executable, "-m", "gateway", "serve", str(config)]
     path = {"http": "/mcp", "sse": "/sse"}.get(cell.binding)
     asked = {
@@ -118,7 +120,7 @@ async def drive(cell: Cell, driver: str, plan: dict[str, Any]) -> Any:
 async def serving(config: Path) -> AsyncIterator[str]:
     """Serve `config` over HTTP, and say where."""
     address = f"127.0.0.1:{free_port()}"
-    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address}
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address} | NO_STATE
     async with _served([sys.executable, "-m", "gateway", "serve", str(config)], environ, address):
         yield address
 

@@ -79,10 +79,11 @@ async def nginx(
     daemon: str,
     authority: Authority | None = None,
     prefix: bool = False,
+    second: str = "",
     port: int = 0,
     changes: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Nginx]:
-    """The shipped file before the daemon at that address; `changes` are lines to write otherwise."""
+    """The shipped file before that daemon, and a `second` one; `changes` are lines to write otherwise."""
     port = port or free_port()
     text = SHIPPED.read_text()
     if authority is not None:
@@ -90,7 +91,10 @@ async def nginx(
         authority.issue(folder / "server.pem", folder / "server.key")
     if prefix:
         text = _marked(text, "prefix")
+    if second:
+        text = _marked(text, "pair")
     substitutes = {
+        "gateway2:8000": second,
         "gateway:8000": daemon,
         "listen 8080;": f"listen 127.0.0.1:{port};",
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",

@@ -9,13 +9,15 @@ import pytest
 
 from tests.interop.conftest import PROJECT, interpreter
 
+pytestmark = pytest.mark.build
+
 SECONDS: Final = 180
 WORK: Final = (
     "content tool, session",
     "content tool, stdio",
     "list of 1,000 tools",
     "start to",
-    "open stream",
+    "open GET stream",
     "reload",
 )
 

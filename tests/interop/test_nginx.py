@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,8 @@ from tests.interop.nginx import Nginx, nginx
 from tests.interop.test_official_clients_talk import asking, check, edit_of
 from tests.ports import free_port
 
+pytestmark = pytest.mark.build
+
 CELLS: Final = [
     Cell(line=1, binding="sse", revision="2025-11-25"),
     Cell(line=1, binding="http", revision="2025-11-25"),
@@ -29,6 +32,7 @@ CELLS: Final = [
 IMPATIENT: Final = {"proxy_read_timeout 10m;": "proxy_read_timeout 2s;"}
 """Shorter than the streams, which is why they are never silent for long."""
 
+HEADERS: Final = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "here"}
 INITIALIZED: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -245,3 +249,33 @@ async def test_after_a_restart_of_the_proxy_clients_come_back_and_hear_what_chan
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         async with client.post(url, json=body, headers=session) as response:
             assert "slow" in await response.text()  # the session is what it was
+
+
+async def test_two_daemons_that_are_replaced_one_soon_after_the_other_leave_no_request_unanswered(
+    tmp_path: Path,
+) -> None:
+    """A daemon that refused a connection a moment ago is asked again when the other one refuses."""
+    first, second = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    config = tmp_path / "config.yaml"
+    config.write_text("tools: {here: {description: Say it., content: here}}\n")
+    flags = ("--drain-timeout", "1s")
+    async with (
+        nginx(tmp_path, daemon=first, second=second) as proxy,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as client,
+    ):
+        answered: list[int] = []
+
+        async def ask() -> None:
+            for _ in range(4):  # each daemon has its turn
+                async with client.post(f"{proxy.url}/mcp", json=call("here"), headers=HEADERS) as response:
+                    answered.append(response.status)
+
+        async with serving(config, "--http", second, *flags) as daemon:
+            await daemon.url()
+            await ask()  # the first refuses
+            async with serving(config, "--http", first, *flags) as other:
+                await other.url()
+                daemon.signal(signal.SIGTERM)
+                assert await daemon.exit_code() == 0
+                await ask()  # the second refuses
+    assert answered == [200] * 8

@@ -13,6 +13,8 @@ from tests.authorization_server import AuthorizationServer, Key, authorization_s
 from tests.interop.conftest import Cell, drive, serving
 from tests.requirements import requirement
 
+pytestmark = pytest.mark.build
+
 CELLS: Final = [
     Cell(line=1, binding="http", revision="2025-11-25"),
     Cell(line=2, binding="http", revision="2026-07-28"),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.conftest import CELLS, PROJECT, Cell, Plan, walk
 
-pytestmark = pytest.mark.parametrize("cell", CELLS, ids=str)
+pytestmark = [pytest.mark.build, pytest.mark.parametrize("cell", CELLS, ids=str)]
 
 DEMO: Final = PROJECT / "config" / "demo.yaml"
 DEMO_PLAN: Final = Plan(

@@ -8,6 +8,8 @@ import pytest
 
 from tests.interop.conftest import CELLS, PROJECT, Cell, talk
 
+pytestmark = pytest.mark.build
+
 TESTDATA: Final = PROJECT / "tests" / "behaviour" / "testdata"
 ASKED: Final = {
     "form": {"text": "John", "number": 1.5, "flag": True, "one": "b", "titled": "a"},

@@ -1,7 +1,7 @@
 """A client of either era in this process, who can be asked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -11,15 +11,15 @@ from typing import Any, Final, Protocol
 import orjson
 import pytest
 
-from gateway.access.identity import ANYBODY, Identity
-from gateway.app import Gateway
+from gateway.access.identity.identity import ANONYMOUS, Identity
+from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import meta
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
-from gateway.protocol.jsonrpc import Notification, Request, Response
 from gateway.protocol.session import Session
+from gateway.wire import meta
+from gateway.wire.jsonrpc import Notification, Request, Response
 
 ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
 EVERYTHING: Final[JsonObject] = MappingProxyType(
@@ -94,11 +94,14 @@ class ModernPeer:
         capabilities: JsonObject = EVERYTHING,
         principal: str | None = None,
         identity: Identity | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        view: str | None = None,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self.says = says
         self.capabilities = capabilities
-        self.caller: Final = Caller(binding=Binding.MEMORY, identity=identity or Identity(principal=principal))
+        identity = identity or Identity(principal=principal)
+        self.caller: Final = Caller(binding=Binding.MEMORY, identity=identity, headers=headers, view=view)
         self.asked: list[JsonObject] = []
         self.sent: Final[list[JsonObject]] = []
         """What came before answers."""
@@ -121,7 +124,7 @@ class ModernPeer:
         }
         request = Request(next(self._ids), method, {**params, meta.META: fields})
         async with asyncio.timeout(SECONDS):
-            reply = await self._dispatcher.answer_modern(request, self)
+            reply = await self._dispatcher.answer(request, self)
         message: dict[str, Json] = orjson.loads(reply.body or b"{}")
         return message
 
@@ -146,7 +149,7 @@ class ModernPeer:
 class LegacyPeer:
     """Answers requests of the server while its own is served."""
 
-    def __init__(self, dispatcher: Dispatcher, *, says: Says = say, identity: Identity = ANYBODY) -> None:
+    def __init__(self, dispatcher: Dispatcher, *, says: Says = say, identity: Identity = ANONYMOUS) -> None:
         self._dispatcher: Final = dispatcher
         self.says = says
         self.hears = True
@@ -161,9 +164,9 @@ class LegacyPeer:
 
     async def open(self, revision: str = "2025-11-25", capabilities: JsonObject = EVERYTHING) -> "LegacyPeer":
         params = {"protocolVersion": revision, "capabilities": dict(capabilities), "clientInfo": {}}
-        session, _ = await self._dispatcher.open_session(Request(0, "initialize", params), self)
-        assert session is not None
-        self.session = session
+        reply = await self._dispatcher.answer(Request(0, "initialize", params), self)
+        assert reply.session is not None
+        self.session = reply.session
         return self
 
     async def send(self, message: JsonObject) -> bool:
@@ -180,15 +183,15 @@ class LegacyPeer:
         """There is none."""
 
     async def answer(self, request_id: Json, **response: Json) -> None:
-        await self._dispatcher.answer_legacy(Response(request_id, **response), self.session, self)
+        await self._dispatcher.answer(Response(request_id, **response), self, self.session)
 
     async def notify(self, method: str, params: JsonObject) -> None:
-        await self._dispatcher.answer_legacy(Notification(method, params), self.session, self)
+        await self._dispatcher.answer(Notification(method, params), self, self.session)
 
     async def request(self, method: str, params: JsonObject) -> dict[str, Json]:
         request = Request(next(self._ids), method, params)
         async with asyncio.timeout(SECONDS):
-            reply = await self._dispatcher.answer_legacy(request, self.session, self)
+            reply = await self._dispatcher.answer(request, self, self.session)
         message: dict[str, Json] = orjson.loads(reply.body or b"{}")
         return message
 
@@ -208,7 +211,7 @@ class House:
         return ModernPeer(self.dispatcher, **given)
 
     async def legacy(
-        self, *, revision: str = "2025-11-25", says: Says = say, identity: Identity = ANYBODY, **given: Any
+        self, *, revision: str = "2025-11-25", says: Says = say, identity: Identity = ANONYMOUS, **given: Any
     ) -> LegacyPeer:
         return await LegacyPeer(self.dispatcher, says=says, identity=identity).open(revision, **given)
 
@@ -227,7 +230,7 @@ class House:
 
     async def quiet(self) -> None:
         """Wait until nothing runs, waits or is being cleaned up."""
-        slots = self.dispatcher.slots
+        slots = self.dispatcher.concurrency
         async with asyncio.timeout(SECONDS):
             while (slots.running, slots.waiting) != (0, 0):
                 await asyncio.sleep(0.01)

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 
-from gateway.access.identity import Identity
+from gateway.access.identity.identity import Identity
 from gateway.json_types import Json, JsonObject
 from tests.protocol.peers import ERAS, House, LegacyPeer, ModernPeer, house
 
@@ -187,12 +188,12 @@ async def test_a_step_up_within_a_session_shows_what_it_brought(folder: Path) ->
 
 async def test_a_subscription_is_told_of_resources_that_its_caller_may_read_alone(folder: Path) -> None:
     async with house(folder) as served:
-        announcements, store = served.dispatcher.announcements, served.dispatcher._runtime.store
+        notifier, store = served.dispatcher.notifier, served.dispatcher._server.store
         with (
-            announcements.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset({"ops"})) as able,
-            announcements.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset()) as unable,
+            notifier.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset({"ops"})) as able,
+            notifier.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset()) as unable,
         ):
-            announcements.resource_updated("single:///x", store.current)
+            notifier.resource_updated("single:///x", store.current)
             assert (len(able.outbox.messages), len(unable.outbox.messages)) == (1, 0)
 
 
@@ -214,3 +215,57 @@ def waiting(peer: LegacyPeer) -> list[str]:
     methods = [message["method"] for message in peer.session.outbox.messages.values()]
     peer.session.outbox.messages.clear()
     return methods
+
+
+READER: Final = '''
+from gateway.plugin import Context, SyncContext
+
+
+async def on_loop(context: Context) -> str:
+    """Read."""
+    return (await context.read_resource("seen:///x"))[0]["text"]
+
+
+def in_thread(context: SyncContext) -> str:
+    """Read."""
+    return context.read_resource("seen:///x")[0]["text"]
+
+
+def completes(context: SyncContext) -> list[str]:
+    return [in_thread(context)]
+'''
+READS: Final = """
+plugins: [plugins]
+tools:
+  on_loop: {python: "reading:on_loop"}
+  in_thread: {python: "reading:in_thread"}
+resources:
+  seen: {uri: "seen:///x", text: "x", access: {scopes: [ops], visible: true}}
+  reads: {uri: "reads:///x", python: "reading:on_loop"}
+prompts:
+  reads: {python: "reading:in_thread"}
+  completes: {messages: [{user: "{{ who }}"}], arguments: {who: {complete: {python: "reading:completes"}}}}
+"""
+
+
+@ERAS
+async def test_a_function_that_needs_a_scope_of_its_caller_names_it_and_is_no_failure(tmp_path: Path, era: str) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "reading.py").write_text(READER)
+    (tmp_path / "config.yaml").write_text(FILE.partition("tools:")[0] + READS)
+    async with house(tmp_path) as served:
+        with structlog.testing.capture_logs() as logged:
+            for method, params in (
+                ("tools/call", {"name": "on_loop"}),
+                ("tools/call", {"name": "in_thread"}),
+                ("resources/read", {"uri": "reads:///x"}),
+                ("prompts/get", {"name": "reads"}),
+            ):
+                refused = await (await of(served, era)).request(method, params)
+                assert refused["error"]["data"] == {"requiredScopes": ["ops"]}
+                assert "result" in await (await of(served, era, "ops")).request(method, params)
+            argument = {"ref": {"type": "ref/prompt", "name": "completes"}, "argument": {"name": "who", "value": ""}}
+            for scopes, values in (((), []), (("ops",), ["x"])):
+                completed = await (await of(served, era, *scopes)).request("completion/complete", argument)
+                assert completed["result"]["completion"]["values"] == values
+        assert [entry for entry in logged if entry["log_level"] == "error"] == []

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ErrorCode, RpcError
-from gateway.protocol.cursors import Cursors
+from gateway.protocol.lists.cursors import Cursors
+from gateway.state.keys import SigningKeys
 
-CURSORS = Cursors(b"key")
+CURSORS = Cursors(SigningKeys([b"key"]))
 
 
 @given(st.integers(0, 10**9))
@@ -24,7 +25,7 @@ def test_a_cursor_leads_back_to_its_offset(offset: int) -> None:
         (CURSORS.issue("prompts", "f", 3), "Invalid"),
         (CURSORS.issue("tools", "f", 3) + "!!", "Invalid"),
         (CURSORS.issue("tools", "f", 3) + "=", "Invalid"),
-        (Cursors(b"other").issue("tools", "f", 3), "Invalid"),
+        (Cursors(SigningKeys([b"other"])).issue("tools", "f", 3), "Invalid"),
         (CURSORS.issue("tools", "before", 3), "Stale"),
     ],
 )

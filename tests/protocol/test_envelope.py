@@ -5,7 +5,7 @@ import pytest
 from gateway.errors import ErrorCode
 from gateway.json_types import Json
 from gateway.protocol.envelope import Envelope, Rejection, is_modern, open_envelope
-from gateway.protocol.jsonrpc import Batch, Message, Notification, Request, Response
+from gateway.wire.jsonrpc import Batch, Message, Notification, Request, Response
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gateway.access.identity import ANYBODY
+from gateway.access.identity.identity import ANONYMOUS
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.protocol import handshake
-from gateway.protocol.methods.subscriptions import LONGEST_URI, MOST_URIS
+from gateway.protocol.methods.subscriptions import MAX_URI_LENGTH, MAX_URIS
 from tests.protocol.peers import House
 
 HELLO: JsonObject = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -14,30 +14,32 @@ HELLO: JsonObject = {"protocolVersion": "2025-11-25", "capabilities": {}, "clien
 
 def test_the_pictures_of_a_client_are_not_kept() -> None:
     icons = [{"src": "data:image/png;base64," + "A" * 1_000_000}]
-    session = handshake.open_session({**HELLO, "clientInfo": {**HELLO["clientInfo"], "icons": icons}}, identity=ANYBODY)
+    session = handshake.open_session(
+        {**HELLO, "clientInfo": {**HELLO["clientInfo"], "icons": icons}}, identity=ANONYMOUS
+    )
     assert session.client_info == HELLO["clientInfo"]
 
 
 @pytest.mark.parametrize("member", ["clientInfo", "capabilities"])
 def test_what_a_client_says_of_itself_is_bounded(member: str) -> None:
     with pytest.raises(RpcError, match=f"`{member}` is larger than 16384 bytes"):
-        handshake.open_session({**HELLO, member: {"name": "x" * 20_000}}, identity=ANYBODY)
-    handshake.open_session({**HELLO, member: {"name": "x" * 10_000}}, identity=ANYBODY)
+        handshake.open_session({**HELLO, member: {"name": "x" * 20_000}}, identity=ANONYMOUS)
+    handshake.open_session({**HELLO, member: {"name": "x" * 10_000}}, identity=ANONYMOUS)
 
 
 async def test_a_session_watches_so_many_uris_of_such_a_length(inside: House) -> None:
     uri = "any:///"
     await inside.edit("resources:\n", f'resources:\n  any: {{uri: "{uri}{{+path}}", text: "{{{{ path }}}}"}}\n')
     peer = await inside.legacy()
-    for number in range(MOST_URIS):
+    for number in range(MAX_URIS):
         assert "result" in await peer.request("resources/subscribe", {"uri": f"{uri}{number}"})
     assert "More than 1000" in (await peer.request("resources/subscribe", {"uri": f"{uri}more"}))["error"]["message"]
-    long = await peer.request("resources/subscribe", {"uri": uri + "x" * LONGEST_URI})
+    long = await peer.request("resources/subscribe", {"uri": uri + "x" * MAX_URI_LENGTH})
     assert "8192 characters" in long["error"]["message"]
 
 
 async def test_a_subscription_watches_so_many_uris_of_such_a_length(inside: House) -> None:
     peer = inside.modern()
-    for uris in (["any:///x"] * (MOST_URIS + 1), ["any:///" + "x" * LONGEST_URI]):
+    for uris in (["any:///x"] * (MAX_URIS + 1), ["any:///" + "x" * MAX_URI_LENGTH]):
         wanted = {"notifications": {"resourceSubscriptions": uris}}
         assert (await peer.once("subscriptions/listen", wanted))["error"]["code"] == -32602

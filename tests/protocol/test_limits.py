@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from gateway.access.identity import Identity
+from gateway.access.identity.identity import Identity
 from gateway.protocol.exchange import Binding, Caller
 from tests.protocol.peers import ERAS, SECONDS, House, silent, text
 
@@ -28,7 +28,7 @@ async def test_a_rate_holds_from_the_save_on_and_spares_nobody_what_was_spent(in
     assert [(await text(peer, "plain")).startswith("error") for _ in range(2)] == [False, True]
     await inside.edit("limits: {rate_limit: {per_caller: 4/hour, in_all: 100/second}}\n", "")
     assert not (await text(peer, "plain")).startswith("error")
-    assert inside.gateway._offered.restart_required == []
+    assert inside.gateway._live.restart_required == []
 
 
 async def test_calls_and_each_of_the_lists_count_by_themselves_and_pings_do_not(inside: House) -> None:
@@ -91,8 +91,8 @@ async def test_each_principal_has_a_rate_of_its_own(inside: House) -> None:
 )
 def test_addresses_of_one_customer_are_one_caller(address: str, payer: str) -> None:
     caller = Caller(binding=Binding.STREAMABLE_HTTP, address=address)
-    assert caller.payer == payer
-    assert Caller(binding=Binding.STREAMABLE_HTTP, address=address, identity=ADA).payer == "keys ada"
+    assert caller.rate_limit_key == payer
+    assert Caller(binding=Binding.STREAMABLE_HTTP, address=address, identity=ADA).rate_limit_key == "keys ada"
 
 
 async def test_while_the_user_is_asked_the_callers_place_is_free(inside: House) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from gateway.protocol.outbox import LONGEST, Outbox
-from gateway.protocol.tally import Tally
+from gateway.protocol.counters import NotificationCounters
+from gateway.protocol.outbox import MAX_MESSAGES, Outbox
 
 
 async def test_messages_wait_for_the_first_reader() -> None:
@@ -29,7 +29,7 @@ async def test_the_newest_reader_gets_each_message_once() -> None:
 
 async def test_a_full_outbox_drops_and_says_so() -> None:
     outbox = Outbox()
-    assert all(outbox.put(str(n), {}) for n in range(LONGEST))
+    assert all(outbox.put(str(n), {}) for n in range(MAX_MESSAGES))
     assert not outbox.put("one more", {})
     assert outbox.put("0", {})  # it waits already, and says the same
 
@@ -55,10 +55,10 @@ async def test_readers_of_a_closed_outbox_end() -> None:
 
 async def test_what_is_read_and_what_is_dropped_is_counted_by_method() -> None:
     outbox = Outbox()
-    outbox.tally = tally = Tally()
-    for number in range(LONGEST + 2):
+    outbox.counters = counters = NotificationCounters()
+    for number in range(MAX_MESSAGES + 2):
         outbox.put(str(number), {"method": "notifications/resources/updated"})
-    assert (tally.sent, tally.dropped) == ({}, {"notifications/resources/updated": 2})
+    assert (counters.sent, counters.dropped) == ({}, {"notifications/resources/updated": 2})
     with outbox.reader() as reader:
         await reader.get()
-    assert tally.sent == {"notifications/resources/updated": 1}
+    assert counters.sent == {"notifications/resources/updated": 1}

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -11,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.json_types import JsonObject
+from gateway.protocol.call.progress import Progress
+from gateway.protocol.counters import NotificationCounters
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
-from gateway.protocol.progress import Progress
-from gateway.protocol.tally import Tally
+from gateway.state.keys import SigningKeys
 from tests.protocol.peers import SECONDS, House, LegacyPeer, house, silent
 
 NEVER: Final = timedelta(days=1)
@@ -46,8 +49,15 @@ class Ear:
         return [self.heard.get_nowait()["progress"] for _ in range(self.heard.qsize())]
 
 
-def progress_of(ear: Ear, silence: timedelta = SOON, revision: str = "2025-11-25") -> Progress:
-    return Progress("token", ear, revision=revision, silence=silence, tally=Tally())
+@asynccontextmanager
+async def progress_of(
+    ear: Ear, repeat_after: timedelta = SOON, revision: str = "2025-11-25"
+) -> AsyncIterator[Progress]:
+    progress = Progress("token", ear, revision=revision, repeat_after=repeat_after, counters=NotificationCounters())
+    try:
+        yield progress
+    finally:
+        await progress.end()
 
 
 async def test_what_is_reported_is_sent_as_the_revision_has_it() -> None:
@@ -149,7 +159,9 @@ async def test_a_call_that_is_cancelled_does_not_wait_for_a_reader_that_is_stuck
 
 async def test_a_call_that_waits_for_its_user_shows_that_it_still_runs(inside: House) -> None:
     before = inside.dispatcher
-    dispatcher = Dispatcher(store=before._store, services=before._runtime.services, secret_key=b"key", silence=SOON)
+    dispatcher = Dispatcher(
+        store=before._store, services=before._server.services, keys=SigningKeys([b"key"]), repeat_after=SOON
+    )
     peer = await LegacyPeer(dispatcher, says=silent).open()
     params = {"name": "named", "arguments": {}}
     calling = asyncio.create_task(peer.request("tools/call", {**params, "_meta": {"progressToken": 7}}))
@@ -180,6 +192,7 @@ async def test_a_report_loses_what_only_a_terminal_understands(tmp_path: Path) -
 
 LOUD: Final = '''
 from gateway.plugin import Context
+from gateway.state.keys import SigningKeys
 
 async def loud(context: Context) -> str:
     """Be loud."""

@@ -1,27 +1,42 @@
 """Calls as observers are told of them."""
 
-from datetime import timedelta
+from collections.abc import Mapping
 from itertools import count
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-from gateway.catalog.primitives import Catalog
-from gateway.config.secrets import Redactor
+from gateway.config.secrets.redactor import Redactor
 from gateway.json_types import JsonObject
-from gateway.protocol.calls import Call
-from gateway.protocol.request import RequestContext
-from gateway.transports.memory import MemoryExchange
+from gateway.telemetry.trace import TraceContext
+from gateway.wire.jsonrpc import RequestId
+from gateway.wire.versions import MODERN, Era
 
 _IDS: Final = count(1)
 _NOTHING: Final[JsonObject] = MappingProxyType({})
-_CATALOG: Final = Catalog(
-    generation=1,
-    server_info={},
-    instructions=None,
-    page_size=200,
-    cache_ttl=timedelta(0),
-    redactor=Redactor(),
-)
+
+
+class ObservedCall(NamedTuple):
+    """A `Call` whose facts are given."""
+
+    id: str
+    method: str
+    kind: str
+    name: str | None
+    is_hidden: bool
+    request_id: RequestId
+    params: JsonObject
+    revision: str
+    era: Era
+    client_info: JsonObject
+    session_id: str | None
+    binding: str
+    principal: str | None
+    realm: str
+    address: str
+    headers: Mapping[str, str]
+    trace: TraceContext | None
+    generation: int
+    redactor: Redactor
 
 
 def call_of(
@@ -31,15 +46,26 @@ def call_of(
     kind: str = "tool",
     revision: str = "2026-07-28",
     params: JsonObject = _NOTHING,
-) -> Call:
+) -> ObservedCall:
     number = next(_IDS)
-    request = RequestContext(
+    return ObservedCall(
+        id=f"call-{number}",
+        method=method,
+        kind=kind,
+        name=name,
+        is_hidden=False,
         request_id=number,
         params=params,
         revision=revision,
+        era=Era.MODERN if revision in MODERN else Era.LEGACY,
         client_info={},
-        client_capabilities={},
-        catalog=_CATALOG,
-        exchange=MemoryExchange(),
+        session_id=None,
+        binding="memory",
+        principal=None,
+        realm="",
+        address="",
+        headers={},
+        trace=None,
+        generation=1,
+        redactor=Redactor(),
     )
-    return Call(id=f"call-{number}", method=method, kind=kind, name=name, request=request)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.json_types import Json
-from gateway.protocol.calls import Call, EndedAs, Ending
 from gateway.telemetry.call_metrics import UNKNOWN, CallMetrics
+from gateway.telemetry.observer import Call, CallResult, Outcome
 from tests.telemetry.calls import call_of
 
-OK = Ending(outcome=EndedAs.OK, seconds=0.02)
+OK = CallResult(outcome=Outcome.OK, seconds=0.02)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def _series(metrics: CallMetrics, name: str, wanted: Mapping[str, str]) -> Itera
                 yield tuple(value for label, value in sample.labels.items() if label not in wanted), sample.value
 
 
-def run(metrics: CallMetrics, call: Call, ending: Ending = OK) -> None:
+def run(metrics: CallMetrics, call: Call, ending: CallResult = OK) -> None:
     metrics.began(call)
     metrics.ended(call, ending)
 
@@ -40,7 +40,7 @@ def test_calls_are_counted_by_kind_name_era_and_outcome(metrics: CallMetrics) ->
     run(metrics, call_of("tools/call", "echo"))
     run(metrics, call_of("tools/call", "echo"))
     run(metrics, call_of("tools/call", "echo", revision="2025-06-18"))
-    run(metrics, call_of("tools/call", "echo"), Ending(outcome=EndedAs.TOOL_ERROR, seconds=1))
+    run(metrics, call_of("tools/call", "echo"), CallResult(outcome=Outcome.TOOL_ERROR, seconds=1))
     run(metrics, call_of("resources/read", "notes", kind="resource"))
     run(metrics, call_of("prompts/get", "triage", kind="prompt"))
     run(metrics, call_of("completion/complete", "triage", kind="prompt"))
@@ -55,8 +55,8 @@ def test_calls_are_counted_by_kind_name_era_and_outcome(metrics: CallMetrics) ->
 
 
 def test_durations_are_counted_in_buckets_of_seconds(metrics: CallMetrics) -> None:
-    run(metrics, call_of("tools/call", "echo"), Ending(outcome=EndedAs.OK, seconds=0.02))
-    run(metrics, call_of("tools/call", "echo"), Ending(outcome=EndedAs.CANCELLED, seconds=40))
+    run(metrics, call_of("tools/call", "echo"), CallResult(outcome=Outcome.OK, seconds=0.02))
+    run(metrics, call_of("tools/call", "echo"), CallResult(outcome=Outcome.CANCELLED, seconds=40))
     buckets = series(metrics, "mcp_gateway_call_duration_seconds_bucket", name="echo", kind="tool", era="modern")
     assert buckets[("0.01",)] == 0
     assert buckets[("0.025",)] == buckets[("30.0",)] == 1
@@ -84,7 +84,7 @@ def test_whatever_callers_ask_for_that_is_unknown_counts_under_one_name(asked: l
 def test_with_what_is_removed_go_its_series_alone(metrics: CallMetrics) -> None:
     for name in ("kept", "removed", None):
         run(metrics, call_of("tools/call", name))
-        run(metrics, call_of("tools/call", name), Ending(outcome=EndedAs.TOOL_ERROR, seconds=1))
+        run(metrics, call_of("tools/call", name), CallResult(outcome=Outcome.TOOL_ERROR, seconds=1))
     run(metrics, call_of("prompts/get", "removed", kind="prompt"))
     metrics.keep({"tool": frozenset({"kept"}), "prompt": frozenset({"removed"})})
     left = series(metrics, "mcp_gateway_calls_total", outcome="ok")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway.telemetry.logs import LONGEST_QUEUE, Logs, Style
+from gateway.telemetry.logs import MAX_QUEUED_BYTES, Logs, Style
 
 
 class Target:
@@ -168,8 +168,8 @@ def test_colour_can_be_refused(environ: dict[str, str]) -> None:
 
 def flood(writer: int, logged: threading.Event) -> None:
     with Logs(level="info", style="json", mask=masked, descriptor=writer):
-        for number in range(LONGEST_QUEUE * 2):
-            structlog.get_logger().info("flood", number=number)
+        for number in range(MAX_QUEUED_BYTES // 500):  # twice as much
+            structlog.get_logger().info("flood", number=number, pad="x" * 1000)
         logged.set()
 
 

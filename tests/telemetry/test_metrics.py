@@ -7,7 +7,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from gateway.telemetry.measure import READ
+from gateway.telemetry.metric_definitions import READ
 from gateway.telemetry.metrics import Metrics, Reading
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transports.accept import parse_accept
+from gateway.wire.accept import parse_accept
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.config.auth import ApiKey, Auth
+from gateway.config.models.auth import ApiKey, Auth
 from gateway.json_types import Json, JsonObject
-from tests.transports.house import (
+from tests.transports.http_server import (
     BOTH,
-    House,
+    RunningServer,
     call,
-    house,
+    http_server,
     initialize_request,
     legacy_request,
     modern_headers,
@@ -59,13 +59,13 @@ def without(*names: str) -> Auth:
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
-    async with house(auth=KEYS) as it:
+async def served() -> AsyncIterator[RunningServer]:
+    async with http_server(auth=KEYS) as it:
         yield it
 
 
 @pytest.mark.parametrize("headers", [bearer(CI), {"X-API-Key": CI}, {"authorization": f"bearer {CI}"}])
-async def test_a_key_lets_its_holder_in_either_way(served: House, headers: dict[str, str]) -> None:
+async def test_a_key_lets_its_holder_in_either_way(served: RunningServer, headers: dict[str, str]) -> None:
     assert (await served.send(*modern("tools/list", headers=headers))).status == 200
     assert await served.initialize(headers=headers)
 
@@ -84,7 +84,7 @@ async def test_a_key_lets_its_holder_in_either_way(served: House, headers: dict[
     ],
 )
 async def test_without_a_key_nothing_is_answered_before(
-    served: House, method: str, path: str, headers: dict[str, str], status: int, error: str | None
+    served: RunningServer, method: str, path: str, headers: dict[str, str], status: int, error: str | None
 ) -> None:
     body = initialize_request() if method == "POST" else None
     answer = await served.send(body, headers, method=method, path=path)
@@ -95,17 +95,17 @@ async def test_without_a_key_nothing_is_answered_before(
     assert "resource_metadata" not in challenge
     assert answer.json["error"]["message"]
     assert len(served.sessions) == 0
-    assert len(served.admissions) == 0
+    assert len(served.active_requests) == 0
 
 
-async def test_a_key_in_the_query_string_is_not_read(served: House) -> None:
+async def test_a_key_in_the_query_string_is_not_read(served: RunningServer) -> None:
     for name in ("access_token", "api_key", "X-API-Key"):
         answer = await served.send(initialize_request(), path=f"/mcp?{name}={CI}")
         assert answer.status == 401
 
 
 @pytest.mark.parametrize("credential", [bearer(CI), {"X-API-Key": CI}])
-async def test_no_tool_sees_what_its_caller_showed(served: House, credential: dict[str, str]) -> None:
+async def test_no_tool_sees_what_its_caller_showed(served: RunningServer, credential: dict[str, str]) -> None:
     fields = {**credential, "Cookie": "a=b", "X-Request-Id": "42"}
     answer = await served.send(*modern("tools/call", {"name": "echo", "arguments": {}}, headers=fields))
     assert answer.status == 200
@@ -114,7 +114,7 @@ async def test_no_tool_sees_what_its_caller_showed(served: House, credential: di
     assert CI not in str(served.course.fields)
 
 
-async def test_a_preflight_needs_no_key_and_allows_both_headers(served: House) -> None:
+async def test_a_preflight_needs_no_key_and_allows_both_headers(served: RunningServer) -> None:
     asked = {
         "Origin": "http://localhost:3000",
         "Access-Control-Request-Method": "POST",
@@ -127,19 +127,19 @@ async def test_a_preflight_needs_no_key_and_allows_both_headers(served: House) -
     assert "X-API-Key" in allowed
 
 
-async def test_a_page_may_read_why_it_was_not_let_in(served: House) -> None:
+async def test_a_page_may_read_why_it_was_not_let_in(served: RunningServer) -> None:
     answer = await served.send(initialize_request(), {"Origin": "http://localhost:3000"})
     assert answer.status == 401
     assert "WWW-Authenticate" in answer.headers["Access-Control-Expose-Headers"]
 
 
-async def test_probes_and_unknown_paths_need_no_key(served: House) -> None:
+async def test_probes_and_unknown_paths_need_no_key(served: RunningServer) -> None:
     for path, status in (("/-/healthy", 200), ("/-/ready", 200), ("/nothing", 404), ("/.well-known/x", 404)):
         assert (await served.send(None, method="GET", path=path)).status == status
 
 
 @pytest.mark.parametrize(("method", "path"), OWN)
-async def test_the_daemons_own_paths_are_for_operators(served: House, method: str, path: str) -> None:
+async def test_the_daemons_own_paths_are_for_operators(served: RunningServer, method: str, path: str) -> None:
     body = b"" if method == "POST" else None
     refused = await served.send(body, bearer(CI), method=method, path=path)
     assert refused.status == 403
@@ -148,7 +148,7 @@ async def test_the_daemons_own_paths_are_for_operators(served: House, method: st
     assert (await served.send(body, bearer(ADMIN), method=method, path=path)).status == 200
 
 
-async def test_a_session_belongs_to_its_holder_and_is_unknown_to_others(served: House) -> None:
+async def test_a_session_belongs_to_its_holder_and_is_unknown_to_others(served: RunningServer) -> None:
     session_id = await served.initialize(headers=bearer(CI))
     for method in ("GET", "DELETE", "POST"):
         body = legacy_request("ping") if method == "POST" else None
@@ -161,7 +161,7 @@ async def test_a_session_belongs_to_its_holder_and_is_unknown_to_others(served: 
         assert mine.status == 200
 
 
-async def test_a_key_that_is_taken_away_ends_its_session_and_what_runs_in_it(served: House) -> None:
+async def test_a_key_that_is_taken_away_ends_its_session_and_what_runs_in_it(served: RunningServer) -> None:
     gone, stays = await served.initialize(headers=bearer(CI)), await served.initialize(headers=bearer(OTHER))
     running = asyncio.create_task(served.send(call("wait"), {"Mcp-Session-Id": gone, **bearer(CI)}))
     async with asyncio.timeout(SECONDS):
@@ -175,7 +175,7 @@ async def test_a_key_that_is_taken_away_ends_its_session_and_what_runs_in_it(ser
     assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": stays, **bearer(OTHER)})).status == 200
 
 
-async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: House) -> None:
+async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: RunningServer) -> None:
     running = asyncio.create_task(
         served.send(*modern("tools/call", {"name": "wait", "arguments": {}}, headers=bearer(CI)))
     )
@@ -189,7 +189,7 @@ async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: House) -> 
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_a_key_that_is_taken_away_ends_its_streams(served: House, path: str) -> None:
+async def test_a_key_that_is_taken_away_ends_its_streams(served: RunningServer, path: str) -> None:
     mine = await opened(served, path, CI)
     others = await opened(served, path, OTHER)
     served.adopt(without("ci"))
@@ -200,7 +200,7 @@ async def test_a_key_that_is_taken_away_ends_its_streams(served: House, path: st
 
 
 async def test_a_key_that_allows_something_else_ends_what_was_opened_to_listen_and_lets_calls_finish(
-    served: House,
+    served: RunningServer,
 ) -> None:
     listening, others = await opened(served, LISTEN, CI), await opened(served, LISTEN, OTHER)
     running = asyncio.create_task(
@@ -216,7 +216,7 @@ async def test_a_key_that_allows_something_else_ends_what_was_opened_to_listen_a
     assert not others.has_ended
 
 
-async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_away(served: House) -> None:
+async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_away(served: RunningServer) -> None:
     session_id = await served.initialize(headers=bearer(CI))
     assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
     old_stream = await opened(served, "/mcp", CI, session_id)
@@ -227,7 +227,7 @@ async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_awa
 
 
 async def test_authentication_that_begins_ends_what_anybody_had() -> None:
-    async with house() as served:
+    async with http_server() as served:
         session_id = await served.initialize()
         served.adopt(KEYS)
         for headers in ({}, bearer(CI)):
@@ -235,7 +235,7 @@ async def test_authentication_that_begins_ends_what_anybody_had() -> None:
             assert answer.status == (404 if headers else 401)
 
 
-async def test_a_message_for_http_sse_is_taken_from_who_opened_the_stream_alone(served: House) -> None:
+async def test_a_message_for_http_sse_is_taken_from_who_opened_the_stream_alone(served: RunningServer) -> None:
     stream = await opened(served, "/sse", CI)
     endpoint = stream.endpoint.removeprefix("/ops")
     for headers, status in ((bearer(OTHER), 404), ({}, 401), (bearer(NEXT), 202), (bearer(CI), 202)):
@@ -243,7 +243,7 @@ async def test_a_message_for_http_sse_is_taken_from_who_opened_the_stream_alone(
 
 
 async def test_without_the_section_credentials_mean_nothing() -> None:
-    async with house() as served:
+    async with http_server() as served:
         for headers in ({}, bearer("anything"), {"Authorization": "Bearer"}, {**bearer("a"), "X-API-Key": "b"}):
             assert (await served.send(*modern("tools/list", headers=headers))).status == 200
 
@@ -256,7 +256,7 @@ class Stream:
         self.opened: Final = asyncio.Event()
         self._reading: asyncio.Task[None]
 
-    async def open(self, served: House, path: str, headers: Mapping[str, str]) -> None:
+    async def open(self, served: RunningServer, path: str, headers: Mapping[str, str]) -> None:
         self._reading = asyncio.create_task(self._read(served, path, headers))
         async with asyncio.timeout(SECONDS):
             await self.opened.wait()
@@ -269,7 +269,7 @@ class Stream:
         await asyncio.wait([self._reading], timeout=SECONDS)
         assert self.has_ended
 
-    async def _read(self, served: House, path: str, headers: Mapping[str, str]) -> None:
+    async def _read(self, served: RunningServer, path: str, headers: Mapping[str, str]) -> None:
         method, body = "GET", None
         if path == LISTEN:
             method, path = "POST", "/mcp"
@@ -285,7 +285,7 @@ class Stream:
                     self.opened.set()
 
 
-async def opened(served: House, path: str, secret: str, session_id: str | None = None) -> Stream:
+async def opened(served: RunningServer, path: str, secret: str, session_id: str | None = None) -> Stream:
     headers = bearer(secret)
     if path == "/mcp":
         headers["Mcp-Session-Id"] = session_id or await served.initialize(headers=headers)

@@ -5,19 +5,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import orjson
+import pytest
 from aiohttp import ClientSession, ClientTimeout, web
-from aiohttp.test_utils import TestServer
 
+from gateway.config.models.address import Address
+from gateway.config.models.server import SizeShares
 from gateway.protocol.exchange import Binding, Caller, Reply
-from gateway.transports.accept import parse_accept
-from gateway.transports.event_stream import EventStream, Pace
-from gateway.transports.late_response import LateResponse
+from gateway.transports.http.forwarded import ClientEndpoint
+from gateway.transports.http.limits import StreamTimeouts
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.sse.deferred_response import DeferredResponse, DeferredResponses
+from gateway.transports.sse.event_stream import EventStream
+from gateway.transports.write_quota import EXEMPT_BYTES, WriteQuota
 
 CALLER = Caller(binding=Binding.STREAMABLE_HTTP)
 BOTH = {"Accept": "application/json, text/event-stream"}
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "line\nbreak"}}
 ANSWER = Reply(body=b'{"jsonrpc":"2.0","id":1,"result":{}}')
-QUIET = Pace(keepalive=60)
+QUIET = StreamTimeouts(keepalive=60)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -26,13 +32,18 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def served(handler: Handler) -> AsyncIterator[str]:
     application = web.Application()
     application.router.add_route("*", "/", handler)
-    async with TestServer(application, access_log=None, handler_cancellation=True) as server:
-        yield str(server.make_url("/"))
+    listener = HttpListener(application, address=Address("127.0.0.1", 0))
+    await listener.start()
+    try:
+        yield f"http://{listener.address}/"
+    finally:
+        await listener.close()
 
 
-def late(request: web.Request, *, pace: Pace = QUIET) -> LateResponse:
-    accepted = parse_accept(request.headers.get("Accept"))
-    return LateResponse(request, caller=CALLER, accepted=accepted, pace=pace, headers={"X-Mark": "here"})
+def late(request: web.Request, *, pace: StreamTimeouts = QUIET) -> DeferredResponse:
+    endpoint = ClientEndpoint(address="", scheme="http", host="", prefix="")
+    made = HttpRequest(request, client_endpoint=endpoint, response_headers={"X-Mark": "here"})
+    return DeferredResponses(pace).open(made)
 
 
 async def fetch(url: str, headers: dict[str, str]) -> tuple[int, str, str]:
@@ -113,7 +124,7 @@ async def test_a_slow_answer_becomes_a_stream_whose_comments_keep_it_alive() -> 
     release = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        response = late(request, pace=Pace(keepalive=0.02))
+        response = late(request, pace=StreamTimeouts(keepalive=0.02))
         await release.wait()
         return await response.finish(ANSWER)
 
@@ -157,17 +168,18 @@ async def test_a_stream_says_at_once_that_it_is_open_and_is_not_buffered_by_prox
         assert await response.text() == ":\n\n"
 
 
-async def test_a_reader_that_does_not_read_is_dropped() -> None:
+@pytest.mark.parametrize("size", [1000, 100_000])
+async def test_a_reader_that_does_not_read_is_dropped(size: int) -> None:
     ended = asyncio.Event()
     sent = 0
 
     async def flood(request: web.Request) -> web.StreamResponse:
         nonlocal sent
-        stream = EventStream(request, pace=Pace(keepalive=60, patience=0.1), headers={})
+        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=0.1), headers={})
         try:
             while True:
-                await stream.send(b"x" * 100_000)
-                sent += 1
+                await stream.send(b"x" * size)
+                sent += size
         finally:
             stream.abandon()
             ended.set()
@@ -178,7 +190,7 @@ async def test_a_reader_that_does_not_read_is_dropped() -> None:
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(10):
             await ended.wait()
-        assert sent < 200
+        assert sent < 20_000_000
         writer.close()
         assert not reader.at_eof()
 
@@ -188,7 +200,9 @@ async def test_a_large_plain_answer_to_a_reader_that_does_not_read_is_dropped_to
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
-            return await late(request, pace=Pace(keepalive=60, patience=0.1)).finish(Reply(body=b"x" * 30_000_000))
+            return await late(request, pace=StreamTimeouts(keepalive=60, write_timeout=0.1)).finish(
+                Reply(body=b"x" * 30_000_000)
+            )
         finally:
             ended.set()
 
@@ -206,7 +220,7 @@ async def test_when_the_reader_leaves_the_handler_is_cancelled_and_no_timer_stay
     before = asyncio.all_tasks()
 
     async def wait(request: web.Request) -> web.StreamResponse:
-        stream = EventStream(request, pace=Pace(keepalive=0.01), headers={})
+        stream = EventStream(request, pace=StreamTimeouts(keepalive=0.01), headers={})
         try:
             await stream.open()
             await asyncio.Event().wait()
@@ -225,3 +239,102 @@ async def test_when_the_reader_leaves_the_handler_is_cancelled_and_no_timer_stay
     async with asyncio.timeout(20):
         while {task for task in asyncio.all_tasks() - before if "keep-alive" in task.get_name()}:
             await asyncio.sleep(0)
+
+
+async def taken(quota: WriteQuota) -> asyncio.Task[bool]:
+    """Fill the quota, and all that may wait for it."""
+    assert quota.take("", quota.per_caller)
+    waiting = asyncio.create_task(quota.wait("", quota.per_caller, seconds=60))
+    await asyncio.sleep(0)
+    return waiting
+
+
+async def test_small_events_and_comments_go_out_whatever_else_of_their_caller_is_unread() -> None:
+    quota = WriteQuota(SizeShares(per_caller=10, in_all=10))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=10, quota=quota), headers={})
+        await stream.open()
+        await stream.send(b"x" * (EXEMPT_BYTES - 100))
+        return await stream.close(b"last")
+
+    waiting = await taken(quota)
+    async with (
+        served(answer) as url,
+        ClientSession(timeout=ClientTimeout(total=10)) as client,
+        client.get(url) as response,
+    ):
+        assert (await response.text()).endswith("x\n\nlast")
+    assert not waiting.done()
+    assert quota.refused == 0
+    waiting.cancel()
+
+
+async def test_small_events_that_queue_on_one_stream_are_counted() -> None:
+    quota = WriteQuota(SizeShares(per_caller=1_000_000, in_all=1_000_000))
+    ended = asyncio.Event()
+
+    async def flood(request: web.Request) -> web.StreamResponse:
+        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=60, quota=quota), headers={})
+        try:
+            await asyncio.gather(*(stream.send(b"x" * 60_000) for _ in range(1000)), return_exceptions=True)
+        finally:
+            ended.set()
+        raise ConnectionResetError
+
+    async with served(flood) as url:
+        host, port = url.removeprefix("http://").rstrip("/").split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(20):
+            await ended.wait()
+        writer.close()
+    assert quota.refused > 0
+    assert len(quota) == 0
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+async def test_the_last_event_comes_after_one_that_waited_for_room(*, is_granted: bool) -> None:
+    quota = WriteQuota(SizeShares(per_caller=100_000, in_all=100_000))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=10, quota=quota), headers={})
+        assert quota.take("", 100_000)
+        sending = asyncio.create_task(stream.send(b"x" * (EXEMPT_BYTES + 1)))
+        await asyncio.sleep(0)
+        if is_granted:
+            quota.give_back("", 100_000)
+        else:
+            asyncio.get_running_loop().call_later(0.05, quota.give_back, "", 100_000)
+        response = await stream.close(b"last")
+        await sending
+        return response
+
+    async with (
+        served(answer) as url,
+        ClientSession(timeout=ClientTimeout(total=10)) as client,
+        client.get(url) as response,
+    ):
+        assert (await response.text()).endswith("x\n\nlast")
+    assert len(quota) == 0
+
+
+async def test_an_answer_after_a_message_that_waits_for_room_is_an_event_behind_it() -> None:
+    quota = WriteQuota(SizeShares(per_caller=10, in_all=10))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = late(request, pace=StreamTimeouts(keepalive=60, write_timeout=10, quota=quota))
+        key = response.caller.rate_limit_key
+        assert quota.take(key, 10)
+        sending = asyncio.create_task(response.send({**NOTE, "params": {"data": "x" * EXEMPT_BYTES}}))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.05, quota.give_back, key, 10)
+        finished = await response.finish(ANSWER)
+        await sending
+        return finished
+
+    async with served(answer) as url:
+        status, media_type, text = await fetch(url, BOTH)
+    assert (status, media_type) == (200, "text/event-stream")
+    assert [orjson.loads(event.partition("\ndata: ")[2]).get("id") for event in text.split("\n\n")[:2]] == [None, 1]

@@ -1,11 +1,13 @@
 """Who is answered at all: the allow-lists for Host and Origin, and what browsers are told."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.address import Address
-from gateway.transports.guard import Guard, is_loopback_address, is_loopback_host
+from gateway.config.models.address import Address
+from gateway.transports.http.guard import Guard, is_loopback_address, is_loopback_host
 
 LOOPBACK = Address("127.0.0.1", 8000)
 EVERYWHERE = Address("0.0.0.0", 8000)
@@ -116,6 +118,17 @@ def test_pages_of_loopback_and_of_the_public_url_may_call(origin: str) -> None:
         "chrome-extension://localhost",
         "http://localhost:99999999",
         "http://[::1",
+        "http://[::1].evil",
+        "http://[::1].evil.example.com:80",
+        "http://[::1]evil",
+        "http://evil@localhost",
+        "http://localhost/",
+        "http://localhost?",
+        "http://localhost#x",
+        "http://localhost:",
+        "http://[localhost]",
+        "http://localhost:3000:3000",
+        "https://tools.example.com:8443/",
     ],
 )
 def test_any_other_page_is_refused_and_told_which_key_to_set(origin: str) -> None:
@@ -171,3 +184,12 @@ def test_nothing_odd_passes_for_a_name_of_ours(host: str, origin: str) -> None:
         assert host.partition(":")[0].removesuffix(".") in ours
     if guard.check(host="localhost", origin=origin) is None:
         assert origin.removeprefix("http://").partition(":")[0].removesuffix(".") in ours
+
+
+@given(before=st.sampled_from(["[::1]", "[::1", "::1]", "localhost"]), after=ODD)
+def test_nothing_odd_beside_a_name_of_ours_passes_for_it(before: str, after: str) -> None:
+    host = before + after
+    is_ours = re.fullmatch(r"(\[::1\]|localhost)\.?(:[0-9]+)?", host) is not None
+    guard = Guard(address=LOOPBACK)
+    if guard.check(host=host, origin=None) is None or guard.check(host="localhost", origin=f"http://{host}") is None:
+        assert is_ours

@@ -6,18 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from gateway.config.address import Address
-from gateway.transports.guard import Guard
+from gateway.config.models.address import Address
 from gateway.transports.listener.http_listener import HttpListener, ListenError
-from gateway.transports.trusted_proxies import TrustedProxies
-from tests.transports.house import House, house, initialize_request
+from tests.transports.http_server import RunningServer, http_server, initialize_request
 
 PAGE = "http://localhost:3000"
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
-    async with house() as it:
+async def served() -> AsyncIterator[RunningServer]:
+    async with http_server() as it:
         yield it
 
 
@@ -32,7 +30,7 @@ async def served() -> AsyncIterator[House]:
 )
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
 async def test_a_stranger_is_refused_before_anything_else_with_a_json_rpc_error(
-    served: House, method: str, headers: dict[str, str], status: int, key: str
+    served: RunningServer, method: str, headers: dict[str, str], status: int, key: str
 ) -> None:
     answer = await served.send(initialize_request() if method == "POST" else None, headers, method=method)
     assert answer.status == status
@@ -42,7 +40,7 @@ async def test_a_stranger_is_refused_before_anything_else_with_a_json_rpc_error(
     assert len(served.sessions) == 0
 
 
-async def test_a_page_of_an_allowed_origin_may_read_answers_and_errors(served: House) -> None:
+async def test_a_page_of_an_allowed_origin_may_read_answers_and_errors(served: RunningServer) -> None:
     for body in (initialize_request(), b"{"):
         answer = await served.send(body, {"Origin": PAGE})
         assert answer.headers["Access-Control-Allow-Origin"] == PAGE
@@ -50,11 +48,11 @@ async def test_a_page_of_an_allowed_origin_may_read_answers_and_errors(served: H
         assert answer.headers["Vary"] == "Origin"
 
 
-async def test_without_an_origin_there_are_no_cors_fields(served: House) -> None:
+async def test_without_an_origin_there_are_no_cors_fields(served: RunningServer) -> None:
     assert "Access-Control-Allow-Origin" not in (await served.send(initialize_request())).headers
 
 
-async def test_a_preflight_is_answered(served: House) -> None:
+async def test_a_preflight_is_answered(served: RunningServer) -> None:
     asked = {
         "Origin": PAGE,
         "Access-Control-Request-Method": "POST",
@@ -67,7 +65,7 @@ async def test_a_preflight_is_answered(served: House) -> None:
     assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
 
 
-async def test_probes_are_answered_whatever_host_they_name(served: House) -> None:
+async def test_probes_are_answered_whatever_host_they_name(served: RunningServer) -> None:
     for path, key in (("/-/healthy", "healthy"), ("/-/ready", "ready")):
         answer = await served.send(None, {"Host": "10.1.2.3:8000"}, method="GET", path=path)
         assert (answer.status, answer.json[key]) == (200, True)
@@ -76,13 +74,13 @@ async def test_probes_are_answered_whatever_host_they_name(served: House) -> Non
 
 
 @pytest.mark.parametrize("path", ["/-/healthy", "/-/ready", "/-/status", "/-/config", "/metrics", "/no-such-page"])
-async def test_a_page_is_kept_by_no_cache_and_taken_for_nothing_else(served: House, path: str) -> None:
+async def test_a_page_is_kept_by_no_cache_and_taken_for_nothing_else(served: RunningServer, path: str) -> None:
     answer = await served.send(None, method="GET", path=path)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: House) -> None:
+async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: RunningServer) -> None:
     served.health.begin_stopping()
     assert (await served.send(None, method="GET", path="/-/healthy")).status == 200
     answer = await served.send(None, method="GET", path="/-/ready")
@@ -90,7 +88,7 @@ async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: House) -> No
 
 
 async def test_the_status_is_for_callers_on_this_machine() -> None:
-    async with house(guard=Guard(address=Address("127.0.0.1", 0), allowed_hosts=["*"])) as served:
+    async with http_server(allowed_hosts=["*"]) as served:
         answer = await served.send(None, method="GET", path="/-/status")
         assert answer.status == 200
         assert answer.json["sessions"] == 0
@@ -105,7 +103,7 @@ async def test_the_status_is_for_callers_on_this_machine() -> None:
 
 
 async def test_an_address_in_use_is_said_to_be() -> None:
-    async with house() as served:
+    async with http_server() as served:
         app = HttpListener(web.Application(), address=served.address)
         with pytest.raises(ListenError, match="in use already"):
             await app.start()
@@ -132,7 +130,7 @@ async def test_ipv6_is_listened_on() -> None:
     await listener.close()
 
 
-async def test_a_reload_on_request_answers_with_what_it_found(served: House) -> None:
+async def test_a_reload_on_request_answers_with_what_it_found(served: RunningServer) -> None:
     answer = await served.send(None, method="POST", path="/-/reload")
     assert (answer.status, answer.json) == (200, {"generation": 2, "problems": []})
     served.course.problems.append("config.yaml:3:1: tools: …")
@@ -142,12 +140,12 @@ async def test_a_reload_on_request_answers_with_what_it_found(served: House) -> 
 
 @pytest.mark.parametrize("headers", [{"X-Forwarded-For": "10.0.0.1"}, {"Origin": PAGE}])
 async def test_a_reload_is_for_callers_on_this_machine_and_for_no_web_page(
-    served: House, headers: dict[str, str]
+    served: RunningServer, headers: dict[str, str]
 ) -> None:
     assert (await served.send(None, headers, method="POST", path="/-/reload")).status == 404
 
 
-async def test_a_reload_is_asked_for_by_post(served: House) -> None:
+async def test_a_reload_is_asked_for_by_post(served: RunningServer) -> None:
     answer = await served.send(None, method="GET", path="/-/reload")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
 
@@ -161,8 +159,9 @@ THROUGH_A_PROXY = {
 
 
 async def test_a_trusted_proxy_tells_which_host_was_asked_for() -> None:
-    guard = Guard(address=Address("127.0.0.1", 0), allowed_hosts=["tools.example.com"])
-    async with house(guard=guard, proxies=TrustedProxies(["127.0.0.1"])) as served:
+    async with http_server(
+        allowed_hosts=["tools.example.com"], public_url=None, trusted_proxies=["127.0.0.1"]
+    ) as served:
         assert (await served.send(initialize_request(), THROUGH_A_PROXY)).status == 200
         assert (await served.send(initialize_request())).status == 421
         evil = {**THROUGH_A_PROXY, "X-Forwarded-Host": "evil.example.com", "Host": "tools.example.com"}
@@ -170,13 +169,14 @@ async def test_a_trusted_proxy_tells_which_host_was_asked_for() -> None:
 
 
 async def test_nobody_else_tells_which_host_was_asked_for() -> None:
-    guard = Guard(address=Address("127.0.0.1", 0), allowed_hosts=["tools.example.com"])
-    async with house(guard=guard, proxies=TrustedProxies(["10.0.0.0/8"])) as served:
+    async with http_server(
+        allowed_hosts=["tools.example.com"], public_url=None, trusted_proxies=["10.0.0.0/8"]
+    ) as served:
         assert (await served.send(initialize_request(), THROUGH_A_PROXY)).status == 421
 
 
 async def test_a_prefix_is_answered_whether_or_not_the_proxy_takes_it_off() -> None:
-    async with house(proxies=TrustedProxies(public_url="https://tools.example.com/ops/team/")) as served:
+    async with http_server(public_url="https://tools.example.com/ops/team/", allowed_hosts=["127.0.0.1"]) as served:
         for path in ("/mcp", "/mcp/", "/ops/team/mcp", "/ops/team/mcp/"):
             assert (await served.send(initialize_request(), path=path)).status == 200
         for path in ("/ops/mcp", "/team/mcp", "/ops/team/ops/team/mcp", "/ops/teammcp"):

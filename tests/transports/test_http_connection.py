@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+import orjson
 import pytest
 
-from gateway.config.server import Shares
+from gateway.config.models.server import Quota
 from gateway.transports.listener import http_connection
-from gateway.transports.listener.http_connection import Threshold, connection_ration
-from tests.transports.house import House, house
+from gateway.transports.listener.http_connection import ConnectionLimits, connection_quota
+from tests.transports.http_server import RunningServer, http_server, initialize_request
 
 SECONDS: Final = 20
 HEAD: Final = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n"
@@ -40,7 +41,7 @@ class Line:
 
 
 @asynccontextmanager
-async def line(served: House, address: str = "127.0.0.1") -> AsyncIterator[Line]:
+async def line(served: RunningServer, address: str = "127.0.0.1") -> AsyncIterator[Line]:
     place = served.address
     reader, writer = await asyncio.open_connection(place.host, place.port, local_addr=(address, 0))
     try:
@@ -49,12 +50,12 @@ async def line(served: House, address: str = "127.0.0.1") -> AsyncIterator[Line]
         writer.close()
 
 
-def few(*, in_all: int | None = None, per_caller: int | None = None) -> Threshold:
-    return Threshold(ration=connection_ration(Shares(in_all=in_all, per_caller=per_caller)))
+def few(*, in_all: int | None = None, per_caller: int | None = None) -> ConnectionLimits:
+    return ConnectionLimits(quota=connection_quota(Quota(in_all=in_all, per_caller=per_caller)))
 
 
 async def test_a_head_that_trickles_in_is_given_up_and_told_why() -> None:
-    async with house(threshold=Threshold(head_seconds=0.2)) as served, line(served) as slow:
+    async with http_server(connection_limits=ConnectionLimits(head_seconds=0.2)) as served, line(served) as slow:
         for byte in HEAD:
             slow.say(bytes([byte]))
             await asyncio.sleep(0)
@@ -64,13 +65,13 @@ async def test_a_head_that_trickles_in_is_given_up_and_told_why() -> None:
 
 
 async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None:
-    async with house(threshold=Threshold(head_seconds=0.05)) as served, line(served) as silent:
+    async with http_server(connection_limits=ConnectionLimits(head_seconds=0.05)) as served, line(served) as silent:
         assert await silent.rest() == b""
 
 
 @pytest.mark.parametrize("cut", [1, len(HEAD), len(HEAD) + 1])
 async def test_a_head_in_pieces_is_answered(cut: int) -> None:
-    async with house() as served, line(served) as patient:
+    async with http_server() as served, line(served) as patient:
         whole = HEAD + b"\r\n"
         for piece in (whole[:cut], whole[cut:]):
             patient.say(piece)
@@ -79,7 +80,7 @@ async def test_a_head_in_pieces_is_answered(cut: int) -> None:
 
 
 async def test_a_connection_whose_first_head_came_stays() -> None:
-    async with house(threshold=Threshold(head_seconds=1)) as served, line(served) as patient:
+    async with http_server(connection_limits=ConnectionLimits(head_seconds=1)) as served, line(served) as patient:
         patient.say(HEAD + b"\r\n")
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
         await asyncio.sleep(1.1)  # no longer than that may its first head have taken
@@ -103,7 +104,7 @@ POST: Final = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
 async def test_a_later_head_that_trickles_in_is_given_up_like_the_first(
     first: bytes, status: bytes, rest: bytes
 ) -> None:
-    async with house(threshold=Threshold(head_seconds=0.5)) as served, line(served) as slow:
+    async with http_server(connection_limits=ConnectionLimits(head_seconds=0.5)) as served, line(served) as slow:
         slow.say(first)
         assert (await slow.answer()).startswith(b"HTTP/1.1 " + status)
         await asyncio.sleep(0.6)  # nothing is said, and that may take longer
@@ -115,7 +116,10 @@ async def test_a_later_head_that_trickles_in_is_given_up_like_the_first(
 
 async def test_heads_and_bodies_of_a_busy_connection_are_nobodys_delay() -> None:
     body = POST + b"Content-Type: application/json\r\nContent-Length: 40\r\n\r\n"
-    async with house(threshold=Threshold(head_seconds=0.5), receive_seconds=9) as served, line(served) as busy:
+    async with (
+        http_server(connection_limits=ConnectionLimits(head_seconds=0.5), receive_seconds=9) as served,
+        line(served) as busy,
+    ):
         busy.say(HEAD + b"\r\n" + HEAD + b"\r\n" + body)
         assert (await busy.answer()).startswith(b"HTTP/1.1 200 ")
         assert (await busy.answer()).startswith(b"HTTP/1.1 200 ")
@@ -132,7 +136,7 @@ async def test_heads_and_bodies_of_a_busy_connection_are_nobodys_delay() -> None
 
 
 async def test_a_connection_that_is_not_used_any_more_is_closed() -> None:
-    async with house(threshold=Threshold(idle_seconds=0.05)) as served, line(served) as idle:
+    async with http_server(connection_limits=ConnectionLimits(idle_seconds=0.05)) as served, line(served) as idle:
         idle.say(HEAD + b"\r\n")
         assert (await idle.answer()).startswith(b"HTTP/1.1 200 ")
         idle.say(HEAD)  # a head that is never whole counts as nothing
@@ -140,7 +144,7 @@ async def test_a_connection_that_is_not_used_any_more_is_closed() -> None:
 
 
 async def test_a_body_that_does_not_come_is_given_up_and_told_why() -> None:
-    async with house(receive_seconds=0.05) as served, line(served) as slow:
+    async with http_server(receive_seconds=0.05) as served, line(served) as slow:
         slow.say(
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
         )
@@ -153,7 +157,10 @@ async def test_the_rest_of_a_body_that_was_given_up_is_not_waited_for_any_longer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_connection, "_LINGER_SECONDS", 3600.0)
-    async with house(receive_seconds=0.05, threshold=Threshold(head_seconds=0.5)) as served, line(served) as slow:
+    async with (
+        http_server(receive_seconds=0.05, connection_limits=ConnectionLimits(head_seconds=0.5)) as served,
+        line(served) as slow,
+    ):
         slow.say(
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
         )
@@ -162,7 +169,7 @@ async def test_the_rest_of_a_body_that_was_given_up_is_not_waited_for_any_longer
 
 async def test_one_address_cannot_take_all_connections() -> None:
     async with (
-        house(threshold=few(in_all=4, per_caller=2)) as served,
+        http_server(connection_limits=few(in_all=4, per_caller=2)) as served,
         line(served) as first,
         line(served) as second,
         line(served) as third,
@@ -177,7 +184,7 @@ async def test_one_address_cannot_take_all_connections() -> None:
 
 
 async def test_connections_that_are_closed_make_room() -> None:
-    async with house(threshold=few(in_all=1)) as served:
+    async with http_server(connection_limits=few(in_all=1)) as served:
         for _ in range(3):
             async with line(served) as only:
                 async with line(served) as one_too_many:
@@ -187,9 +194,9 @@ async def test_connections_that_are_closed_make_room() -> None:
 
 
 async def test_this_machine_has_no_share_unless_the_file_gives_it_one() -> None:
-    ration = connection_ration(Shares(in_all=202))
-    assert ration.per_caller == 101
-    async with house(threshold=Threshold(ration=ration)) as served, AsyncExitStack() as stack:
+    quota = connection_quota(Quota(in_all=202))
+    assert quota.per_caller == 101
+    async with http_server(connection_limits=ConnectionLimits(quota=quota)) as served, AsyncExitStack() as stack:
         lines = [await stack.enter_async_context(line(served)) for _ in range(150)]
         for each in lines:
             each.say(HEAD + b"\r\n")
@@ -197,9 +204,9 @@ async def test_this_machine_has_no_share_unless_the_file_gives_it_one() -> None:
 
 
 def test_where_proxies_are_named_their_connections_are_nobodys_share() -> None:
-    ration = connection_ration(Shares(in_all=1000), has_proxies=True)
-    assert (ration.in_all, ration.per_caller) == (1000, 1000)
-    assert connection_ration(Shares(in_all=1000, per_caller=7), has_proxies=True).per_caller == 7
+    quota = connection_quota(Quota(in_all=1000), has_proxies=True)
+    assert (quota.in_all, quota.per_caller) == (1000, 1000)
+    assert connection_quota(Quota(in_all=1000, per_caller=7), has_proxies=True).per_caller == 7
 
 
 @pytest.mark.parametrize(
@@ -215,9 +222,64 @@ def test_where_proxies_are_named_their_connections_are_nobodys_share() -> None:
     ids=["long line", "long field", "many fields", "control", "control of many", "control of long"],
 )
 async def test_heads_are_bounded_in_every_direction(flood: bytes, status: bytes) -> None:
-    async with house() as served, line(served) as one:
+    async with http_server() as served, line(served) as one:
         one.say(flood)
         told = await one.answer()
         assert told.split(b" ", 2)[1] == status
         assert (b"8190 bytes for a line, 128 fields" in told) == (status == b"400")
         assert b"aiohttp" not in told
+
+
+CHUNKED: Final = (
+    b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+PING: Final = orjson.dumps(initialize_request())
+
+
+def chunked(body: bytes, *, size: int, extension: bytes = b"", trailer: bytes = b"") -> bytes:
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    chunks = b"".join(b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces)
+    return CHUNKED + chunks + b"0\r\n" + trailer + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        chunked(b"{}", size=1, extension=b";x=" + b"y" * 100_000),
+        chunked(PING, size=len(PING), extension=b";x=" + b"y" * 1_000_000),
+        CHUNKED + b"2;x=" + b"y" * 3_000_000,
+        chunked(PING, size=1, extension=b";" + b"y" * 2_000),
+    ],
+    ids=["for two bytes", "for one message", "without an end", "a little for each byte"],
+)
+@pytest.mark.parametrize("pause", [0, 1000], ids=["at once", "in pieces"])
+async def test_a_body_that_is_outweighed_by_its_framing_is_refused(sent: bytes, pause: int) -> None:
+    async with http_server() as served, line(served) as greedy:
+        for start in range(0, len(sent), pause * 64 or len(sent)):
+            greedy.say(sent[start : start + (pause * 64 or len(sent))])
+            await asyncio.sleep(0)
+        answer = await greedy.answer()
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"framed with far more bytes" in answer
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        chunked(PING, size=1),
+        chunked(PING, size=7, extension=b";name=value"),
+        chunked(PING, size=len(PING), extension=b";x=" + b"y" * 60_000),
+        chunked(PING + b" " * 900_000, size=1),
+        chunked(PING + b" " * 900_000, size=65_536, trailer=b"X-Sum: 1\r\n"),
+    ],
+    ids=["byte by byte", "extensions", "one long extension", "many bytes", "large chunks"],
+)
+async def test_chunks_of_any_size_are_one_body(sent: bytes) -> None:
+    async with http_server() as served, line(served) as patient:
+        for _ in range(2):  # the connection stays good
+            patient.say(sent)
+            assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
+        patient.say(sent + HEAD + b"\r\n")
+        assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
+        assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.config.address import Address
-from gateway.config.problems import Problems
-from gateway.config.server import Tls
-from gateway.transports.listener.http_connection import Threshold
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.address import Address
+from gateway.config.models.server import Tls
+from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener
 from gateway.transports.listener.server_tls import ServerTls, load_identity
 from tests.certificates import Authority
@@ -23,7 +23,7 @@ async def test_a_client_that_does_not_shake_hands_is_let_go(tmp_path: Path) -> N
         web.Application(),
         address=Address("127.0.0.1", 0),
         tls=ServerTls(identity),
-        threshold=Threshold(handshake_seconds=0.05),
+        connection_limits=ConnectionLimits(handshake_seconds=0.05),
     )
     await listener.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)

@@ -11,16 +11,15 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from gateway.transports.trusted_proxies import TrustedProxies
-from tests.transports.house import Answer, House, call, house, initialize_request, legacy_request
+from tests.transports.http_server import Answer, RunningServer, call, http_server, initialize_request, legacy_request
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 PATIENCE = 15
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
-    async with house() as it:
+async def served() -> AsyncIterator[RunningServer]:
+    async with http_server() as it:
         yield it
 
 
@@ -28,7 +27,7 @@ async def served() -> AsyncIterator[House]:
 class Client:
     """One open stream. The reverse proxy's prefix is taken off the address, as the proxy would."""
 
-    served: House
+    served: RunningServer
     stream: aiohttp.ClientResponse
     endpoint: str = ""
 
@@ -63,7 +62,7 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(served: House, fields: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Client]:
+async def connected(served: RunningServer, fields: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Client]:
     headers = {"Accept": "text/event-stream", **fields}
     async with served.client.get(f"http://{served.address}/sse", headers=headers) as stream:
         assert (stream.status, stream.content_type) == (200, "text/event-stream")
@@ -74,7 +73,9 @@ async def connected(served: House, fields: Mapping[str, str] = MappingProxyType(
         yield client
 
 
-async def test_the_endpoint_is_a_path_under_the_public_prefix_with_an_unguessable_session(served: House) -> None:
+async def test_the_endpoint_is_a_path_under_the_public_prefix_with_an_unguessable_session(
+    served: RunningServer,
+) -> None:
     async with connected(served) as one, connected(served) as other:
         assert one.endpoint.startswith("/ops/messages?session_id=")
         assert one.endpoint != other.endpoint
@@ -84,7 +85,7 @@ async def test_the_endpoint_is_a_path_under_the_public_prefix_with_an_unguessabl
 @pytest.mark.parametrize(("trusted", "prefix"), [(["127.0.0.1"], "/team"), ([], "")])
 async def test_the_endpoint_is_under_the_prefix_that_a_trusted_proxy_names(trusted: list[str], prefix: str) -> None:
     async with (
-        house(proxies=TrustedProxies(trusted)) as served,
+        http_server(public_url=None, trusted_proxies=trusted) as served,
         connected(served, {"X-Forwarded-Prefix": "/team"}) as client,
     ):
         assert client.endpoint.startswith(f"{prefix}/messages?session_id=")
@@ -92,7 +93,7 @@ async def test_the_endpoint_is_under_the_prefix_that_a_trusted_proxy_names(trust
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_a_session_is_opened_at_the_revision_asked_for_and_calls_are_answered(
-    served: House, revision: str
+    served: RunningServer, revision: str
 ) -> None:
     async with connected(served) as client:
         assert (await client.initialize(revision))["protocolVersion"] == revision
@@ -101,7 +102,7 @@ async def test_a_session_is_opened_at_the_revision_asked_for_and_calls_are_answe
         assert (answer["id"], answer["result"]["content"][0]["text"]) == ("a", "hello")
 
 
-async def test_progress_comes_on_the_stream_before_the_answer(served: House) -> None:
+async def test_progress_comes_on_the_stream_before_the_answer(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("report", token="t"))
@@ -109,7 +110,7 @@ async def test_progress_comes_on_the_stream_before_the_answer(served: House) -> 
         assert [message.get("method") for message in messages] == ["notifications/progress"] * 3 + [None]
 
 
-async def test_requests_run_beside_each_other_and_one_can_be_cancelled(served: House) -> None:
+async def test_requests_run_beside_each_other_and_one_can_be_cancelled(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait", request_id=1))
@@ -123,7 +124,7 @@ async def test_requests_run_beside_each_other_and_one_can_be_cancelled(served: H
         assert (await client.message())["id"] == 3
 
 
-async def test_closing_the_stream_cancels_what_runs_and_ends_the_session(served: House) -> None:
+async def test_closing_the_stream_cancels_what_runs_and_ends_the_session(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
@@ -134,7 +135,7 @@ async def test_closing_the_stream_cancels_what_runs_and_ends_the_session(served:
     assert len(served.streams) == 0
 
 
-async def test_nothing_begins_in_a_session_that_ended_while_the_message_came(served: House) -> None:
+async def test_nothing_begins_in_a_session_that_ended_while_the_message_came(served: RunningServer) -> None:
     body = orjson.dumps(initialize_request("2024-11-05"))
     async with connected(served) as client:
         path = client.endpoint.removeprefix("/ops")
@@ -154,23 +155,25 @@ async def test_nothing_begins_in_a_session_that_ended_while_the_message_came(ser
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox"]
 
 
-async def test_announcements_come_on_the_stream(served: House) -> None:
+async def test_announcements_come_on_the_stream(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
-        served.dispatcher.announcements.list_changed("tools")
+        served.dispatcher.notifier.list_changed("tools")
         assert (await client.message())["method"] == "notifications/tools/list_changed"
 
 
 @pytest.mark.parametrize(
     ("body", "status"), [(b"{", 400), (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', 400), (b" " * 1_000_001, 413)]
 )
-async def test_what_cannot_be_read_is_refused_where_it_was_posted(served: House, body: bytes, status: int) -> None:
+async def test_what_cannot_be_read_is_refused_where_it_was_posted(
+    served: RunningServer, body: bytes, status: int
+) -> None:
     async with connected(served) as client:
         assert (await client.post(body)).status == status
         await client.initialize()  # and the session is none the worse
 
 
-async def test_requests_before_initialize_are_refused_on_the_stream_but_for_ping(served: House) -> None:
+async def test_requests_before_initialize_are_refused_on_the_stream_but_for_ping(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.post(legacy_request("tools/list", request_id=1))
         assert (await client.message())["error"]["code"] == -32600
@@ -187,11 +190,11 @@ async def test_requests_before_initialize_are_refused_on_the_stream_but_for_ping
         ("POST", "/sse", 405),
     ],
 )
-async def test_other_ways_in_are_closed(served: House, method: str, path: str, status: int) -> None:
+async def test_other_ways_in_are_closed(served: RunningServer, method: str, path: str, status: int) -> None:
     assert (await served.send(legacy_request("ping"), method=method, path=path)).status == status
 
 
-async def test_a_stopping_daemon_answers_calls_ends_the_streams_and_opens_none(served: House) -> None:
+async def test_a_stopping_daemon_answers_calls_ends_the_streams_and_opens_none(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
@@ -209,7 +212,7 @@ async def test_a_stopping_daemon_answers_calls_ends_the_streams_and_opens_none(s
             await client.event()
 
 
-async def test_a_call_that_outlasts_the_drain_is_answered_with_an_error(served: House) -> None:
+async def test_a_call_that_outlasts_the_drain_is_answered_with_an_error(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait", request_id="long"))
@@ -222,12 +225,36 @@ async def test_a_call_that_outlasts_the_drain_is_answered_with_an_error(served: 
 
 
 async def test_streams_are_counted_against_the_limit() -> None:
-    async with house(stream_limit=1) as served, connected(served):
+    async with http_server(stream_limit=1) as served, connected(served):
         refused = await served.send(None, {"Accept": "text/event-stream"}, method="GET", path="/sse")
         assert (refused.status, "Retry-After" in refused.headers) == (503, True)
 
 
 async def test_an_open_stream_is_never_silent_for_long() -> None:
-    async with house(keepalive=0.05) as served, connected(served) as client:
+    async with http_server(keepalive=0.05) as served, connected(served) as client:
         async with asyncio.timeout(PATIENCE):
             assert (await client.stream.content.readuntil(b":\n\n")).endswith(b":\n\n")
+
+
+async def test_the_entries_of_batches_count_as_requests_in_flight(served: RunningServer) -> None:
+    async with connected(served) as client:
+        await client.initialize("2025-03-26")
+        statuses = [
+            (await client.post([call("wait", request_id=start + number) for number in range(90)])).status
+            for start in range(0, 270, 90)
+        ]
+        assert statuses == [202, 202, 503]
+        served.course.release.set()
+        answered = [*await client.message(), *await client.message()]
+        assert {each["id"] for each in answered} == set(range(180))
+
+
+async def test_a_batch_that_outlasts_the_drain_is_answered_entry_by_entry(served: RunningServer) -> None:
+    async with connected(served) as client:
+        await client.initialize("2025-03-26")
+        await client.post([call("wait", request_id="long"), call("echo", request_id="short", text="done")])
+        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await asyncio.wait_for(served.sse.drain(0.01), PATIENCE)
+        answers = {each["id"]: each for each in await client.message()}
+        assert answers["short"]["result"]["content"][0]["text"] == "done"
+        assert answers["long"]["error"]["code"] == -32603

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -92,3 +93,21 @@ async def test_a_reader_that_leaves_in_the_middle_of_a_long_line_frees_who_waits
         os.close(reading)
         await waiting
         await writer.gone.wait()
+
+
+async def test_lines_that_wait_for_room_cost_no_more_than_they_did_before(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    writer, line = LineWriter(writing), b"x" * 4_000_000
+    tracemalloc.start()
+    try:
+        waiting = [asyncio.create_task(writer.write(line)) for _ in range(50)]
+        async with asyncio.timeout(10):
+            while writer.has_room:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(line)
+    finally:
+        tracemalloc.stop()
+        os.close(reading)
+        await writer.close(0)
+        await asyncio.gather(*waiting)

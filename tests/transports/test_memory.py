@@ -5,7 +5,7 @@ import pytest
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import JsonObject
 from gateway.transports.memory import MemoryClient
-from tests.transports.house import Course, dispatching
+from tests.transports.http_server import Course, dispatching
 
 CLIENT_INFO = {"name": "test", "version": "1"}
 

@@ -2,18 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.config.address import Address
-from gateway.config.auth import ApiKey, Auth, OAuth
-from gateway.transports.guard import Guard
-from gateway.transports.trusted_proxies import TrustedProxies
+from gateway.config.models.auth import ApiKey, Auth, OAuth
 from tests.authorization_server import AuthorizationServer, authorization_server
 from tests.requirements import requirement
-from tests.transports.house import House, house, initialize_request, legacy_request
+from tests.transports.http_server import RunningServer, http_server, initialize_request, legacy_request
 from tests.transports.test_authentication import STREAMS, bearer, modern, opened
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -28,16 +25,24 @@ def auth_of(issuer: AuthorizationServer, **more: object) -> Auth:
 
 
 @asynccontextmanager
-async def served(proxies: TrustedProxies, **more: object) -> AsyncIterator[tuple[House, AuthorizationServer]]:
-    async with authorization_server() as issuer:
-        guard = Guard(address=Address("127.0.0.1", 0), allowed_hosts=["127.0.0.1", "tools.example.com"])
-        async with house(auth=auth_of(issuer, **more), guard=guard, proxies=proxies) as it:
-            yield it, issuer
+async def served(
+    *, public_url: str | None = None, trusted_proxies: Sequence[str] = (), **more: object
+) -> AsyncIterator[tuple[RunningServer, AuthorizationServer]]:
+    async with (
+        authorization_server() as issuer,
+        http_server(
+            auth=auth_of(issuer, **more),
+            allowed_hosts=["127.0.0.1", "tools.example.com"],
+            public_url=public_url,
+            trusted_proxies=trusted_proxies,
+        ) as it,
+    ):
+        yield it, issuer
 
 
 @pytest.fixture
-async def direct() -> AsyncIterator[tuple[House, AuthorizationServer]]:
-    async with served(TrustedProxies(), required_scopes=["tools.use"], scopes_supported=["tools.use", "more"]) as it:
+async def direct() -> AsyncIterator[tuple[RunningServer, AuthorizationServer]]:
+    async with served(required_scopes=["tools.use"], scopes_supported=["tools.use", "more"]) as it:
         yield it
 
 
@@ -46,14 +51,16 @@ async def direct() -> AsyncIterator[tuple[House, AuthorizationServer]]:
     ("path", "resource"), [("", "/mcp"), ("/", "/mcp"), ("/mcp", "/mcp"), ("/mcp/", "/mcp"), ("/sse", "/sse")]
 )
 async def test_the_document_says_who_we_are_and_whom_to_ask(
-    direct: tuple[House, AuthorizationServer], path: str, resource: str
+    direct: tuple[RunningServer, AuthorizationServer], path: str, resource: str
 ) -> None:
-    house, issuer = direct
-    answer = await house.send(None, {"Origin": "https://anywhere.example.com"}, method="GET", path=WELL_KNOWN + path)
+    http_server, issuer = direct
+    answer = await http_server.send(
+        None, {"Origin": "https://anywhere.example.com"}, method="GET", path=WELL_KNOWN + path
+    )
     assert answer.status == 200
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert answer.json == {
-        "resource": f"http://{house.address}{resource}",
+        "resource": f"http://{http_server.address}{resource}",
         "authorization_servers": [issuer.issuer],
         "scopes_supported": ["tools.use", "more"],
         "bearer_methods_supported": ["header"],
@@ -62,7 +69,7 @@ async def test_the_document_says_who_we_are_and_whom_to_ask(
 
 @requirement("authorization/metadata")
 async def test_the_document_is_found_wherever_a_proxy_leaves_it() -> None:
-    async with served(TrustedProxies(public_url=PUBLIC)) as (house, issuer):
+    async with served(public_url=PUBLIC) as (http_server, issuer):
         for path in (
             WELL_KNOWN,
             f"{WELL_KNOWN}/mcp",
@@ -70,147 +77,153 @@ async def test_the_document_is_found_wherever_a_proxy_leaves_it() -> None:
             f"/ops{WELL_KNOWN}",
             f"/ops{WELL_KNOWN}/mcp",
         ):
-            answer = await house.send(None, {"Host": "tools.example.com"}, method="GET", path=path)
+            answer = await http_server.send(None, {"Host": "tools.example.com"}, method="GET", path=path)
             assert answer.json["resource"] == f"{PUBLIC}/mcp"
-        challenge = (await house.send(initialize_request(), path="/ops/mcp")).headers["WWW-Authenticate"]
+        challenge = (await http_server.send(initialize_request(), path="/ops/mcp")).headers["WWW-Authenticate"]
         assert f'resource_metadata="{PUBLIC}{WELL_KNOWN}/mcp"' in challenge
-        sse = (await house.send(None, method="GET", path="/sse")).headers["WWW-Authenticate"]
+        sse = (await http_server.send(None, method="GET", path="/sse")).headers["WWW-Authenticate"]
         assert f'resource_metadata="{PUBLIC}{WELL_KNOWN}/sse"' in sse
         del issuer
 
 
 @requirement("authorization/metadata")
 async def test_behind_a_trusted_proxy_without_a_public_url_the_document_names_what_the_client_used() -> None:
-    async with served(TrustedProxies(["127.0.0.1"])) as (house, _):
+    async with served(trusted_proxies=["127.0.0.1"]) as (http_server, _):
         forwarded = {"X-Forwarded-Host": "tools.example.com", "X-Forwarded-Proto": "https", "X-Forwarded-Prefix": "/a"}
-        answer = await house.send(None, forwarded, method="GET", path=WELL_KNOWN)
+        answer = await http_server.send(None, forwarded, method="GET", path=WELL_KNOWN)
         assert answer.json["resource"] == "https://tools.example.com/a/mcp"
 
 
 @requirement("authorization/metadata")
-async def test_the_document_is_for_reading_and_only_under_our_names(direct: tuple[House, AuthorizationServer]) -> None:
-    house, _ = direct
+async def test_the_document_is_for_reading_and_only_under_our_names(
+    direct: tuple[RunningServer, AuthorizationServer],
+) -> None:
+    http_server, _ = direct
     asked = {"Origin": "https://x.example.com", "Access-Control-Request-Method": "GET"}
-    preflight = await house.send(None, asked, method="OPTIONS", path=WELL_KNOWN)
+    preflight = await http_server.send(None, asked, method="OPTIONS", path=WELL_KNOWN)
     assert preflight.status == 204
     assert preflight.headers["Access-Control-Allow-Headers"] == "*"
-    assert (await house.send(b"", method="POST", path=WELL_KNOWN)).status == 405
-    assert (await house.send(None, {"Host": "evil.example.com"}, method="GET", path=WELL_KNOWN)).status == 421
-    assert (await house.send(None, method="GET", path=f"{WELL_KNOWN}/other")).status == 404
+    assert (await http_server.send(b"", method="POST", path=WELL_KNOWN)).status == 405
+    assert (await http_server.send(None, {"Host": "evil.example.com"}, method="GET", path=WELL_KNOWN)).status == 421
+    assert (await http_server.send(None, method="GET", path=f"{WELL_KNOWN}/other")).status == 404
 
 
 @requirement("authorization/challenge", "authorization/audience")
-async def test_who_has_no_token_is_told_where_to_get_one(direct: tuple[House, AuthorizationServer]) -> None:
-    house, issuer = direct
-    where = f'scope="tools.use", resource_metadata="http://{house.address}{WELL_KNOWN}/mcp"'
-    missing = await house.send(initialize_request())
+async def test_who_has_no_token_is_told_where_to_get_one(direct: tuple[RunningServer, AuthorizationServer]) -> None:
+    http_server, issuer = direct
+    where = f'scope="tools.use", resource_metadata="http://{http_server.address}{WELL_KNOWN}/mcp"'
+    missing = await http_server.send(initialize_request())
     assert missing.headers["WWW-Authenticate"] == f"Bearer {where}"
-    stale = issuer.token(f"http://{house.address}/mcp", scope="tools.use", exp=int(time.time()) - 600)
-    expired = await house.send(initialize_request(), bearer(stale))
+    stale = issuer.token(f"http://{http_server.address}/mcp", scope="tools.use", exp=int(time.time()) - 600)
+    expired = await http_server.send(initialize_request(), bearer(stale))
     assert expired.status == 401
     assert expired.headers["WWW-Authenticate"] == (
         f'Bearer error="invalid_token", error_description="The token has expired", {where}'
     )
-    narrow = await house.send(initialize_request(), bearer(issuer.token(f"http://{house.address}/mcp", scope="other")))
+    narrow = await http_server.send(
+        initialize_request(), bearer(issuer.token(f"http://{http_server.address}/mcp", scope="other"))
+    )
     assert narrow.status == 403
     assert narrow.headers["WWW-Authenticate"].startswith('Bearer error="insufficient_scope"')
     assert where in narrow.headers["WWW-Authenticate"]
     for path in ("/mcp", "/sse"):
-        good = issuer.token(f"http://{house.address}{path}", scope="tools.use")
-        assert (await house.send(*modern("tools/list", headers=bearer(good)))).status == 200
+        good = issuer.token(f"http://{http_server.address}{path}", scope="tools.use")
+        assert (await http_server.send(*modern("tools/list", headers=bearer(good)))).status == 200
 
 
 @requirement("authorization/every-request")
-async def test_keys_and_tokens_are_taken_side_by_side(direct: tuple[House, AuthorizationServer]) -> None:
-    house, issuer = direct
-    assert (await house.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
-    token = issuer.token(f"http://{house.address}/mcp", scope="tools.use")
-    assert (await house.send(*modern("tools/list", headers={"X-API-Key": token}))).status == 401
+async def test_keys_and_tokens_are_taken_side_by_side(direct: tuple[RunningServer, AuthorizationServer]) -> None:
+    http_server, issuer = direct
+    assert (await http_server.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
+    token = issuer.token(f"http://{http_server.address}/mcp", scope="tools.use")
+    assert (await http_server.send(*modern("tools/list", headers={"X-API-Key": token}))).status == 401
 
 
 @requirement("authorization/sessions")
 async def test_a_subject_called_like_a_key_finds_nothing_of_its_holder(
-    direct: tuple[House, AuthorizationServer],
+    direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
-    house, issuer = direct
-    namesake = bearer(issuer.token(f"http://{house.address}/mcp", scope="tools.use", sub="ci"))
-    session_id = await house.initialize(headers=bearer(KEY))
+    http_server, issuer = direct
+    namesake = bearer(issuer.token(f"http://{http_server.address}/mcp", scope="tools.use", sub="ci"))
+    session_id = await http_server.initialize(headers=bearer(KEY))
     for headers, status in ((namesake, 404), (bearer(KEY), 200)):
-        answer = await house.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **headers})
+        answer = await http_server.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **headers})
         assert answer.status == status
 
 
 @requirement("authorization/sessions")
 async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
-    direct: tuple[House, AuthorizationServer],
+    direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
-    house, issuer = direct
-    us = f"http://{house.address}/mcp"
+    http_server, issuer = direct
+    us = f"http://{http_server.address}/mcp"
     first, second = (bearer(issuer.token(us, scope="tools.use", jti=each)) for each in ("1", "2"))
-    session_id = await house.initialize(headers=first)
-    assert (await house.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **second})).status == 200
+    session_id = await http_server.initialize(headers=first)
+    assert (await http_server.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **second})).status == 200
 
 
 @requirement("authorization/every-request")
-@pytest.mark.parametrize("path", STREAMS)
-async def test_a_stream_ends_with_its_token(direct: tuple[House, AuthorizationServer], path: str) -> None:
-    house, issuer = direct
-    us = f"http://{house.address}/mcp"
-    short = issuer.token(us, scope="tools.use", lasts=4)
-    stream = await opened(house, path, short)
-    lasting = await opened(house, path, issuer.token(us, scope="tools.use"))
-    await stream.ended()
-    assert not lasting.has_ended
+async def test_a_stream_ends_with_its_token(direct: tuple[RunningServer, AuthorizationServer]) -> None:
+    http_server, issuer = direct
+    us = f"http://{http_server.address}/mcp"
+    short, long = issuer.token(us, scope="tools.use", lasts=4), issuer.token(us, scope="tools.use")
+    streams = [await opened(http_server, path, short) for path in STREAMS]
+    lasting = [await opened(http_server, path, long) for path in STREAMS]
+    for stream in streams:
+        await stream.ended()
+    assert not any(stream.has_ended for stream in lasting)
 
 
 @requirement("authorization/audience")
 async def test_another_audience_issuer_or_required_scope_ends_what_the_old_one_let_in(
-    direct: tuple[House, AuthorizationServer],
+    direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
-    house, issuer = direct
-    token = issuer.token([f"http://{house.address}/mcp", "urn:elsewhere"], scope="tools.use")
+    http_server, issuer = direct
+    token = issuer.token([f"http://{http_server.address}/mcp", "urn:elsewhere"], scope="tools.use")
     changes = (
         {"audience": "urn:elsewhere"},
         {"audience": "urn:elsewhere", "required_scopes": ["tools.admin"]},
     )
     for change in changes:
-        stream = await opened(house, "/mcp", token)
-        kept = await opened(house, "/mcp", KEY)
-        house.adopt(auth_of(issuer, **change))
+        stream = await opened(http_server, "/mcp", token)
+        kept = await opened(http_server, "/mcp", KEY)
+        http_server.adopt(auth_of(issuer, **change))
         await stream.ended()
         assert not kept.has_ended
-        house.adopt(auth_of(issuer, audience="urn:elsewhere"))
+        http_server.adopt(auth_of(issuer, audience="urn:elsewhere"))
     async with authorization_server() as another:
-        stream = await opened(house, "/mcp", token)
-        house.adopt(auth_of(another))
+        stream = await opened(http_server, "/mcp", token)
+        http_server.adopt(auth_of(another))
         await stream.ended()
-        assert (await house.send(initialize_request(), bearer(token))).status == 401
+        assert (await http_server.send(initialize_request(), bearer(token))).status == 401
 
 
 @requirement("authorization/every-request")
 async def test_while_the_issuer_is_down_a_token_can_be_tried_again_later() -> None:
-    async with served(TrustedProxies()) as (house, issuer):
+    async with served() as (http_server, issuer):
         issuer.is_down = True
-        house.adopt(None)
-        house.adopt(auth_of(issuer))
+        http_server.adopt(None)
+        http_server.adopt(auth_of(issuer))
         async with asyncio.timeout(SECONDS):
-            answer = await house.send(initialize_request(), bearer(issuer.token(f"http://{house.address}/mcp")))
+            answer = await http_server.send(
+                initialize_request(), bearer(issuer.token(f"http://{http_server.address}/mcp"))
+            )
         assert answer.status == 503
         assert int(answer.headers["Retry-After"]) >= 1
         assert "WWW-Authenticate" not in answer.headers
-        assert (await house.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
+        assert (await http_server.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
 
 
 @requirement("authorization/malformed", "authorization/every-request")
 async def test_what_is_no_credential_or_two_is_malformed_and_the_query_is_not_read(
-    direct: tuple[House, AuthorizationServer],
+    direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
-    house, issuer = direct
-    token = issuer.token(f"http://{house.address}/mcp", scope="tools.use")
+    http_server, issuer = direct
+    token = issuer.token(f"http://{http_server.address}/mcp", scope="tools.use")
     for headers in ({"Authorization": "Bearer"}, bearer(f"{token} {token}"), {**bearer(token), "X-API-Key": KEY}):
-        answer = await house.send(initialize_request(), headers)
+        answer = await http_server.send(initialize_request(), headers)
         assert answer.status == 400
         assert 'error="invalid_request"' in answer.headers["WWW-Authenticate"]
-    answer = await house.send(initialize_request(), path=f"/mcp?access_token={token}")
+    answer = await http_server.send(initialize_request(), path=f"/mcp?access_token={token}")
     assert answer.status == 401
-    assert (await house.send(*modern("tools/list", headers=bearer(token)))).status == 200
+    assert (await http_server.send(*modern("tools/list", headers=bearer(token)))).status == 200

@@ -13,10 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.json_types import Json
-from gateway.transports.streamable_http.kept_streams import ReplayBounds
+from gateway.transports.sse.event_store import ReplayBounds
 from gateway.transports.streamable_http.sessions import LiveSession
 from tests.requirements import requirement
-from tests.transports.house import House, call, house, legacy_request
+from tests.transports.http_server import RunningServer, call, http_server, legacy_request
 from tests.transports.test_streamable_http import in_session, settled, until
 
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
@@ -24,8 +24,8 @@ SECONDS = 10
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
-    async with house() as it:
+async def served() -> AsyncIterator[RunningServer]:
+    async with http_server() as it:
         yield it
 
 
@@ -45,6 +45,11 @@ class Event:
         return self.fields["id"]
 
     @property
+    def number(self) -> str:
+        """The number of the event in its stream."""
+        return self.id.split("-")[2]
+
+    @property
     def message(self) -> Json:
         return orjson.loads(self.fields["data"])
 
@@ -55,6 +60,10 @@ class Event:
     @property
     def text(self) -> str:
         return str(self.message["result"]["content"][0]["text"])
+
+
+def stream_of(event_id: str) -> str:
+    return event_id.split("-")[1]
 
 
 async def next_event(response: aiohttp.ClientResponse) -> Event:
@@ -81,43 +90,41 @@ async def rest(response: aiohttp.ClientResponse) -> list[Event]:
 class Client:
     """A session, and its calls of the tool that obeys."""
 
-    house: House
+    http_server: RunningServer
     headers: dict[str, str]
 
     @classmethod
-    async def of(cls, of: House, revision: str = REVISIONS[-1], **capabilities: Json) -> Self:
-        return cls(house=of, headers=in_session(await of.initialize(revision, **capabilities)))
+    async def of(cls, of: RunningServer, revision: str = REVISIONS[-1], **capabilities: Json) -> Self:
+        return cls(http_server=of, headers=in_session(await of.initialize(revision, **capabilities)))
 
     @property
     def live(self) -> LiveSession:
-        live = self.house.sessions.find(self.headers["Mcp-Session-Id"], owner=None)
-        assert live is not None
-        return live
+        return self.http_server.sessions._live[self.headers["Mcp-Session-Id"]]
 
     async def call(
         self, *orders: str, tool: str = "obey", request_id: int = 1, **headers: str
     ) -> aiohttp.ClientResponse:
         """Call a tool, with its first orders; whatever is the first event opens the response."""
         for order in orders:
-            self.house.course.orders.put_nowait(order)
+            self.http_server.course.orders.put_nowait(order)
         body = call(tool, token="t", request_id=request_id)
-        return await self.house.client.post(self.house.url, json=body, headers={**self.headers, **headers})
+        return await self.http_server.client.post(self.http_server.url, json=body, headers={**self.headers, **headers})
 
     def get(self, after: str | None = None) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         headers = self.headers if after is None else {**self.headers, "Last-Event-ID": after}
-        return self.house.client.get(self.house.url, headers=headers)
+        return self.http_server.client.get(self.http_server.url, headers=headers)
 
     async def orders(self, *orders: str) -> None:
         """Give orders, and wait until the last has been heard."""
         for order in orders:
-            self.house.course.orders.put_nowait(order)
-        await eventually(self.house.course.orders.empty)
+            self.http_server.course.orders.put_nowait(order)
+        await eventually(self.http_server.course.orders.empty)
 
     async def cut(self, response: aiohttp.ClientResponse) -> None:
         """Break a connection, and wait until that is known at the other end."""
         response.close()
-        await settled(self.house)
-        assert (await self.house.send(legacy_request("ping", request_id="ping"), self.headers)).status == 200
+        await settled(self.http_server)
+        assert (await self.http_server.send(legacy_request("ping", request_id="ping"), self.headers)).status == 200
 
 
 async def eventually(condition: Callable[[], object]) -> None:
@@ -129,11 +136,11 @@ async def eventually(condition: Callable[[], object]) -> None:
 class TestIds:
     @requirement("http/event-ids")
     @pytest.mark.parametrize("revision", REVISIONS)
-    async def test_streams_begin_with_an_id_since_2025_11_25_alone(self, served: House, revision: str) -> None:
+    async def test_streams_begin_with_an_id_since_2025_11_25_alone(self, served: RunningServer, revision: str) -> None:
         client = await Client.of(served, revision)
         response = await client.call("report", "done")
         async with client.get() as stream:
-            served.dispatcher.announcements.list_changed("tools")
+            served.dispatcher.notifier.list_changed("tools")
             firsts = await next_event(response), await next_event(stream)
         if revision == "2025-11-25":
             assert [first.fields["data"] for first in firsts] == ["", ""]
@@ -144,19 +151,19 @@ class TestIds:
             ]
 
     @requirement("http/event-ids")
-    async def test_ids_are_unique_in_the_session_and_say_which_stream_they_are_of(self, served: House) -> None:
+    async def test_ids_are_unique_in_the_session_and_say_which_stream_they_are_of(self, served: RunningServer) -> None:
         client = await Client.of(served)
         ids = []
         for _ in range(2):
             response = await client.call("report", "report", "done")
             ids.append([event.id for event in await rest(response)])
         assert len({*ids[0], *ids[1]}) == 8
-        streams = [{each.partition("-")[0] for each in of_one} for of_one in ids]
+        streams = [{stream_of(each) for each in of_one} for of_one in ids]
         assert [len(stream) for stream in streams] == [1, 1]
         assert streams[0] != streams[1]
 
     @requirement("http/event-ids")
-    async def test_an_answer_alone_stays_json_and_nothing_is_kept_of_it(self, served: House) -> None:
+    async def test_an_answer_alone_stays_json_and_nothing_is_kept_of_it(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call(tool="echo")
         assert response.content_type == "application/json"
@@ -164,17 +171,17 @@ class TestIds:
         assert served.sessions.room.used == 0
 
     @requirement("http/event-ids")
-    async def test_who_takes_streams_alone_gets_ids_too(self, served: House) -> None:
+    async def test_who_takes_streams_alone_gets_ids_too(self, served: RunningServer) -> None:
         client = await Client.of(served)
         primed, answer = await rest(await client.call(tool="echo", Accept="text/event-stream"))
-        assert answer.id.removesuffix("1") == primed.id.removesuffix("0")
+        assert stream_of(answer.id) == stream_of(primed.id)
 
 
 class TestComingBack:
     @requirement("http/resume")
     @pytest.mark.parametrize("revision", REVISIONS)
     async def test_a_call_whose_connection_broke_is_answered_to_who_comes_back(
-        self, served: House, revision: str
+        self, served: RunningServer, revision: str
     ) -> None:
         client = await Client.of(served, revision)
         response = await client.call("report")
@@ -186,7 +193,7 @@ class TestComingBack:
         assert (first.step, two.step, three.step, answer.text) == (1, 2, 3, "done")
 
     @requirement("http/resume")
-    async def test_the_stream_goes_on_live_and_ends_with_the_answer(self, served: House) -> None:
+    async def test_the_stream_goes_on_live_and_ends_with_the_answer(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("report")
         first = await next_message(response)
@@ -200,7 +207,7 @@ class TestComingBack:
             assert [event.text for event in await rest(again)] == ["done"]
 
     @requirement("http/resume")
-    async def test_the_priming_id_is_enough_to_come_back_with(self, served: House) -> None:
+    async def test_the_priming_id_is_enough_to_come_back_with(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call(tool="wait")
         primed = await next_event(response)
@@ -211,7 +218,9 @@ class TestComingBack:
             assert [event.text for event in await rest(again)] == ["released"]
 
     @requirement("http/resume")
-    async def test_a_connection_may_break_again_and_again_and_an_event_be_asked_for_twice(self, served: House) -> None:
+    async def test_a_connection_may_break_again_and_again_and_an_event_be_asked_for_twice(
+        self, served: RunningServer
+    ) -> None:
         client = await Client.of(served)
         response = await client.call("report", "report")
         first = await next_message(response)
@@ -223,21 +232,23 @@ class TestComingBack:
         await client.orders("done")
         for _ in range(2):
             async with client.get(after=first.id) as again:
-                assert [event.id.partition("-")[2] for event in await rest(again)] == ["2", "3"]
+                assert [event.number for event in await rest(again)] == ["2", "3"]
 
     @requirement("http/resume")
-    async def test_only_the_stream_that_the_id_names_is_replayed(self, served: House) -> None:
+    async def test_only_the_stream_that_the_id_names_is_replayed(self, served: RunningServer) -> None:
         client = await Client.of(served)
         one, other = await client.call(tool="report"), await client.call(tool="report")
         first, *_ = await rest(one)
         await rest(other)
         async with client.get(after=first.id) as again:
             replayed = await rest(again)
-        assert {event.id.partition("-")[0] for event in replayed} == {first.id.partition("-")[0]}
+        assert {stream_of(event.id) for event in replayed} == {stream_of(first.id)}
         assert len(replayed) == 4
 
     @requirement("http/resume")
-    async def test_who_comes_back_takes_the_stream_over_from_a_connection_that_seems_alive(self, served: House) -> None:
+    async def test_who_comes_back_takes_the_stream_over_from_a_connection_that_seems_alive(
+        self, served: RunningServer
+    ) -> None:
         client = await Client.of(served)
         response = await client.call("report")
         first = await next_message(response)
@@ -248,44 +259,44 @@ class TestComingBack:
                 await rest(response)
 
     @requirement("http/resume")
-    async def test_the_streams_of_what_belongs_to_no_request_are_resumed_too(self, served: House) -> None:
+    async def test_the_streams_of_what_belongs_to_no_request_are_resumed_too(self, served: RunningServer) -> None:
         client = await Client.of(served)
         async with client.get() as stream:
             primed = await next_event(stream)
-            served.dispatcher.announcements.list_changed("tools")
+            served.dispatcher.notifier.list_changed("tools")
             tools = await next_message(stream)
         await settled(served)
-        served.dispatcher.announcements.list_changed("prompts")
+        served.dispatcher.notifier.list_changed("prompts")
         async with client.get(after=primed.id) as again:
             assert (await next_message(again)).id == tools.id
             assert (await next_message(again)).message["method"] == "notifications/prompts/list_changed"
-            served.dispatcher.announcements.list_changed("resources")
+            served.dispatcher.notifier.list_changed("resources")
             resources = await next_message(again)
-        assert [event.id.partition("-")[2] for event in (tools, resources)] == ["1", "3"]
+        assert [event.number for event in (tools, resources)] == ["1", "3"]
 
     @requirement("http/resume")
-    async def test_two_streams_have_ids_of_their_own_and_each_replays_its_own(self, served: House) -> None:
+    async def test_two_streams_have_ids_of_their_own_and_each_replays_its_own(self, served: RunningServer) -> None:
         client = await Client.of(served)
         async with client.get() as older, client.get() as newer:
             primed = await next_event(older), await next_event(newer)
             await settled(served, streams=2)
-            served.dispatcher.announcements.list_changed("tools")
+            served.dispatcher.notifier.list_changed("tools")
             await next_message(newer)
         await settled(served)
         async with client.get(after=primed[0].id) as again, client.get(after=primed[1].id) as other:
             assert (await next_message(other)).message["method"] == "notifications/tools/list_changed"
             await settled(served, streams=2)
-            served.dispatcher.announcements.list_changed("prompts")
+            served.dispatcher.notifier.list_changed("prompts")
             later = await next_message(other)
             assert later.message["method"] == "notifications/prompts/list_changed"
             other.close()
             await settled(served, streams=1)
-            served.dispatcher.announcements.list_changed("resources")
+            served.dispatcher.notifier.list_changed("resources")
             assert (await next_message(again)).message["method"] == "notifications/resources/list_changed"
 
     @requirement("http/resume")
     async def test_a_call_cancelled_while_nobody_is_there_ends_its_stream_without_an_answer(
-        self, served: House
+        self, served: RunningServer
     ) -> None:
         client = await Client.of(served)
         response = await client.call(tool="wait")
@@ -299,7 +310,7 @@ class TestComingBack:
 
 class TestWrongIds:
     @requirement("http/foreign-event-ids")
-    async def test_an_id_that_is_none_of_the_sessions_gets_nothing(self, served: House) -> None:
+    async def test_an_id_that_is_none_of_the_sessions_gets_nothing(self, served: RunningServer) -> None:
         mine, other = await Client.of(served), await Client.of(served)
         response = await other.call(tool="report")
         foreign, *_ = await rest(response)
@@ -313,26 +324,26 @@ class TestWrongIds:
 
     @requirement("http/foreign-event-ids")
     async def test_an_id_whose_events_are_gone_gets_a_new_stream_and_a_log_line(self) -> None:
-        async with house(replay=ReplayBounds(age=timedelta(seconds=0.02))) as served:
+        async with http_server(replay=ReplayBounds(age=timedelta(seconds=0.02))) as served:
             client = await Client.of(served)
             first, *_ = await rest(await client.call(tool="report"))
             await eventually(lambda: served.sessions.room.used == 0)
             with capture_logs() as logs:
                 async with client.get(after=first.id) as stream:
-                    assert (await next_event(stream)).id.partition("-")[0] != first.id.partition("-")[0]
-                    served.dispatcher.announcements.list_changed("tools")
+                    assert stream_of((await next_event(stream)).id) != stream_of(first.id)
+                    served.dispatcher.notifier.list_changed("tools")
                     assert (await next_message(stream)).message["method"] == "notifications/tools/list_changed"
         assert [entry["event"] for entry in logs] == ["stream not resumed: its events are no longer kept"]
 
     @requirement("http/foreign-event-ids")
-    async def test_an_id_after_which_nothing_comes_any_more_gets_a_new_stream(self, served: House) -> None:
+    async def test_an_id_after_which_nothing_comes_any_more_gets_a_new_stream(self, served: RunningServer) -> None:
         client = await Client.of(served)
         *_, answer = await rest(await client.call(tool="report"))
         async with client.get(after=answer.id) as stream:
-            assert (await next_event(stream)).id.partition("-")[0] != answer.id.partition("-")[0]
+            assert stream_of((await next_event(stream)).id) != stream_of(answer.id)
 
     @requirement("http/foreign-event-ids")
-    async def test_an_empty_id_is_none(self, served: House) -> None:
+    async def test_an_empty_id_is_none(self, served: RunningServer) -> None:
         client = await Client.of(served)
         async with client.get(after="") as stream:
             assert (await next_event(stream)).fields["data"] == ""
@@ -341,7 +352,7 @@ class TestWrongIds:
 class TestBounds:
     @requirement("http/replay-bounds")
     async def test_of_a_flood_that_nobody_reads_the_newest_events_are_kept(self) -> None:
-        async with house(replay=ReplayBounds(stream_events=3)) as served:
+        async with http_server(replay=ReplayBounds(stream_events=3)) as served:
             client = await Client.of(served)
             response = await client.call("report")
             primed = await next_event(response)
@@ -354,7 +365,7 @@ class TestBounds:
 
     @requirement("http/replay-bounds")
     async def test_an_answer_too_large_to_be_kept_is_owned_up_to(self) -> None:
-        async with house(replay=ReplayBounds(stream_bytes=1000)) as served:
+        async with http_server(replay=ReplayBounds(stream_bytes=1000)) as served:
             client = await Client.of(served)
             response = await client.call("report", "x" * 2000)
             first, *_, whole = await rest(response)
@@ -371,7 +382,7 @@ class TestBounds:
     ) -> None:
         bounds = ReplayBounds(stream_bytes=500_000)
         with capture_logs() as logs:
-            async with house(patience=0.1, replay=bounds) as served:
+            async with http_server(write_timeout=0.1, replay=bounds) as served:
                 client = await Client.of(served)
                 response = await client.call(tool="flood")
                 await eventually(lambda: "slow reader dropped" in [entry["event"] for entry in logs])
@@ -383,7 +394,7 @@ class TestBounds:
     @requirement("http/replay-bounds")
     async def test_a_get_stream_that_nobody_reads_is_dropped_with_a_log_line_and_its_messages_are_kept(self) -> None:
         with capture_logs() as logs:
-            async with house(patience=0.1) as served:
+            async with http_server(write_timeout=0.1) as served:
                 client = await Client.of(served)
                 async with client.get() as stream:
                     primed = await next_event(stream)
@@ -399,7 +410,7 @@ class TestBounds:
 
     @requirement("http/replay-bounds")
     async def test_calls_that_nobody_came_back_for_leave_nothing_once_they_are_old(self) -> None:
-        async with house(replay=ReplayBounds(age=timedelta(seconds=0.1))) as served:
+        async with http_server(replay=ReplayBounds(age=timedelta(seconds=0.1))) as served:
             client = await Client.of(served)
             before = asyncio.all_tasks()
             for _ in range(20):
@@ -414,7 +425,9 @@ class TestBounds:
             )
 
     @requirement("http/replay-bounds")
-    async def test_a_session_deleted_in_the_middle_of_everything_ends_it_and_keeps_nothing(self, served: House) -> None:
+    async def test_a_session_deleted_in_the_middle_of_everything_ends_it_and_keeps_nothing(
+        self, served: RunningServer
+    ) -> None:
         client = await Client.of(served)
         direct, broken = await client.call(tool="wait"), await client.call("report", request_id=2)
         first = await next_message(broken)
@@ -433,7 +446,7 @@ class TestBounds:
 
 class TestClosingOnPurpose:
     @requirement("http/polling")
-    async def test_a_call_closes_its_stream_and_its_client_polls_for_the_rest(self, served: House) -> None:
+    async def test_a_call_closes_its_stream_and_its_client_polls_for_the_rest(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("close")
         primed, retry = await rest(response)
@@ -450,20 +463,20 @@ class TestClosingOnPurpose:
 
     @requirement("http/polling")
     @pytest.mark.parametrize("revision", REVISIONS[:2])
-    async def test_older_clients_keep_their_stream(self, served: House, revision: str) -> None:
+    async def test_older_clients_keep_their_stream(self, served: RunningServer, revision: str) -> None:
         client = await Client.of(served, revision)
         response = await client.call("report", "close", "report", "done")
         assert [event.fields["event"] for event in await rest(response)] == ["message"] * 3
 
     @requirement("http/polling")
-    async def test_a_client_that_takes_no_streams_gets_its_answer_as_it_would_have(self, served: House) -> None:
+    async def test_a_client_that_takes_no_streams_gets_its_answer_as_it_would_have(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("close", "done", Accept="application/json")
         assert response.content_type == "application/json"
         assert (await response.json())["result"]["content"][0]["text"] == "done"
 
     @requirement("http/polling")
-    async def test_closing_what_is_closed_does_nothing(self, served: House) -> None:
+    async def test_closing_what_is_closed_does_nothing(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("close", "close", "done")
         primed, *_ = await rest(response)
@@ -473,7 +486,7 @@ class TestClosingOnPurpose:
 
 class TestQuestions:
     @requirement("http/questions-wait")
-    async def test_a_question_waits_for_who_comes_back(self, served: House) -> None:
+    async def test_a_question_waits_for_who_comes_back(self, served: RunningServer) -> None:
         client = await Client.of(served, elicitation={})
         response = await client.call("report")
         first = await next_message(response)
@@ -488,7 +501,9 @@ class TestQuestions:
             assert [event.text for event in await rest(again)] == ["accept {'name': 'Ada'}"]
 
     @requirement("http/questions-wait")
-    async def test_who_takes_no_streams_cannot_be_asked_and_the_tool_hears_so_at_once(self, served: House) -> None:
+    async def test_who_takes_no_streams_cannot_be_asked_and_the_tool_hears_so_at_once(
+        self, served: RunningServer
+    ) -> None:
         client = await Client.of(served, elicitation={})
         response = await client.call("ask", Accept="application/json")
         result = (await response.json())["result"]
@@ -496,7 +511,7 @@ class TestQuestions:
         assert "takes no event stream" in result["content"][0]["text"]
 
     @requirement("http/questions-wait")
-    async def test_who_left_before_there_was_an_id_cannot_be_asked(self, served: House) -> None:
+    async def test_who_left_before_there_was_an_id_cannot_be_asked(self, served: RunningServer) -> None:
         client = await Client.of(served, elicitation={})
         calling = asyncio.create_task(client.call())
         await until(served.course.started)

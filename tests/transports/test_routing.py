@@ -7,12 +7,12 @@ from typing import Final
 import pytest
 
 from gateway.json_types import Json
-from tests.transports.house import (
+from tests.transports.http_server import (
     ENVELOPE,
     MODERN,
-    House,
+    RunningServer,
     call,
-    house,
+    http_server,
     initialize_request,
     legacy_request,
     modern_request,
@@ -137,13 +137,13 @@ TABLE: Final = (
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
-    async with house() as it:
+async def served() -> AsyncIterator[RunningServer]:
+    async with http_server() as it:
         yield it
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-async def test_a_post_is_routed_as_the_table_says(served: House, row: Row) -> None:
+async def test_a_post_is_routed_as_the_table_says(served: RunningServer, row: Row) -> None:
     headers = dict(row.headers)
     before = 0
     if headers.get("Mcp-Session-Id") == SESSION:
@@ -165,11 +165,11 @@ def _code_of(body: Json) -> int | None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"[1"])
-async def test_what_cannot_be_read_is_answered_without_an_id(served: House, body: bytes) -> None:
+async def test_what_cannot_be_read_is_answered_without_an_id(served: RunningServer, body: bytes) -> None:
     assert "id" not in (await served.send(body)).json
 
 
-async def test_a_refused_request_is_answered_under_its_id(served: House) -> None:
+async def test_a_refused_request_is_answered_under_its_id(served: RunningServer) -> None:
     answer = await served.send(legacy_request("tools/list", request_id="abc"), {"Mcp-Session-Id": "unknown"})
     assert answer.json["id"] == "abc"
 
@@ -190,7 +190,7 @@ async def test_a_refused_request_is_answered_under_its_id(served: House) -> None
     ],
 )
 async def test_other_methods_are_answered_as_the_matrix_says(
-    served: House, method: str, headers: dict[str, str], status: int, allow: str | None
+    served: RunningServer, method: str, headers: dict[str, str], status: int, allow: str | None
 ) -> None:
     answer = await served.send(None, headers, method=method)
     assert answer.status == status
@@ -199,25 +199,25 @@ async def test_other_methods_are_answered_as_the_matrix_says(
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
-async def test_the_path_answers_with_and_without_a_slash(served: House, path: str) -> None:
+async def test_the_path_answers_with_and_without_a_slash(served: RunningServer, path: str) -> None:
     assert (await served.send(initialize_request(), path=path)).status == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/mcp/more", "/-/", "/-/unknown", "//mcp"])
-async def test_any_other_path_is_not_found_in_json(served: House, path: str) -> None:
+@pytest.mark.parametrize("path", ["/", "/mcp/more/x", "/-/", "/-/unknown", "//mcp"])
+async def test_any_other_path_is_not_found_in_json(served: RunningServer, path: str) -> None:
     answer = await served.send(None, method="GET", path=path)
     assert answer.status == 404
     assert "/mcp" in answer.json["error"]
 
 
-async def test_differing_duplicates_of_a_header_match_nothing(served: House) -> None:
+async def test_differing_duplicates_of_a_header_match_nothing(served: RunningServer) -> None:
     fields = [("Mcp-Method", "tools/list"), ("Mcp-Method", "ping"), ("MCP-Protocol-Version", MODERN)]
     async with served.client.post(served.url, json=MODERN_LIST, headers=fields) as response:
         assert response.status == 400
         assert (await response.json())["error"]["code"] == -32020
 
 
-async def test_identical_duplicates_of_a_header_are_one(served: House) -> None:
+async def test_identical_duplicates_of_a_header_are_one(served: RunningServer) -> None:
     fields = [("Mcp-Method", "tools/list"), ("Mcp-Method", "tools/list"), ("MCP-Protocol-Version", MODERN)]
     async with served.client.post(served.url, json=MODERN_LIST, headers=fields) as response:
         assert response.status == 200

@@ -12,7 +12,7 @@ import pytest
 from gateway.json_types import Json
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, Stdio
-from tests.transports.house import Course, call, dispatching, initialize_request, legacy_request, modern_request
+from tests.transports.http_server import Course, call, dispatching, initialize_request, legacy_request, modern_request
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
@@ -66,11 +66,11 @@ async def wired(*, max_line: int = 1_000_000) -> AsyncIterator[Wire]:
         transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(answers_out, "rb", 0)
         )
-        stdio = Stdio(dispatcher=dispatcher, streams=streams, max_line=max_line, max_depth=64)
+        stdio = Stdio(dispatcher=dispatcher, streams=streams, max_line=max_line)
         serving = asyncio.create_task(stdio.serve())
         serving.add_done_callback(lambda _: os.close(answers_in))
         wire = Wire(course=course, stdio=stdio, serving=serving, reader=reader, to_server=requests_in)
-        wire.announce = dispatcher.announcements
+        wire.announce = dispatcher.notifier
         try:
             yield wire
         finally:
@@ -246,11 +246,33 @@ class TestTheEnd:
         async with dispatching(course) as dispatcher, asyncio.timeout(10):
             streams = StandardStreams(requests_out, answers_in)
             os.write(requests_in, orjson.dumps(legacy_request("ping")) + b"\n")
-            await Stdio(dispatcher=dispatcher, streams=streams, max_line=1000, max_depth=64).serve()
+            await Stdio(dispatcher=dispatcher, streams=streams, max_line=1000).serve()
         for descriptor in (requests_out, requests_in, answers_in):
             os.close(descriptor)
 
-    async def test_draining_reads_no_more_and_lets_calls_finish(self, wire: Wire) -> None:
+    async def test_while_it_drains_calls_are_answered_and_nothing_that_lasts_begins(self, wire: Wire) -> None:
+        wire.send(modern_request("tools/call", {"name": "wait"}))
+        await until(wire.course.started)
+        draining = asyncio.create_task(wire.stdio.drain(20))
+        await asyncio.sleep(0)
+        echo = modern_request("tools/call", {"name": "echo", "arguments": {"text": "late"}})
+        assert (await wire.ask(echo | {"id": 2}))["result"]["content"][0]["text"] == "late"
+        refused = await wire.ask(initialize_request("2025-11-25") | {"id": 3})
+        assert (refused["id"], refused["error"]["code"]) == (3, -32603)
+        wire.course.release.set()
+        assert (await wire.receive())["id"] == 1
+        async with asyncio.timeout(20):
+            await draining
+
+    async def test_after_it_drained_calls_are_refused_until_it_is_closed(self, wire: Wire) -> None:
+        await wire.stdio.drain(20)
+        for request_id in (2, 3):
+            echo = modern_request("tools/call", {"name": "echo", "arguments": {"text": "late"}})
+            answer = await wire.ask(echo | {"id": request_id})
+            assert (answer["id"], answer["error"]["code"]) == (request_id, -32603)
+            assert "stop" in answer["error"]["message"]
+
+    async def test_draining_lets_calls_finish(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
         await until(wire.course.started)
         draining = asyncio.create_task(wire.stdio.drain(10))
@@ -268,9 +290,7 @@ class TestTheEnd:
         line = orjson.dumps(modern_request("tools/call", {"name": "echo", "arguments": arguments})) + b"\n"
         async with dispatching(Course()) as dispatcher, asyncio.timeout(20):
             streams = StandardStreams(requests_out, answers_in)
-            serving = asyncio.create_task(
-                Stdio(dispatcher=dispatcher, streams=streams, max_line=100_000, max_depth=64).serve()
-            )
+            serving = asyncio.create_task(Stdio(dispatcher=dispatcher, streams=streams, max_line=100_000).serve())
             sent = stalled = 0
             while stalled < 1000:
                 try:

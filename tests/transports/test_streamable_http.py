@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from tests.transports.house import (
+from tests.transports.http_server import (
     BOTH,
-    House,
+    RunningServer,
     call,
-    house,
+    http_server,
     initialize_request,
     legacy_request,
     modern_headers,
@@ -21,8 +21,8 @@ from tests.transports.house import (
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[House]:
-    async with house() as it:
+async def served() -> AsyncIterator[RunningServer]:
+    async with http_server() as it:
         yield it
 
 
@@ -51,7 +51,7 @@ async def until(condition: asyncio.Event) -> None:
         await condition.wait()
 
 
-async def settled(of: House, *, streams: int = 0) -> None:
+async def settled(of: RunningServer, *, streams: int = 0) -> None:
     """Wait until so many streams are open."""
     async with asyncio.timeout(20):
         while len(of.streams) != streams:
@@ -59,7 +59,7 @@ async def settled(of: House, *, streams: int = 0) -> None:
 
 
 class TestAnswers:
-    async def test_a_plain_answer_is_json_in_both_eras(self, served: House) -> None:
+    async def test_a_plain_answer_is_json_in_both_eras(self, served: RunningServer) -> None:
         body, headers = modern_call("echo")
         modern = await served.send(body, headers)
         legacy = await served.send(call("echo"), in_session(await served.initialize()))
@@ -69,7 +69,7 @@ class TestAnswers:
         assert "Mcp-Session-Id" not in modern.headers
         assert modern.headers["Server"] == "mcp-gateway"
 
-    async def test_progress_makes_the_answer_a_stream_in_both_eras(self, served: House) -> None:
+    async def test_progress_makes_the_answer_a_stream_in_both_eras(self, served: RunningServer) -> None:
         body, headers = modern_call("report", progressToken="t")
         modern = await served.send(body, headers)
         legacy = await served.send(call("report", token="t"), in_session(await served.initialize()))
@@ -80,13 +80,13 @@ class TestAnswers:
         assert "\nid:" not in modern.text
         assert not modern.text.startswith("id:")
 
-    async def test_an_accept_of_json_alone_gets_json_and_no_progress(self, served: House) -> None:
+    async def test_an_accept_of_json_alone_gets_json_and_no_progress(self, served: RunningServer) -> None:
         body, headers = modern_call("report", progressToken="t")
         answer = await served.send(body, headers | {"Accept": "application/json"})
         assert answer.headers["Content-Type"] == "application/json"
 
     async def test_a_slow_answer_becomes_a_stream_that_is_kept_alive(self) -> None:
-        async with house(keepalive=0.02) as served:
+        async with http_server(keepalive=0.02) as served:
             body, headers = modern_call("wait")
             async with served.client.post(served.url, json=body, headers=headers) as response:
                 assert response.content_type == "text/event-stream"
@@ -95,7 +95,7 @@ class TestAnswers:
                 served.course.release.set()
                 assert (await event(response))["result"]["content"][0]["text"] == "released"
 
-    async def test_a_batch_of_2025_03_26_is_answered_entry_by_entry(self, served: House) -> None:
+    async def test_a_batch_of_2025_03_26_is_answered_entry_by_entry(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize("2025-03-26"))
         batch = [call("echo", request_id=1, text="a"), {"bad": 1}, call("nope", request_id=3)]
         answer = await served.send(batch, headers)
@@ -108,7 +108,7 @@ class TestAnswers:
 
 class TestBodies:
     async def test_a_body_over_the_limit_is_413_whether_or_not_it_says_so(self) -> None:
-        async with house(max_body=1000) as served:
+        async with http_server(max_body=1000) as served:
 
             async def chunks() -> AsyncIterator[bytes]:
                 for _ in range(50):
@@ -122,29 +122,29 @@ class TestBodies:
 
     async def test_a_body_of_exactly_the_limit_is_read(self) -> None:
         body = orjson.dumps(legacy_request("ping"))
-        async with house(max_body=len(body)) as served:
+        async with http_server(max_body=len(body)) as served:
             assert (await served.send(body, in_session("unknown"))).status == 404
             assert (await served.send(body + b" ", in_session("unknown"))).status == 413
 
     @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
-    async def test_anything_but_json_is_415(self, served: House, media_type: str) -> None:
+    async def test_anything_but_json_is_415(self, served: RunningServer, media_type: str) -> None:
         answer = await served.send(initialize_request(), {"Content-Type": media_type})
         assert answer.status == 415
         assert len(served.sessions) == 0
 
-    async def test_json_may_come_with_a_charset(self, served: House) -> None:
+    async def test_json_may_come_with_a_charset(self, served: RunningServer) -> None:
         answer = await served.send(initialize_request(), {"Content-Type": "Application/JSON; charset=utf-8"})
         assert answer.status == 200
 
-    async def test_a_compressed_body_is_refused_unread(self, served: House) -> None:
+    async def test_a_compressed_body_is_refused_unread(self, served: RunningServer) -> None:
         answer = await served.send(b"\x1f\x8b" + b"0" * 100, {"Content-Encoding": "gzip"})
         assert answer.status == 415
 
-    async def test_a_client_that_takes_neither_type_is_406(self, served: House) -> None:
+    async def test_a_client_that_takes_neither_type_is_406(self, served: RunningServer) -> None:
         assert (await served.send(initialize_request(), {"Accept": "text/html"})).status == 406
         assert len(served.sessions) == 0
 
-    async def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(self, served: House) -> None:
+    async def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(self, served: RunningServer) -> None:
         _, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"
@@ -163,7 +163,7 @@ class TestBodies:
         ],
     )
     async def test_what_is_not_http_is_cut_off_quietly(
-        self, served: House, garbage: bytes, caplog: pytest.LogCaptureFixture
+        self, served: RunningServer, garbage: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(garbage + b"\r\n\r\n")
@@ -173,7 +173,7 @@ class TestBodies:
         assert not caplog.records
         assert (await served.send(initialize_request())).status == 200
 
-    async def test_broken_chunks_are_a_bad_request(self, served: House) -> None:
+    async def test_broken_chunks_are_a_bad_request(self, served: RunningServer) -> None:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -185,22 +185,22 @@ class TestBodies:
 
 
 class TestDisconnects:
-    async def test_a_modern_client_that_leaves_cancels_its_call(self, served: House) -> None:
+    async def test_a_modern_client_that_leaves_cancels_its_call(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         request = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
         request.cancel()
         await until(served.course.cancelled)
-        assert served.dispatcher.slots.running == 0
+        assert served.dispatcher.concurrency.running == 0
 
-    async def test_a_modern_client_that_leaves_an_open_stream_cancels_its_call(self, served: House) -> None:
+    async def test_a_modern_client_that_leaves_an_open_stream_cancels_its_call(self, served: RunningServer) -> None:
         body, headers = modern_call("flood", progressToken="t")
         async with served.client.post(served.url, json=body, headers=headers) as response:
             await event(response)
             response.close()
         await until(served.course.cancelled)
 
-    async def test_a_legacy_client_that_leaves_costs_its_call_nothing(self, served: House) -> None:
+    async def test_a_legacy_client_that_leaves_costs_its_call_nothing(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), headers))
         await until(served.course.started)
@@ -213,7 +213,7 @@ class TestDisconnects:
             while not served.course.finished:
                 await asyncio.sleep(0)
 
-    async def test_a_legacy_call_goes_on_reporting_to_nobody(self, served: House) -> None:
+    async def test_a_legacy_call_goes_on_reporting_to_nobody(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         async with served.client.post(served.url, json=call("flood", token="t"), headers=headers) as response:
             await event(response)
@@ -224,7 +224,7 @@ class TestDisconnects:
         await until(served.course.cancelled)
 
     async def test_a_reader_that_does_not_read_its_answers_is_dropped(self) -> None:
-        async with house(patience=0.1) as served:
+        async with http_server(write_timeout=0.1) as served:
             body, headers = modern_call("flood", progressToken="t")
             response = await served.client.post(served.url, json=body, headers=headers)
             await until(served.course.cancelled)
@@ -232,7 +232,7 @@ class TestDisconnects:
 
 
 class TestCancellation:
-    async def test_a_cancelled_legacy_request_is_answered_with_nothing(self, served: House) -> None:
+    async def test_a_cancelled_legacy_request_is_answered_with_nothing(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait", request_id="x"), headers))
         await until(served.course.started)
@@ -242,7 +242,7 @@ class TestCancellation:
         answer = await request
         assert (answer.status, answer.text) == (202, "")
 
-    async def test_one_session_cannot_cancel_the_calls_of_another(self, served: House) -> None:
+    async def test_one_session_cannot_cancel_the_calls_of_another(self, served: RunningServer) -> None:
         mine, other = in_session(await served.initialize()), in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), mine))
         await until(served.course.started)
@@ -251,7 +251,7 @@ class TestCancellation:
         served.course.release.set()
         assert (await request).json["result"]["content"][0]["text"] == "released"
 
-    async def test_cancelling_a_modern_call_by_notification_does_nothing_over_http(self, served: House) -> None:
+    async def test_cancelling_a_modern_call_by_notification_does_nothing_over_http(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         request = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
@@ -262,7 +262,7 @@ class TestCancellation:
 
 
 class TestSessions:
-    async def test_requests_of_one_session_run_at_once(self, served: House) -> None:
+    async def test_requests_of_one_session_run_at_once(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         slow = asyncio.create_task(served.send(call("wait"), headers))
         await until(served.course.started)
@@ -270,7 +270,7 @@ class TestSessions:
         served.course.release.set()
         assert (await slow).status == 200
 
-    async def test_deleting_a_session_ends_what_runs_in_it(self, served: House) -> None:
+    async def test_deleting_a_session_ends_what_runs_in_it(self, served: RunningServer) -> None:
         session_id = await served.initialize()
         headers = in_session(session_id)
         slow = asyncio.create_task(served.send(call("wait"), headers))
@@ -279,13 +279,13 @@ class TestSessions:
         assert (await served.send(None, {"Mcp-Session-Id": session_id}, method="DELETE")).status == 204
         await until(served.course.cancelled)
         assert (await slow).status == 404
-        assert (await stream.content.read()).endswith(b"-0\ndata: \n\n")
+        assert (await stream.content.read()).endswith(b"-0\nretry: 3000\ndata: \n\n")
         assert (await served.send(call("echo"), headers)).status == 404
         assert len(served.sessions) == 0
         assert len(served.streams) == 0
 
     async def test_an_idle_session_ends_and_a_used_one_does_not(self) -> None:
-        async with house(session_ttl=0.2) as served:
+        async with http_server(session_ttl=0.2) as served:
             idle, used, streaming = [await served.initialize() for _ in range(3)]
             async with served.client.get(served.url, headers=in_session(streaming)) as stream:
                 async with asyncio.timeout(10):
@@ -296,7 +296,7 @@ class TestSessions:
                 assert stream.status == 200
 
     async def test_over_the_limit_a_new_session_is_refused_and_the_old_ones_live(self) -> None:
-        async with house(session_limit=2) as served:
+        async with http_server(session_limit=2) as served:
             first, _ = await served.initialize(), await served.initialize()
             refused = await served.send(initialize_request())
             assert refused.status == 503
@@ -306,12 +306,12 @@ class TestSessions:
             await served.send(None, {"Mcp-Session-Id": first}, method="DELETE")
             await served.initialize()
 
-    async def test_session_ids_cannot_be_guessed(self, served: House) -> None:
+    async def test_session_ids_cannot_be_guessed(self, served: RunningServer) -> None:
         ids = [await served.initialize() for _ in range(20)]
         assert len(set(ids)) == 20
         assert all(len(session_id) >= 22 and session_id.isascii() and session_id.isprintable() for session_id in ids)
 
-    async def test_bad_requests_make_no_session(self, served: House) -> None:
+    async def test_bad_requests_make_no_session(self, served: RunningServer) -> None:
         for body in (b"", b"{", b"[]", orjson.dumps(legacy_request("tools/list"))):
             for headers in ({}, {"Mcp-Session-Id": "x"}, {"MCP-Protocol-Version": "2026-07-28"}):
                 assert (await served.send(body, headers)).status >= 400
@@ -319,28 +319,39 @@ class TestSessions:
 
 
 class TestStreams:
-    async def test_the_newest_stream_gets_the_message_and_no_other_does(self, served: House) -> None:
+    async def test_a_stream_ends_with_its_connection_so_that_a_killed_process_ends_it_right(
+        self, served: RunningServer
+    ) -> None:
+        session_id = await served.initialize()
+        stream = await served.client.get(served.url, headers=in_session(session_id))
+        await settled(served, streams=1)
+        assert stream.headers["Connection"] == "close"
+        assert "Transfer-Encoding" not in stream.headers
+        served.sessions.end_streams()
+        assert (await stream.content.read()).endswith(b"\n\n")
+
+    async def test_the_newest_stream_gets_the_message_and_no_other_does(self, served: RunningServer) -> None:
         session_id = await served.initialize()
         older = await served.client.get(served.url, headers=in_session(session_id))
         newer = await served.client.get(served.url, headers=in_session(session_id))
         await settled(served, streams=2)
-        served.dispatcher.announcements.list_changed("tools")
+        served.dispatcher.notifier.list_changed("tools")
         assert (await event(newer))["method"] == "notifications/tools/list_changed"
         newer.close()
         await settled(served, streams=1)
-        served.dispatcher.announcements.list_changed("prompts")
+        served.dispatcher.notifier.list_changed("prompts")
         assert (await event(older))["method"] == "notifications/prompts/list_changed"
         older.close()
         await settled(served)
 
-    async def test_a_message_without_a_stream_waits_for_the_next_one(self, served: House) -> None:
+    async def test_a_message_without_a_stream_waits_for_the_next_one(self, served: RunningServer) -> None:
         session_id = await served.initialize()
-        served.dispatcher.announcements.list_changed("tools")
+        served.dispatcher.notifier.list_changed("tools")
         async with served.client.get(served.url, headers=in_session(session_id)) as stream:
             assert (await event(stream))["method"] == "notifications/tools/list_changed"
 
     async def test_an_open_stream_is_kept_alive(self) -> None:
-        async with house(keepalive=0.02) as served:
+        async with http_server(keepalive=0.02) as served:
             session_id = await served.initialize()
             async with served.client.get(served.url, headers=in_session(session_id)) as stream:
                 assert stream.headers["X-Accel-Buffering"] == "no"
@@ -350,7 +361,7 @@ class TestStreams:
                         assert await stream.content.readuntil(b"\n\n") == b":\n\n"
 
     async def test_streams_are_limited_and_a_closed_one_makes_room(self) -> None:
-        async with house(stream_limit=1) as served:
+        async with http_server(stream_limit=1) as served:
             headers = in_session(await served.initialize())
             stream = await served.client.get(served.url, headers=headers)
             refused = await served.send(None, headers, method="GET")
@@ -363,42 +374,42 @@ class TestStreams:
             async with served.client.get(served.url, headers=headers) as again:
                 assert again.status == 200
 
-    async def test_a_stream_needs_a_client_that_takes_streams(self, served: House) -> None:
+    async def test_a_stream_needs_a_client_that_takes_streams(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize(), Accept="application/json")
         assert (await served.send(None, headers, method="GET")).status == 406
 
-    async def test_a_modern_subscription_is_a_stream_from_its_first_message(self, served: House) -> None:
+    async def test_a_modern_subscription_is_a_stream_from_its_first_message(self, served: RunningServer) -> None:
         params = {"notifications": {"toolsListChanged": True}}
         body = modern_request("subscriptions/listen", params, request_id="s")
         headers = modern_headers("subscriptions/listen", {}, Accept=BOTH)
         async with served.client.post(served.url, json=body, headers=headers) as stream:
             assert stream.content_type == "text/event-stream"
             assert (await event(stream))["method"] == "notifications/subscriptions/acknowledged"
-            served.dispatcher.announcements.list_changed("tools")
+            served.dispatcher.notifier.list_changed("tools")
             assert (await event(stream))["method"] == "notifications/tools/list_changed"
             assert len(served.streams) == 1
-            served.dispatcher.announcements.close()
+            served.dispatcher.notifier.close()
             assert (await event(stream))["id"] == "s"
         await settled(served)
 
-    async def test_a_subscription_needs_a_client_that_takes_streams(self, served: House) -> None:
+    async def test_a_subscription_needs_a_client_that_takes_streams(self, served: RunningServer) -> None:
         body = modern_request("subscriptions/listen", {"notifications": {}})
         headers = modern_headers("subscriptions/listen", {}, Accept="application/json")
         assert (await served.send(body, headers)).status == 406
 
 
 class TestDraining:
-    async def test_calls_are_answered_streams_end_and_nothing_that_lasts_begins(self, served: House) -> None:
+    async def test_calls_are_answered_streams_end_and_nothing_that_lasts_begins(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         legacy = asyncio.create_task(served.send(call("wait"), headers))
         body, modern_fields = modern_call("wait")
         modern = asyncio.create_task(served.send(body, modern_fields))
         stream = await served.client.get(served.url, headers=headers)
         async with asyncio.timeout(20):
-            while served.dispatcher.slots.running < 2:
+            while served.dispatcher.concurrency.running < 2:
                 await asyncio.sleep(0)
         draining = asyncio.create_task(served.mcp.drain(10))
-        assert (await stream.content.read()).endswith(b"-0\ndata: \n\n")
+        assert (await stream.content.read()).endswith(b"-0\nretry: 3000\ndata: \n\n")
         late = await served.send(call("echo", request_id=2, text="late"), headers)
         assert late.json["result"]["content"][0]["text"] == "late"
         listen = modern_request("subscriptions/listen", {"notifications": {}})
@@ -414,7 +425,7 @@ class TestDraining:
         async with asyncio.timeout(20):
             await draining
 
-    async def test_a_call_can_still_be_cancelled(self, served: House) -> None:
+    async def test_a_call_can_still_be_cancelled(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), headers))
         await until(served.course.started)
@@ -426,7 +437,9 @@ class TestDraining:
             await draining
         assert (await request).status == 202
 
-    async def test_a_call_that_outlasts_the_drain_is_cancelled_and_answered_with_an_error(self, served: House) -> None:
+    async def test_a_call_that_outlasts_the_drain_is_cancelled_and_answered_with_an_error(
+        self, served: RunningServer
+    ) -> None:
         body, headers = modern_call("wait")
         modern = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
@@ -436,7 +449,7 @@ class TestDraining:
         answer = await modern
         assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (503, body["id"], -32603)
 
-    async def test_a_stream_that_outlasts_the_drain_ends_with_an_error(self, served: House) -> None:
+    async def test_a_stream_that_outlasts_the_drain_ends_with_an_error(self, served: RunningServer) -> None:
         body, headers = modern_call("obey", progressToken="t")
         modern = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
@@ -449,7 +462,7 @@ class TestDraining:
         assert (last["id"], last["error"]["code"]) == (body["id"], -32603)
 
 
-async def test_many_calls_leave_nothing_behind(served: House) -> None:
+async def test_many_calls_leave_nothing_behind(served: RunningServer) -> None:
     headers = in_session(await served.initialize(), Connection="close")
     await served.send(call("echo"), headers)
     before = asyncio.all_tasks()
@@ -461,5 +474,5 @@ async def test_many_calls_leave_nothing_behind(served: House) -> None:
     async with asyncio.timeout(20):
         while asyncio.all_tasks() - before:
             await asyncio.sleep(0)
-    assert served.dispatcher.slots.running == 0
+    assert served.dispatcher.concurrency.running == 0
     assert len(served.sessions) == 1

@@ -1,1 +1,1 @@
-"""What is told of the daemon while it serves: its status, numbers, clients and offer, and the audit log."""
+"""Reports of a running daemon. In: its components. Out: the sources of `/-/status` and of `/metrics`."""

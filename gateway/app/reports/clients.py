@@ -1,54 +1,55 @@
-"""Who uses the daemon: clients with a session, and those of the modern era, which have none, by their latest calls."""
+"""Counts clients: those with a session, and those of the modern era, which has none, by their recent calls."""
 
+import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.calls import Call, Ending
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
-from gateway.protocol.versions import Era
+from gateway.telemetry.observer import Call, CallResult
+from gateway.wire.versions import Era
 
-MOST: Final = 20
-"""Kinds of clients that are told apart; the rest is counted together."""
+MAX_CLIENTS: Final = 20
+"""Kinds of clients that are listed; the rest is counted together."""
 RECENT_SECONDS: Final = 600.0
 _REMEMBERED: Final = 200
-_LONGEST: Final = 60
-"""Characters of what a client calls itself, which is whatever it likes."""
+_MAX_LENGTH: Final = 60
+"""Characters of a client's name for itself, which it chooses freely."""
 
-Kind = tuple[Era, str, Binding, str]
-"""Era, revision, transport, and what the client calls itself."""
+_NEVER: Final = (0, -math.inf)
+
+Kind = tuple[Era, str, str, str]
+"""Era, revision, transport, and the client's name for itself."""
 
 
 class RecentClients:
-    """Remembers which modern clients have called of late. An observer of calls."""
+    """Counts the recent calls of modern clients. An observer of calls."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
-        self._calls: Final[OrderedDict[Kind, tuple[float, int]]] = OrderedDict()
+        self._calls: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
+        """Calls and the time of the last one, by revision, transport and name; the client seen longest ago first."""
 
     def began(self, call: Call) -> None:
-        request = call.request
-        if request.session is not None:
+        if call.session_id is not None:
             return
-        kind = (Era.MODERN, request.revision, request.exchange.caller.binding, title_of(request.client_info))
-        _, calls = self._calls.get(kind, (0.0, 0))
-        self._calls[kind] = (self._clock(), calls + 1)
-        self._calls.move_to_end(kind)
+        client, now = (call.revision, call.binding, title_of(call.client_info)), self._clock()
+        calls, last = self._calls.pop(client, _NEVER)
+        self._calls[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
         if len(self._calls) > _REMEMBERED:
-            self._calls.popitem(last=False)
+            del self._calls[next(iter(self._calls))]
 
-    def ended(self, call: Call, ending: Ending) -> None:
-        """Nothing: that it called is what counts."""
+    def ended(self, call: Call, ending: CallResult) -> None:
+        """Do nothing: calls are counted when they begin."""
 
     def calls(self) -> dict[Kind, int]:
-        """Calls of each kind of client that has called of late, since it was first seen."""
-        oldest = self._clock() - RECENT_SECONDS
-        while self._calls and next(iter(self._calls.values()))[0] < oldest:
-            self._calls.popitem(last=False)
-        return {kind: calls for kind, (_, calls) in self._calls.items()}
+        """Calls of each kind of client that has called within `RECENT_SECONDS`, since it was first seen."""
+        since = self._clock() - RECENT_SECONDS
+        return {(Era.MODERN, *client): calls for client, (calls, last) in self._calls.items() if last > since}
 
 
 def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[Kind, int]:
@@ -59,14 +60,14 @@ def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[Kind, int
 
 
 def listed(kinds: dict[Kind, int], *, counted: str) -> list[Json]:
-    """Kinds of clients, those with most first; what is beyond `MOST` in one entry without a name."""
+    """Kinds of clients, those with most first; those beyond `MAX_CLIENTS` in one entry without a name."""
     ranked = sorted(kinds.items(), key=lambda item: -item[1])
-    return [*map(_entry, ranked[:MOST], [counted] * MOST), *_others(ranked[MOST:], counted)]
+    return [*map(_entry, ranked[:MAX_CLIENTS], [counted] * MAX_CLIENTS), *_others(ranked[MAX_CLIENTS:], counted)]
 
 
 def _entry(ranked: tuple[Kind, int], counted: str) -> JsonObject:
     (era, revision, transport, client), count = ranked
-    return {"client": client, "era": era.value, "revision": revision, "transport": transport.value, counted: count}
+    return {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}
 
 
 def _others(ranked: list[tuple[Kind, int]], counted: str) -> Iterator[JsonObject]:
@@ -75,6 +76,11 @@ def _others(ranked: list[tuple[Kind, int]], counted: str) -> Iterator[JsonObject
 
 
 def title_of(client_info: JsonObject) -> str:
-    """Name and version, as the client gives them."""
-    parts = [part for part in (client_info.get("name"), client_info.get("version")) if isinstance(part, str)]
-    return " ".join(parts)[:_LONGEST] or "unnamed"
+    """The name and version that the client gives itself; `unnamed` without."""
+    name, version = client_info.get("name"), client_info.get("version")
+    return _title(name if isinstance(name, str) else "", version if isinstance(version, str) else "")
+
+
+@lru_cache(maxsize=64)
+def _title(name: str, version: str) -> str:
+    return " ".join(filter(None, (name, version)))[:_MAX_LENGTH] or "unnamed"

@@ -1,95 +1,124 @@
-"""What `/-/status` tells: the files, what is on offer and what is not, who is here, and what runs."""
+"""The sources of `/-/status`: files, primitives, clients, limits and running work."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
-from gateway.app.offer import Build, Offer
 from gateway.app.reports import clients
 from gateway.app.reports.clients import RecentClients
-from gateway.app.reports.parts import Parts
-from gateway.catalog.lock import Lock
-from gateway.catalog.primitives import Catalog
-from gateway.config.document import Document
-from gateway.config.primitives import Prompt, Resource, Tool
-from gateway.config.server import Shares
+from gateway.app.reports.components import Components
+from gateway.app.reports.tasks import task_counts
+from gateway.catalog.primitives import Catalog, Unavailable
+from gateway.catalog.search import OWN_NAMES
+from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.config.models.document import Document
+from gateway.config.models.server import Quota
+from gateway.config.models.tasks import TaskLimits
 from gateway.executors.services import Services
 from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.reloader.reloader import Reloader
-from gateway.transports.ration import Ration
+from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.reloader import Reloader
+from gateway.tasks.runner import TaskRunner
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.write_quota import WriteQuota
 
 Sources = Mapping[str, Callable[[], Json]]
-"""By name, in the order in which they are shown."""
+"""Sources by name, in the order in which they are shown."""
 
 
-def sources(parts: Parts, *, config: Path, recent_clients: RecentClients) -> Sources:
-    """One source for each fact; what they tell is masked, for a path or a problem may hold a secret."""
+def sources(components: Components, *, config: Path, recent_clients: RecentClients) -> Sources:
+    """A source for each fact. All values are masked: a path or a problem may hold a secret."""
     facts: Sources = {
         "config": lambda: str(config),
-        **_files(parts.offer, parts.reloader),
-        **_primitives(parts.offer),
-        "audit": lambda: parts.auditing.status,
-        "clients": lambda: _clients(recent_clients, parts),
+        **_files(components.pipeline, components.reloader),
+        **_primitives(components.pipeline),
+        "views": lambda: {name: _view(part) for name, part in components.dispatcher.parts_of_views()},
+        "audit": lambda: components.auditing.status,
+        "store": components.state.status,
+        "clients": lambda: _clients(recent_clients, components),
         "limits": lambda: {
-            **_limits(parts.rations),
-            **_concurrency(parts.offer.served.document.limits.concurrency, running=parts.dispatcher.slots.running),
-            "threads": {"used": parts.services.threads.busy, "limit": parts.offer.first.limits.threads},
+            **_limits(components.quotas),
+            **_concurrency(
+                components.pipeline.served.document.limits.concurrency,
+                running=components.dispatcher.concurrency.running,
+            ),
+            "tasks": _tasks(components.dispatcher.tasks.runner, components.pipeline.store.current.limits.tasks),
+            "threads": {"used": components.services.threads.busy, "limit": components.pipeline.first.limits.threads},
         },
-        "auth": parts.authenticator.status,
-        "sessions": lambda: len(open_.sessions) if (open_ := parts.listeners()) else 0,
-        "streams": lambda: len(open_.streams) if (open_ := parts.listeners()) else 0,
-        **_work(parts.dispatcher, parts.services),
-        "refused": lambda: dict(parts.refusals),
+        "upstreams": components.upstreams.status,
+        "auth": components.authenticator.status,
+        "sessions": lambda: len(open_.http.sessions) if (open_ := components.listeners()) else 0,
+        "streams": lambda: len(open_.http.limits.streams) if (open_ := components.listeners()) else 0,
+        **_work(components.dispatcher, components.services),
+        "refused": lambda: dict(components.refusals),
     }
 
     def masked(source: Callable[[], Json]) -> Callable[[], Json]:
-        return lambda: parts.offer.redactor.json(source())
+        return lambda: components.pipeline.redactor.json(source())
 
     return {name: masked(source) for name, source in facts.items()}
 
 
-def _files(offer: Offer, reloader: Reloader[Build]) -> Sources:
+def _files(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> Sources:
     return {
-        "generation": lambda: offer.store.current.generation,
-        "files": lambda: {str(path): digest for path, digest in offer.served.files.items()},
+        "generation": lambda: pipeline.store.current.generation,
+        "files": lambda: {str(path): digest for path, digest in pipeline.served.files.items()},
         "last_reload": lambda: reloader.status.at.isoformat(timespec="seconds"),
         "problems": lambda: [str(problem) for problem in reloader.status.problems],
-        "warnings": lambda: [str(problem) for problem in offer.store.current.warnings],
-        "restart_required": lambda: offer.restart_required,
+        "warnings": lambda: [str(problem) for problem in pipeline.store.current.warnings],
+        "restart_required": lambda: pipeline.restart_required,
         "watch_error": lambda: reloader.watch_error,
     }
 
 
-def _primitives(offer: Offer) -> Sources:
+def _primitives(pipeline: ReloadPipeline) -> Sources:
     def backends(kind: str) -> Json:
-        return _backends(offer.served.document, offer.store.current, kind)
+        return _backends(pipeline.served.document, pipeline.store.current, kind)
 
     return {
         "tools": lambda: backends("tools"),
         "resources": lambda: backends("resources"),
         "prompts": lambda: backends("prompts"),
-        "lock": lambda: _lock(offer.served.lock, offer.served.catalog, mode=offer.served.document.server.lock),
-        "left_out": lambda: _left_out(offer.served.document, offer.store.current),
-        "disabled": lambda: _disabled(offer.served.catalog, offer.store.current),
+        "skills": lambda: {skill.name: _OF_SKILLS for skill in pipeline.store.current.skills.values()},
+        "lock": lambda: _lock(pipeline.served),
+        "left_out": lambda: _left_out(pipeline.served.document, pipeline.store.current),
+        "disabled": lambda: _disabled(pipeline.served.catalog, pipeline.store.current),
     }
+
+
+def _view(part: Catalog) -> dict[str, Json]:
+    """The number of primitives that a view holds, by kind, and of the tools on its list where it is searched."""
+    listed = {} if part.listed_tools is None else {"listed_tools": len(part.listed_tools)}
+    tools = len(part.tools) - (0 if part.listed_tools is None else len(OWN_NAMES))
+    resources = len({each.name for each in (*part.resources.values(), *part.resource_templates)})
+    return {"tools": tools, "resources": resources, "prompts": len(part.prompts), **listed}
 
 
 def _work(dispatcher: Dispatcher, services: Services) -> Sources:
     return {
-        "calls_running": lambda: dispatcher.slots.running,
-        "calls_waiting": lambda: dispatcher.slots.waiting,
+        "calls_running": lambda: dispatcher.concurrency.running,
+        "calls_waiting": lambda: dispatcher.concurrency.waiting,
         "children": lambda: services.processes.running,
         "children_ending": lambda: services.processes.ending,
+        "children_told_by": lambda: services.processes.told_by,
+        "orphans": lambda: services.processes.orphans,
+        "orphans_reaped": lambda: services.processes.orphans_reaped,
+        "strays_killed": lambda: services.processes.orphans_killed,
         "tasks": lambda: len(asyncio.all_tasks()),
-        "threads": lambda: services.threads.busy,
-        "threads_stuck": lambda: services.threads.stuck,
+        "task_statuses": lambda: task_counts(dispatcher.tasks.runner),
+        "tasks_problem": lambda: dispatcher.tasks.runner.problem or None,
+        "threads": lambda: services.plugin_threads_busy,
+        "threads_stuck": lambda: services.plugin_threads_stuck,
+        "worker_threads": lambda: services.worker_threads.busy,
+        "worker_threads_stuck": lambda: services.worker_threads.stuck,
     }
 
 
-def _clients(recent: RecentClients, parts: Parts) -> Json:
+def _clients(recent: RecentClients, components: Components) -> Json:
     return {
-        "sessions": clients.listed(clients.with_sessions(parts.open_sessions()), counted="sessions"),
+        "sessions": clients.listed(clients.with_sessions(components.open_sessions()), counted="sessions"),
         "recent": clients.listed(recent.calls(), counted="calls"),
     }
 
@@ -101,21 +130,27 @@ def _backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json
     return {name: _backend_of(definition) for name, definition in definitions.items() if name not in absent}
 
 
-def _lock(lock: Lock, catalog: Catalog, *, mode: str) -> dict[str, Json] | None:
-    """How what is on offer compares with the lock; None without one."""
-    if lock.pins is None and not lock.trouble:
+def _lock(served: Candidate) -> dict[str, Json] | None:
+    """The definitions that differ from the lock; None without one."""
+    lock = served.lock
+    if lock.pins is None and not lock.problem:
         return None
-    trouble = {"trouble": lock.trouble} if lock.trouble else {}
-    return {"file": str(lock.path), "mode": mode, **trouble, "differs": [str(each) for each in catalog.unlike]}
+    problem = {"trouble": lock.problem} if lock.problem else {}
+    return {
+        "file": str(lock.path),
+        "mode": served.document.server.lock,
+        **problem,
+        "differs": list(served.lock_differences),
+    }
 
 
 def _left_out(document: Document, catalog: Catalog) -> list[Json]:
-    """What the file defines and this machine cannot do, with the reason."""
+    """The definitions that this machine cannot serve, with the reason."""
     return [
         {
             "kind": each.kind,
             "name": each.name,
-            "backend": _backend_of(getattr(document, each.kind)[each.name]),
+            "backend": _backend_in(document, each),
             "reason": each.reason,
         }
         for each in catalog.left_out
@@ -123,7 +158,7 @@ def _left_out(document: Document, catalog: Catalog) -> list[Json]:
 
 
 def _disabled(whole: Catalog, current: Catalog) -> list[str]:
-    """What a plugin has switched off, as `tools.deploy`."""
+    """The definitions that a plugin has disabled, as `tools.deploy`."""
     resources = {each.name for each in (*current.resources.values(), *current.resource_templates)}
     off = [each.name for each in (*whole.resources.values(), *whole.resource_templates) if each.name not in resources]
     return [
@@ -133,22 +168,34 @@ def _disabled(whole: Catalog, current: Catalog) -> list[str]:
     ]
 
 
-def _limits(rations: Mapping[str, Ration]) -> dict[str, Json]:
-    """How much is in use of what `limits` allows."""
+def _limits(quotas: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]:
+    """The use of each quota, and its limits."""
     return {
-        name: {"used": len(ration), "limit": ration.in_all, "per_caller": ration.per_caller}
-        for name, ration in rations.items()
+        name: {"used": len(quota), "limit": quota.in_all, "per_caller": quota.per_caller}
+        for name, quota in quotas.items()
     }
 
 
-def _concurrency(allowed: Shares | None, *, running: int) -> dict[str, Json]:
-    """The same of calls; nothing where only each primitive, or each caller, has a limit."""
+def _tasks(runner: TaskRunner, limits: TaskLimits) -> dict[str, Json]:
+    """The use of `limits.tasks`."""
+    return {"used": runner.unfinished, "limit": limits.total, "per_caller": limits.per_caller}
+
+
+def _concurrency(allowed: Quota | None, *, running: int) -> dict[str, Json]:
+    """The use of `limits.concurrency`; empty if it limits no total."""
     if allowed is None or allowed.in_all is None:
         return {}
     return {"concurrency": {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}}
 
 
+_OF_SKILLS: Final = "files"
+
+
+def _backend_in(document: Document, absent: Unavailable) -> str:
+    """The backend of a definition that is left out; a skill and the server's instructions are no such."""
+    definitions = getattr(document, absent.kind)
+    return _backend_of(definitions[absent.name]) if isinstance(definitions, dict) else _OF_SKILLS
+
+
 def _backend_of(definition: Tool | Resource | Prompt) -> str:
-    if isinstance(definition, Prompt):
-        return "messages" if definition.python is None else "python"
     return definition.backend

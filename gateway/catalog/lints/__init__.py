@@ -1,5 +1,5 @@
-"""Doubts about what a file offers: what poisons or confuses a model, or lets somebody else write what is run.
+"""Lints: warnings of what confuses or manipulates a model, or lets somebody else change what is run.
 
-Each file knows one kind of doubt, and `linter` where to look for it. All are warnings: none keeps a file from being
-served. They are few and narrow, since a list that cries wolf is not read.
+In comes a document without errors. Each file knows one kind of warning, and `linter` the places to look for it; none
+keeps a file from being served. They are few and narrow: a list with false alarms is not read.
 """

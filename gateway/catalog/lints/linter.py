@@ -1,103 +1,139 @@
-"""Looks over what is about to be served, and says what is doubtful about it, each with its place and what to do."""
+"""Reports warnings about what is about to be served, each with its place and with what to do."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from gateway.catalog.lints.destruction import changes, destruction_in
-from gateway.catalog.lints.hidden_text import hidden_in
-from gateway.catalog.lints.lookalikes import look_alikes, mixed_scripts
-from gateway.catalog.lints.poison import orders_in, poison_in
-from gateway.catalog.lints.shown_texts import Role, ShownText, shown_texts
-from gateway.catalog.primitives import Prompt, Tool
-from gateway.config import primitives as models
-from gateway.config.backends import Shell
-from gateway.config.document import Document
-from gateway.config.problems import Problems
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.lints.client_visible_text import ClientVisibleText, texts_of_definition, texts_of_server
+from gateway.catalog.lints.confusables import confusable_names, mixed_scripts
+from gateway.catalog.lints.invisible_characters import invisible_characters_in
+from gateway.catalog.lints.prompt_injection import instructions_in, prompt_injection_in
+from gateway.catalog.primitives import Primitive, Prompt, Tool
+from gateway.catalog.steps import Steps
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models import definitions as models
+from gateway.config.models.backends import Shell
+from gateway.config.models.common_keys import Definition
+from gateway.config.models.document import Document
+from gateway.config.models.field_use import Use
 from gateway.config.reading.permissions import open_to_all
 
 _VAGUE: Final = re.compile(
     r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"
 )
 _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
-"""Names of two letters that everybody understands."""
-_SHORTEST_TELLING: Final = 3
+"""Names of two letters that need no description."""
+_MIN_TELLING_LENGTH: Final = 3
+_WRITING: Final = frozenset({"PUT", "PATCH", "DELETE"})
+"""Methods that no search uses, as many use POST."""
 
 
-def lint(
+def lint(  # noqa: PLR0913 - all that is served
     document: Document,
     *,
     tools: Mapping[str, Tool],
     prompts: Mapping[str, Prompt],
     plugins: tuple[Path, ...],
+    steps: Steps,
     problems: Problems,
 ) -> None:
-    """Report every doubt about a document without mistakes. `plugins` are the directories of `plugins:`."""
-    for text in shown_texts(document, tools=tools, prompts=prompts):
-        for doubt in _DOUBTS[text.role](text):
-            problems.at(*text.path).warning(doubt)
-    for kind, names in (("tools", document.tools), ("prompts", document.prompts), ("resources", document.resources)):
-        for name, earlier in look_alikes(names):
+    """Report all warnings about a document without errors. `plugins` are the directories of `plugins:`."""
+    _warn_of_texts(texts_of_server(document.server), problems=problems.at("server"))
+    sections: Mapping[str, Mapping[str, Definition]] = {
+        "tools": document.tools,
+        "resources": document.resources,
+        "prompts": document.prompts,
+    }
+    compiled: Mapping[str, Mapping[str, Primitive]] = {"tools": tools, "prompts": prompts}
+    for kind, configs in sections.items():
+        served = compiled.get(kind, {})
+        for name, config in configs.items():
+            primitive = served.get(name)
+            work = partial(_lint_definition, name, config, primitive, problems=problems.at(kind, name))
+            steps.take(("lint", kind, name), work, objects=(config, primitive))
+        for name, earlier in confusable_names(configs):
             problems.at(kind, name).warning(f"`{name}` looks like `{earlier}`: a model may call the one for the other")
-    for name, tool in tools.items():
-        _doubt_annotations(document.tools[name], problems=problems.at("tools", name))
-        _doubt_inputs(tool, document.tools[name], problems=problems.at("tools", name))
-    for name, prompt in prompts.items():
-        _doubt_prompt(prompt, document.prompts[name], problems=problems.at("prompts", name))
-    _doubt_programs(document, problems=problems)
     for index, directory in enumerate(plugins):
         for path in (directory, *sorted(directory.rglob("*.py"))):
-            _doubt_permissions(path, problems=problems.at("plugins", index))
+            _warn_of_permissions(path, problems=problems.at("plugins", index))
 
 
-def _of_name(shown: ShownText) -> Iterator[str]:
+def _lint_definition(
+    name: str, config: Definition, primitive: Primitive | None, _dependencies: FileDependencies, *, problems: Problems
+) -> None:
+    """Report warnings about one definition; `primitive` is what was compiled from a tool or a prompt."""
+    definition = None if primitive is None else primitive.definition
+    _warn_of_texts(texts_of_definition(config, definition, name=name), problems=problems)
+    match config, primitive:
+        case models.Tool(), Tool():
+            _warn_of_annotations(config, problems=problems)
+            _warn_of_inputs(primitive, config, problems=problems)
+        case models.Prompt(), Prompt():
+            _warn_of_prompt(primitive, config, problems=problems)
+        case _:
+            pass
+    if isinstance(shell := getattr(config, "shell", None), Shell):
+        _warn_of_program(shell, problems=problems.at("shell"))
+
+
+def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) -> None:
+    for text in texts:
+        for message in _WARNINGS[text.role](text):
+            problems.at(*text.path).warning(message)
+
+
+def _of_name(shown: ClientVisibleText) -> Iterator[str]:
     yield from _hidden(shown.text)
     if (letter := mixed_scripts(shown.text)) is not None:
         yield f"a name of letters that look like others: {letter}; keep to one script"
 
 
-def _of_description(shown: ShownText) -> Iterator[str]:
+def _of_description(shown: ClientVisibleText) -> Iterator[str]:
     yield from _hidden(shown.text)
-    if (poison := poison_in(shown.text)) is not None:
-        yield f"{poison}; say what it is for, and nothing else"
+    if (found := prompt_injection_in(shown.text)) is not None:
+        yield f"{found}; say what it is for, and nothing else"
 
 
-def _of_body(shown: ShownText) -> Iterator[str]:
+def _of_body(shown: ClientVisibleText) -> Iterator[str]:
     yield from _hidden(shown.text)
-    if (order := orders_in(shown.text)) is not None:
+    if (order := instructions_in(shown.text)) is not None:
         yield f"{order}; take it out"
 
 
 def _hidden(text: str) -> Iterator[str]:
-    if (hidden := hidden_in(text)) is not None:
+    if (hidden := invisible_characters_in(text)) is not None:
         yield f"holds {hidden}, which people do not see and models read; take it out"
 
 
-_DOUBTS: Final[Mapping[Role, Callable[[ShownText], Iterator[str]]]] = {
-    Role.NAME: _of_name,
-    Role.DESCRIPTION: _of_description,
-    Role.BODY: _of_body,
+_WARNINGS: Final[Mapping[Use, Callable[[ClientVisibleText], Iterator[str]]]] = {
+    Use.NAME: _of_name,
+    Use.DESCRIPTION: _of_description,
+    Use.BODY: _of_body,
 }
 
 
-def _doubt_annotations(config: models.Tool, *, problems: Problems) -> None:
-    """Report a tool that destroys and does not say so. `destructive: false` is the author's word, and is taken."""
-    said = config.annotations
+def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
+    """Report a request that changes or deletes, and does not say so; an author who says `destructive` is believed.
+
+    Only requests, whose method says it (RFC 9110 §9.2.1, §9.3.5). What a command does, its words do not tell.
+    """
+    method, said = None if config.http is None else config.http.method, config.annotations
     if said is not None and said.destructive is not None:
         return
-    what = destruction_in(config)
     if said is not None and said.read_only:
-        method = changes(config.http)
-        what = what or (f"sends {method}" if method else None)
-        if what is not None:
-            message = f"says `read_only: true` and {what}; if nothing is lost by it, say `destructive: false` too"
+        if method in _WRITING:
+            message = (
+                f"says `read_only: true` and sends {method}; if nothing is lost by it, say `destructive: false` too"
+            )
             problems.at("annotations").warning(message)
-    elif what is not None:
-        problems.warning(f"{what}: say `annotations: {{destructive: true}}`, or `false` if nothing is lost by it")
+    elif method == "DELETE":
+        problems.warning("sends DELETE: say `annotations: {destructive: true}`, or `false` if nothing is lost by it")
 
 
-def _doubt_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> None:
+def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> None:
     key = ("input",) if config.input is not None else ("input_schema", "properties")
     properties = tool.definition["inputSchema"].get("properties")
     for name, schema in (properties if isinstance(properties, Mapping) else {}).items():
@@ -111,10 +147,10 @@ def _doubt_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> Non
 
 def _says_little(name: str) -> bool:
     word = name.lower().strip("_0123456789")
-    return bool(_VAGUE.fullmatch(word)) or (len(word) < _SHORTEST_TELLING and not _TELLING.fullmatch(word))
+    return bool(_VAGUE.fullmatch(word)) or (len(word) < _MIN_TELLING_LENGTH and not _TELLING.fullmatch(word))
 
 
-def _doubt_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems) -> None:
+def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems) -> None:
     if not prompt.definition.get("description"):
         problems.warning("has no `description`: people choose prompts by it")
     for name, argument in config.arguments.items():
@@ -124,17 +160,14 @@ def _doubt_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems) 
             )
 
 
-def _doubt_programs(document: Document, *, problems: Problems) -> None:
-    for kind, configs in (("tools", document.tools), ("resources", document.resources)):
-        for name, config in configs.items():
-            if isinstance(shell := config.shell, Shell):
-                place = problems.at(kind, name, "shell", "command" if shell.command is not None else "interpreter")
-                for word in _own_files(shell):
-                    _doubt_permissions(place.directory / (shell.cwd or "") / word, problems=place)
+def _warn_of_program(shell: Shell, *, problems: Problems) -> None:
+    place = problems.at("command" if shell.command is not None else "interpreter")
+    for word in _own_files(shell):
+        _warn_of_permissions(place.directory / (shell.cwd or "") / word, problems=place)
 
 
 def _own_files(shell: Shell) -> Iterator[str]:
-    """The words of a command that may name files: the program itself, and the script that it is to run."""
+    """The words of a command that may name files: the program itself, and a script that it runs."""
     words = [
         *(item for item in shell.command or () if isinstance(item, str)),
         *(shell.interpreter if shell.script else ()),
@@ -142,6 +175,6 @@ def _own_files(shell: Shell) -> Iterator[str]:
     yield from (word for word in words if ("/" in word or "." in word) and not word.startswith("-") and "{" not in word)
 
 
-def _doubt_permissions(path: Path, *, problems: Problems) -> None:
+def _warn_of_permissions(path: Path, *, problems: Problems) -> None:
     if (message := open_to_all(path)) is not None:
         problems.warning(message)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Literal
 
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
 
 HOOK_SECONDS: Final = 30.0
 
@@ -16,7 +16,11 @@ class HookFailedError(Exception):
 
 
 async def run_hook(
-    module: ModuleType, name: Literal["startup", "shutdown"], *, threads: Threads, seconds: float = HOOK_SECONDS
+    module: ModuleType,
+    name: Literal["startup", "shutdown"],
+    *,
+    threads: DaemonThreadPool,
+    seconds: float = HOOK_SECONDS,
 ) -> None:
     """Run the module's own function of that name, if it has one.
 
@@ -25,20 +29,22 @@ async def run_hook(
     """
     hook = vars(module).get(name)
     if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
-        return  # one that was imported from elsewhere is run there
+        return  # one imported from another module is run for that module
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         if inspect.iscoroutinefunction(hook):
             error = await _run_on_loop(hook, threads=threads, deadline=deadline)
         else:
             error = await threads.run(_error_of, hook, deadline=deadline)
+    except NoThreadFreeError:
+        raise HookFailedError(f"was not run: hooks of other plugins held all threads for {seconds:g} s") from None
     except TimeoutError:
         raise HookFailedError(f"was not done after {seconds:g} s") from None
     if error is not None:
         raise HookFailedError(f"raised {type(error).__name__}: {error}") from error
 
 
-async def _run_on_loop(hook: Callable[[], Any], *, threads: Threads, deadline: float) -> BaseException | None:
+async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, deadline: float) -> BaseException | None:
     async def error_of() -> BaseException | None:
         try:
             await hook()
@@ -55,7 +61,7 @@ async def _run_on_loop(hook: Callable[[], Any], *, threads: Threads, deadline: f
     finally:
         if not task.done():
             task.cancel()
-            threads.adopt(task)
+            threads.track_orphan(task)
 
 
 def _error_of(hook: Callable[[], Any]) -> BaseException | None:

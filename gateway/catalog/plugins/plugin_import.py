@@ -1,4 +1,4 @@
-"""Imports a module that may be broken: what it raises becomes one line that says where; what hangs is left behind."""
+"""Imports modules that may be broken: an exception becomes one line with its place, and a hanging import is left."""
 
 import importlib
 import threading
@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Final
 
 IMPORT_SECONDS: Final = 30.0
-"""How long an import may take. It runs in a thread of its own, since it is somebody else's code."""
+"""The deadline of an import, which runs in a thread of its own, since it is a plugin author's code."""
 
 
 class ImportFailedError(Exception):
@@ -61,7 +61,7 @@ def _described(error: BaseException, beneath: Path | None) -> str:
 
 
 def _place(error: BaseException, beneath: Path | None) -> str:
-    """Where in the plugin's files it went wrong; for a syntax error, Python's own text has the line."""
+    """The place of an error in the plugin's files; for a syntax error, Python's own text has the line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}:{error.lineno})" if f"{error.lineno}" not in str(error) else f" ({error.filename})"
     frames = [

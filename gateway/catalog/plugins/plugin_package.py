@@ -1,4 +1,4 @@
-"""A plugin directory as it was when it was read: a package that is imported from memory, under a name of its content.
+"""Plugin packages: the files of a directory, read once and imported from memory under a name of their content.
 
 Why from memory: an old generation goes on with the code that it began with, also where a function imports a neighbour
 late; and Python's cache of compiled files, which tells two versions apart by size and second, is never asked. Nothing
@@ -11,10 +11,11 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Final
+
+import msgspec
 
 PREFIX: Final = "mcp_gateway_plugins_"
 
@@ -22,8 +23,7 @@ _MAX_FILES: Final = 2000
 _MAX_DEPTH: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """One Python file."""
 
     path: Path
@@ -34,13 +34,12 @@ class Source:
         return self.path.name == "__init__.py"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginPackage:
+class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The same for the same directory with the same content, in every generation."""
     directory: Path
     sources: Mapping[str, Source]
-    """By module name within the package; the package itself is ""."""
+    """The files by module name within the package; the package itself is ""."""
     content: str
     """A digest of all of them, the same wherever the directory lies."""
 
@@ -109,7 +108,7 @@ class PackageFinder(importlib.abc.MetaPathFinder):
 
 
 class _SourceLoader(importlib.abc.ExecutionLoader):
-    """Runs one file's code as it was when it was read."""
+    """Runs the code of a file as it was read."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -143,7 +142,7 @@ def _python_files(directory: Path) -> list[Path]:
 
 
 def _below(directory: Path, *, depth: int) -> Iterator[Path]:
-    """Files that can be imported by name; hidden and cached ones cannot."""
+    """Yield the files that can be imported by name; hidden and cached ones cannot."""
     for path in sorted(directory.iterdir()):
         if path.suffix == ".py" and path.stem.isidentifier() and path.is_file():
             yield path

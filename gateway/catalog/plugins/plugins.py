@@ -9,22 +9,22 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
 from gateway.catalog.plugins.plugin_import import IMPORT_SECONDS, ImportFailedError, NoSuchModuleError, import_bounded
 from gateway.catalog.plugins.plugin_package import PackageFinder, PluginPackage, read_package
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError, Problem
 from gateway.executors.python.signature import Signature, read_signature
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 
 log: Final = structlog.get_logger()
 
@@ -39,6 +39,8 @@ class Plugins:
         self._finder = PackageFinder()
         self._opened = self._previous = _Generation()
         self._started: list[ModuleType] = []
+        self._unused: list[list[ModuleType]] = []
+        """Started modules whose `shutdown()` is due, for each time that some came out of use."""
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
         """Read the directories of a new generation, which `signature` then looks into, and return them. Blocking.
@@ -66,21 +68,21 @@ class Plugins:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Those of the generation opened last."""
+        """The directories of the generation opened last."""
         return tuple(package.directory for package in self._opened.packages)
 
     @property
     def contents(self) -> Mapping[Path, str]:
-        """Of each of these, the digest of its content."""
+        """The digest of the content of each directory."""
         return {package.directory: package.content for package in self._opened.packages}
 
-    def holds(self, reference: str) -> bool:
-        """Whether one of the directories has the module of `module:callable`."""
+    def contains(self, reference: str) -> bool:
+        """Say whether one of the directories has the module of `module:callable`."""
         module = reference.partition(":")[0]
         return any(module in package.sources for package in self._opened.packages)
 
     def code_of(self, reference: str) -> str:
-        """What tells the code behind `module:callable` from another version of it. Imports nothing.
+        """A digest or version of the code behind `module:callable`. Imports nothing.
 
         In a directory of `plugins:` the content of all its Python files, for another package its version.
         """
@@ -95,7 +97,7 @@ class Plugins:
     def signature(self, reference: str, problems: Problems) -> Signature | None:
         """Find the function `module:callable` and read its signature; None where it cannot be had. Blocking.
 
-        What keeps it from being had is reported, but a failed import only at the first reference to it.
+        A failure is reported; a failed import only at the first reference to it.
         """
         function = self.function(reference, problems)
         return None if function is None else read_signature(function, name=reference, problems=problems)
@@ -106,15 +108,18 @@ class Plugins:
         holder = self._opened.holder(module, problems)
         return None if holder is None else _callable(holder, path, module=module, problems=problems)
 
-    async def start(self, threads: Threads) -> None:
+    async def start(self, threads: DaemonThreadPool) -> None:
         """Run `startup()` of the modules that the generation opened last has begun to use.
+
+        One that is used again before its `shutdown()` was run stays as it is. Should the generation be refused, it
+        comes out of use again with the next one that is served.
 
         Raises:
             ConfigError: one of them failed; those started by this call have been shut down again.
         """
         begun: list[ModuleType] = []
         for module in self._opened.modules():
-            if module in self._started:
+            if module in self._started or self._is_used_again(module):
                 continue
             begun.append(module)
             try:
@@ -126,10 +131,11 @@ class Plugins:
                 raise ConfigError([Problem(message=message, path="plugins")]) from error
         self._started.extend(begun)
 
-    def retire(self) -> list[ModuleType]:
+    def unload_unused(self) -> list[ModuleType]:
         """Take the generation opened last as the one that is served, and return the modules no longer used.
 
-        They stay importable for one generation more, for calls that still run; after these, `shut_down` is due.
+        They stay importable for one generation more, for calls that still run; after these, `shut_down` of this very
+        list is due: a module that is used again meanwhile is taken out of it.
         """
         used = self._opened.modules()
         unused = [module for module in self._started if module not in used]
@@ -137,31 +143,44 @@ class Plugins:
         kept = {package.name for package in (*self._opened.packages, *self._previous.packages)}
         self._forget(package for name, package in self._finder.packages.items() if name not in kept)
         self._previous = self._opened
+        if unused:
+            self._unused.append(unused)
         return unused
 
-    async def shut_down(self, modules: Sequence[ModuleType], threads: Threads) -> None:
-        """Run `shutdown()` of modules, but for those that have come into use again."""
-        await self._shut_down([module for module in modules if module not in self._started], threads)
+    async def shut_down(self, unused: list[ModuleType], threads: DaemonThreadPool) -> None:
+        """Run `shutdown()` of the modules of a list that `unload_unused` has returned, and empty it."""
+        while unused:  # one may be used again while another shuts down
+            await self._shut_down([unused.pop()], threads)
+        self._unused = [each for each in self._unused if each]
 
-    async def stop(self, threads: Threads) -> None:
+    async def stop(self, threads: DaemonThreadPool) -> None:
         """Run `shutdown()` of all modules that were started, and unload the directories."""
         started, self._started = self._started, []
         await self._shut_down(started, threads)
         self.close()
 
     def close(self) -> None:
-        """Unload the directories without another word to them."""
+        """Unload the directories, and run no hook."""
         self._forget(self._finder.packages.values())
         self._opened = self._previous = _Generation()
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
+
+    def _is_used_again(self, module: ModuleType) -> bool:
+        """Cancel the shutdown of a module that waits for it; False for one that does not."""
+        for unused in self._unused:
+            if module in unused:
+                unused.remove(module)
+                self._started.append(module)
+                return True
+        return False
 
     def _forget(self, packages: Iterable[PluginPackage]) -> None:
         for package in tuple(packages):
             package.forget()
             del self._finder.packages[package.name]
 
-    async def _shut_down(self, modules: Sequence[ModuleType], threads: Threads) -> None:
+    async def _shut_down(self, modules: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
         for module in reversed(modules):
             try:
                 await run_hook(module, "shutdown", threads=threads)
@@ -188,19 +207,18 @@ def _entry_points() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
-@dataclass(kw_only=True)
-class _Generation:
-    """What one reading of the file can refer to, and what it did refer to."""
+class _Generation(msgspec.Struct, kw_only=True):
+    """The modules that one reading of the file can refer to, and those that it uses."""
 
     packages: tuple[PluginPackage, ...] = ()
-    entry_points: Mapping[str, EntryPoint] = field(default_factory=dict)
+    entry_points: Mapping[str, EntryPoint] = msgspec.field(default_factory=dict)
     import_seconds: float = IMPORT_SECONDS
-    _holders: dict[str, object] = field(default_factory=dict)
-    """What each module name led to: a module, for an entry point any object, None after a failure."""
-    _used: dict[str, PluginPackage | ModuleType] = field(default_factory=dict)
+    _holders: dict[str, object] = msgspec.field(default_factory=dict)
+    """The object found for each module name: a module, for an entry point any object, None after a failure."""
+    _used: dict[str, PluginPackage | ModuleType] = msgspec.field(default_factory=dict)
 
     def holder(self, module: str, problems: Problems) -> object:
-        """What `module` of a reference stands for; None, reported once, if nothing."""
+        """Find the object for `module` of a reference; None, reported once, if there is none."""
         if module not in self._holders:
             try:
                 self._holders[module] = self._find(module)

@@ -1,4 +1,4 @@
-"""What a plain scalar means: the core schema of YAML 1.2 §10.3.2, within what JSON can hold."""
+"""Resolves plain scalars by the core schema of YAML 1.2 §10.3.2, within the values of JSON."""
 
 import re
 from typing import Final

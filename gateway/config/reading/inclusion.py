@@ -1,23 +1,23 @@
-"""Which files make up a configuration: the main one, or those of a directory, and what they include.
+"""Collects the files of a configuration: the main one, or those of a directory, and all that they include.
 
 Each file is read once, in this order: a file, then what it includes in the order of names. A file that cannot be read
 is reported where it is asked for; the others are read all the same.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from pydantic import TypeAdapter, ValidationError
 
+from gateway.config.models.interpolated_text import shown
 from gateway.config.reading.composer import compose
-from gateway.config.reading.file_pattern import FilePattern
-from gateway.config.reading.interpolation import Interpolation
-from gateway.config.reading.nodes import Broken, Entry, Finding, Mapping, Place, Written, place_at
+from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
+from gateway.config.reading.interpolation import Interpolator
+from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, NodeRef, Place, place_at
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
-from gateway.config.reading.wording import findings_of
-from gateway.config.text import shown
+from gateway.config.reading.validation_messages import diagnostics_of
 from gateway.errors import Severity
 
 SUFFIXES: Final = (".yaml", ".yml")
@@ -25,8 +25,7 @@ SUFFIXES: Final = (".yaml", ".yml")
 _TEXTS: Final = TypeAdapter(list[str], config={"strict": True})
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One YAML file of the configuration."""
 
     source: SourceFile
@@ -35,13 +34,12 @@ class Part:
     """Whether the sections that stand in the main file alone may stand here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A file or glob that some file asks for."""
 
     text: str
     shown: str
-    """As a message may quote it."""
+    """The text as a message may quote it: secrets are masked."""
     section: str
     place: Place
 
@@ -49,17 +47,17 @@ class Request:
 class Inclusion:
     """Reads files, and remembers what was asked for: a reload watches it."""
 
-    def __init__(self, interpolation: Interpolation) -> None:
+    def __init__(self, interpolation: Interpolator) -> None:
         self.parts: list[Part] = []
-        self.findings: list[Finding] = []
+        self.diagnostics: list[Diagnostic] = []
         self.digests: dict[Path, str] = {}
         """Every file that was asked for; empty for one that could not be read."""
         self.globs: list[FilePattern] = []
         """A file that appears under one belongs to the configuration."""
         self.unstructured: list[SourceFile] = []
-        """Files that are not YAML: what they say is not known."""
+        """Files that are not YAML: their content is not known."""
         self.directory = Path()
-        """Of the main file, or the one that was asked for."""
+        """The directory of the main file, or the one that was asked for."""
         self._interpolation = interpolation
         self._seen: set[str] = set()
         self._roots: frozenset[str] = frozenset()
@@ -89,29 +87,35 @@ class Inclusion:
             self._report("no *.yaml or *.yml file in this directory", Place(SourceFile(directory, ""), 1, 1))
         return files
 
-    def requests(self, entry: Entry, section: str) -> list[Request]:
-        """The items of a list of texts; mistakes in it are reported."""
+    def requests(self, entry: MapItem, section: str) -> list[Request]:
+        """The items of a list of texts; errors in it are reported."""
         data = self._interpolation.fill(entry.node, (section,))
         try:
             _TEXTS.validate_python(data)
         except ValidationError as error:
-            written = Written(node=entry.node, path=(section,), entry=entry)
-            self.findings.extend(findings_of(error, model=list[str], data=data, written=written))
+            written = NodeRef(node=entry.node, path=(section,), entry=entry)
+            self.diagnostics.extend(diagnostics_of(error, model=list[str], data=data, written=written))
             return []
         nodes = getattr(entry.node, "items", ())
         return [
             Request(str(item), shown(item), section, place_at(node.source, node.start))
             for item, node in zip(data, nodes, strict=True)
-            if not isinstance(item, Broken)
+            if not isinstance(item, Invalid)
         ]
 
     def matches(self, request: Request, *, suffixes: tuple[str, ...]) -> list[Path]:
-        """The files that a glob means; a name without wildcards must be there."""
+        """The files that a glob matches; a name without wildcards must exist."""
         pattern, source = request.text, request.place.source
         if "\0" in pattern:
             self._refuse(request, "a path has no NUL")
             return []
         wanted = FilePattern.parse(pattern, directory=source.directory)
+        try:
+            found = wanted.found() if wanted.path is None else []
+        except TooManyEntriesError:  # not to be watched either
+            most = f"{MOST_ENTRIES:,} files and directories"
+            self._refuse(request, f"{request.shown} leads through more than {most}; name the directory that is meant")
+            return []
         self.globs.append(wanted)
         if wanted.path is not None:
             if not pattern.endswith(suffixes):
@@ -120,7 +124,7 @@ class Inclusion:
                 )
                 return []
             return [wanted.path]
-        return sorted(path for path in wanted.found() if path.name.endswith(suffixes))
+        return sorted(path for path in found if path.name.endswith(suffixes))
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:
         """A file's text; None, reported where it was asked for, if there is none."""
@@ -156,10 +160,10 @@ class Inclusion:
         if source is None:
             return
         composed = compose(source)
-        self.findings.extend(composed.findings)
+        self.diagnostics.extend(composed.diagnostics)
         is_main = identity in self._roots
         if composed.root is None:
-            if composed.findings:
+            if composed.diagnostics:
                 self.unstructured.append(source)
             else:
                 severity = Severity.ERROR if is_main and len(self._roots) == 1 else Severity.WARNING
@@ -184,7 +188,7 @@ class Inclusion:
             self._file(path, chain=chain, blame=included[path])
 
     def _refuse(self, request: Request, message: str) -> None:
-        self.findings.append(Finding(message=message, path=(request.section,), place=request.place))
+        self.diagnostics.append(Diagnostic(message=message, path=(request.section,), place=request.place))
 
     def _report(self, message: str, place: Place | None, severity: Severity = Severity.ERROR) -> None:
-        self.findings.append(Finding(message=message, place=place, severity=severity))
+        self.diagnostics.append(Diagnostic(message=message, place=place, severity=severity))

@@ -1,10 +1,10 @@
-"""Fill in `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}`: on the parsed tree, in values only.
+"""Fills in `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}`: on the parsed tree, in values only.
 
-What comes in is literal text and keeps its seams (`gateway.config.text.Interpolated`). One table says which places of
-the document hold secrets, which are shown to clients, and which are a shell's own text:
+The inserted value is literal text and remembers where it was put (`InterpolatedText`). The models declare which places
+of the document hold secrets, which are shown to clients, and which are a shell's own text (`field_use.Use`):
 
-- a value from a file is a secret everywhere, one from the environment where the table says SECRET;
-- a file's value may not stand where clients see it: whoever reads the list would read the secret;
+- a value from a file is a secret everywhere, one from the environment where the field says SECRET;
+- a file's value is refused where clients see it: the list would disclose the secret;
 - in a script, `${…}` belongs to the shell.
 """
 
@@ -13,75 +13,19 @@ import os
 import re
 import secrets
 from collections.abc import Mapping as Map
-from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from gateway.config.literal_secrets import ADVICE, SECRET_KEY, is_secret
-from gateway.config.problems import DocumentPath
-from gateway.config.reading.nodes import Broken, Finding, Node, Place, Scalar, Sequence, place_of
+import msgspec
+
+from gateway.config.models.field_use import SHOWN, Use
+from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part
+from gateway.config.reading.field_uses import Uses, document_uses, step, text_use
+from gateway.config.reading.nodes import Diagnostic, Invalid, Node, Place, Scalar, Sequence, place_of
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
-from gateway.config.text import Inserted, Interpolated, Part
+from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_key
 from gateway.errors import Severity
-from gateway.json_types import Json
-
-
-class Use(Enum):
-    """What becomes of the text at one place of the document."""
-
-    PLAIN = auto()
-    SECRET = auto()
-    SHOWN = auto()
-    SCRIPT = auto()
-
-
-ANY: Final = "*"
-"""Every key that is not named beside it."""
-ITSELF: Final = ""
-"""Text, or a list of texts, where a mapping with the keys beside it could stand, too."""
-
-Uses = Use | dict[str, "Uses"]
-
-_HTTP: Final[Uses] = dict.fromkeys(("headers", "query", "json", "form", "body"), Use.SECRET)
-_SHELL: Final[Uses] = {"env": Use.SECRET, "stdin": Use.SECRET, "script": Use.SCRIPT}
-_OUTPUT: Final[Uses] = {"schema": Use.SHOWN, "template": Use.SHOWN, "mime_type": Use.SHOWN}
-_COMPLETE: Final[Uses] = {ITSELF: Use.SHOWN}
-_DEFINITION: Final[dict[str, Uses]] = {
-    **dict.fromkeys(("title", "description", "icons", "meta", "tags", "aliases", "annotations"), Use.SHOWN),
-    "http": _HTTP,
-    "shell": _SHELL,
-}
-
-_USES: Final[dict[str, Uses]] = {
-    "server": Use.SHOWN,
-    "auth": Use.SECRET,
-    "listen": {"tls": Use.SECRET},
-    "connections": {ANY: dict.fromkeys(("headers", "query", "tls"), Use.SECRET)},
-    "defaults": {"output": _OUTPUT},
-    "tools": {
-        ANY: {
-            **_DEFINITION,
-            **dict.fromkeys(("input", "input_schema", "content", "confirm"), Use.SHOWN),
-            "output": _OUTPUT,
-            "tests": Use.SECRET,
-        }
-    },
-    "resources": {
-        ANY: {
-            **_DEFINITION,
-            **dict.fromkeys(("uri", "text", "blob", "mime_type"), Use.SHOWN),
-            "complete": {ANY: _COMPLETE},
-        }
-    },
-    "prompts": {
-        ANY: {
-            **_DEFINITION,
-            "arguments": {ANY: {"complete": _COMPLETE, ITSELF: Use.SHOWN, ANY: Use.SHOWN}},
-            "messages": Use.SHOWN,
-        }
-    },
-}
+from gateway.json_types import DocumentPath, Json
 
 _EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
 _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -90,22 +34,20 @@ _KEY: Final = secrets.token_bytes(32)
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
-    """How the document uses a variable of the environment."""
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """The use that the document makes of a variable of the environment."""
 
     is_needed: bool
     """Whether it has no default somewhere."""
     is_secret: bool
 
 
-class Interpolation:
-    """Fills in values, and gathers what is learned by doing so."""
+class Interpolator:
+    """Fills in values, and collects the secrets, files and variables that they name."""
 
     def __init__(self, environ: Map[str, str]) -> None:
-        self.findings: list[Finding] = []
-        self.doubts: list[Finding] = []
-        """What is no mistake, and not as it should be either."""
+        self.diagnostics: list[Diagnostic] = []
+        self.warnings: list[Diagnostic] = []
         self.secrets: set[str] = set()
         self.files: dict[Path, str] = {}
         """Files named by `${file:}` → digest, keyed lest secrets be tried out; empty for one that could not be read."""
@@ -120,9 +62,9 @@ class Interpolation:
 
     def fill(self, node: Node, path: DocumentPath) -> Json:
         """The value of `node`, which stands at `path` of the document, as dictionaries, lists and scalars."""
-        uses: Uses = _USES
+        uses = document_uses()
         for key in path:
-            uses = _step(uses, key)
+            uses = step(uses, key)
         self._path = list(path)
         return self._value(node, uses, key=str(path[-1]) if path else "")
 
@@ -142,28 +84,29 @@ class Interpolation:
         path.append("")
         for name, entry in node.entries.items():
             path[-1] = name
-            self.check_key(name, tuple(path), entry.place)
-            telling = key if SECRET_KEY.search(key) else name
-            result[name] = self._value(entry.node, _step(uses, name), key=telling)
+            if "${" in name:
+                self.check_key(name, tuple(path), entry.place)
+            telling = key if is_secret_key(key) else name
+            result[name] = self._value(entry.node, step(uses, name), key=telling)
         path.pop()
         return result
 
     def _scalar(self, node: Scalar, uses: Uses, key: str) -> Json:
         value = node.value
-        use = uses.get(ITSELF, Use.PLAIN) if isinstance(uses, dict) else uses
+        use = text_use(uses)
         if not isinstance(value, str):
-            if use is Use.SECRET and SECRET_KEY.search(key) and _is_number(value):
+            if use is Use.SECRET and is_secret_key(key) and _is_number(value):
                 self.literal_secrets.append(node)  # digits without quotes
             return value
-        if use is Use.SECRET and SECRET_KEY.search(key) and ("${" not in value or ":-" in value):
+        if use is Use.SECRET and is_secret_key(key) and ("${" not in value or ":-" in value):
             self.literal_secrets.append(node)
         if is_secret(value, tuple(self._path), belongs_here=use is Use.SECRET):
             self.literal_secrets.append(node)
-            self._doubt(ADVICE, place_of(None, node))
-        if "${" not in value or use is Use.SCRIPT or isinstance(value, Broken):
+            self._warn(ADVICE, place_of(None, node))
+        if "${" not in value or use is Use.SCRIPT or isinstance(value, Invalid):
             return value
         self._place = place_of(None, node)
-        return self._text(value, node.source, use if isinstance(use, Use) else Use.PLAIN)
+        return self._text(value, node.source, use)
 
     def _text(self, text: str, source: SourceFile, use: Use) -> str:
         parts: list[Part] = []
@@ -177,7 +120,7 @@ class Interpolation:
                 continue
             inserted = self._inserted(match, source, use)
             if inserted is None:
-                return Broken(text)
+                return Invalid(text)
             if literal:
                 parts.append(literal)
             parts.append(inserted)
@@ -187,22 +130,24 @@ class Interpolation:
             return literal
         if literal:
             parts.append(literal)
-        return Interpolated(tuple(parts))
+        return InterpolatedText(tuple(parts))
 
-    def _inserted(self, match: re.Match[str], source: SourceFile, use: Use) -> Inserted | None:
-        """What one `${…}` brings; None, reported, if it brings nothing."""
+    def _inserted(self, match: re.Match[str], source: SourceFile, use: Use) -> Interpolation | None:
+        """The value of one `${…}`; None, reported, if it has none."""
         content = match[1]
         if content is None:
             self._fail("`${` without its `}`; a literal `${` is written `$${`")
             return None
         if content.startswith("file:"):
             return self._from_file(content.removeprefix("file:"), source, use)
+        if source.is_of_client and _NAME.fullmatch(content) is not None:
+            content = f"env:{content}"
         if (variable := _ENVIRONMENT.fullmatch(content)) is not None:
             return self._from_environment(variable[1], variable[2], use)
         self._fail(_suggestion(content))
         return None
 
-    def _from_environment(self, name: str, default: str | None, use: Use) -> Inserted | None:
+    def _from_environment(self, name: str, default: str | None, use: Use) -> Interpolation | None:
         if default is not None and "${" in default:
             self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot hold another `${{…}}`")
             return None
@@ -222,8 +167,8 @@ class Interpolation:
             is_secret=is_secret or (before is not None and before.is_secret),
         )
 
-    def _from_file(self, name: str, source: SourceFile, use: Use) -> Inserted | None:
-        if use is Use.SHOWN:
+    def _from_file(self, name: str, source: SourceFile, use: Use) -> Interpolation | None:
+        if use in SHOWN:
             self._fail(f"`${{file:{name}}}` is a secret, and clients see this text")
             return None
         name, has_default, default = name.partition(":-")
@@ -248,38 +193,34 @@ class Interpolation:
             return error
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
-    def _insert(self, value: str, *, secret: bool) -> Inserted:
+    def _insert(self, value: str, *, secret: bool) -> Interpolation:
         if secret and value:
             self.secrets.add(value)
-        return Inserted(value, secret)
+        return Interpolation(value, secret)
 
     def check_key(self, key: str, path: DocumentPath, place: Place) -> bool:
-        """Whether a key is one; otherwise it is reported."""
+        """Whether a key holds no `${…}`; one that does is reported."""
         if "${env:" not in key and "${file:" not in key:
             return True
         message = "`${…}` is filled in in values only, not in keys"
-        self.findings.append(Finding(message=message, path=path, place=place))
+        self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
         return False
 
-    def _doubt(self, message: str, place: Place) -> None:
-        self.doubts.append(Finding(message=message, path=tuple(self._path), place=place, severity=Severity.WARNING))
+    def _warn(self, message: str, place: Place) -> None:
+        self.warnings.append(
+            Diagnostic(message=message, path=tuple(self._path), place=place, severity=Severity.WARNING)
+        )
 
     def _fail(self, message: str) -> None:
-        self.findings.append(Finding(message=message, path=tuple(self._path), place=self._place))
+        self.diagnostics.append(Diagnostic(message=message, path=tuple(self._path), place=self._place))
 
 
 def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _step(uses: Uses, key: str | int) -> Uses:
-    if isinstance(uses, Use) or isinstance(key, int):
-        return uses
-    return uses[key] if key in uses else uses.get(ANY, Use.PLAIN)
-
-
 def _suggestion(content: str) -> str:
-    """What `${content}` probably meant."""
+    """The message for an unknown `${content}`, with the form that was probably meant."""
     wrong = f"`${{{content}}}`"
     if content.startswith("{") and content.endswith("}"):
         return f"{wrong} is not known here; did you mean {{{content}}}?"

@@ -1,26 +1,45 @@
-"""Put what all files say together into one document; each definition is validated by itself, so none hides another."""
+"""Merges the files of a configuration into one document.
+
+Each definition is validated by itself, so that an error in one hides no error in another. A definition with an error is
+reported and left out of the document: it is not compiled.
+"""
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Final, TypeVar
 
+import msgspec
 from pydantic import ValidationError
 
-from gateway.config.backends import Connection
-from gateway.config.base import Model
-from gateway.config.document import MAIN_FILE_ONLY, Document
-from gateway.config.primitives import Prompt, PromptHead, Resource, Tool
-from gateway.config.problems import DocumentPath
+from gateway.config.models.backends import Connection
+from gateway.config.models.base import Model
+from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool
+from gateway.config.models.document import MAIN_FILE_ONLY, Document
+from gateway.config.models.upstreams import Upstream
+from gateway.config.models.views import View
+from gateway.config.reading.client_file import read_client_file
 from gateway.config.reading.inclusion import Inclusion, Part, Request
-from gateway.config.reading.interpolation import Interpolation
-from gateway.config.reading.nodes import START, Broken, Entry, Finding, Node, Place, Scalar, Sequence, Written, place_of
+from gateway.config.reading.interpolation import Interpolator
+from gateway.config.reading.nodes import (
+    START,
+    Diagnostic,
+    Invalid,
+    MapItem,
+    Node,
+    NodeRef,
+    Place,
+    Scalar,
+    Sequence,
+    place_of,
+)
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.prompt_file import read_prompt
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.tolerance import idle, is_mendable, is_survivable, mend
-from gateway.config.reading.wording import expected, findings_of, keys_of, nearest, unknown_key
-from gateway.json_types import Json
+from gateway.config.reading.validated import ValidatedModels
+from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, nearest, unknown_key
+from gateway.errors import Severity
+from gateway.json_types import DocumentPath, Json
 
 M = TypeVar("M", bound=Model)
 
@@ -29,139 +48,111 @@ DEFINITIONS: Final[Mapping[str, type[Model]]] = {
     "tools": Tool,
     "resources": Resource,
     "prompts": Prompt,
+    "upstreams": Upstream,
+    "views": View,
 }
 """Sections that map names to definitions; those of all files are put together."""
 
-LISTS: Final = ("include", "plugins", "prompt_files")
+LISTS: Final = ("include", "plugins", "prompt_files", "mcp_json")
 """Sections that are lists of paths; those of all files are put together, too."""
 
+ITEMS: Final = ("skills",)
+"""Sections that are lists of mappings; those of all files are put together, too."""
+
 _NEVER_EMPTY: Final = {"auth": "nothing is written here, so that nobody would have to authenticate; write `api_keys`"}
-"""Sections that mean something else without a word in them than their author thinks."""
+"""Sections whose absence has a dangerous meaning, so that they must not be empty."""
 
 _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields.items()}
 
 
 class Merger:
-    """Takes in one file after the other; `document` is what they say together."""
+    """Merges one file after the other; `document` is the result."""
 
-    def __init__(self, inclusion: Inclusion, interpolation: Interpolation) -> None:
-        self.findings: list[Finding] = []
-        self.left_out: set[DocumentPath] = set()
-        """Definitions and sections that the document has not as they are meant, or not at all, for their mistakes."""
+    def __init__(self, inclusion: Inclusion, interpolation: Interpolator, validated: ValidatedModels) -> None:
+        self.diagnostics: list[Diagnostic] = []
         self._inclusion = inclusion
         self._interpolation = interpolation
+        self._validated = validated
         self._sections: dict[str, _Section] = {}
-        self._single: dict[str, tuple[Entry, Json]] = {}
+        self._single: dict[str, tuple[MapItem, Json]] = {}
 
     def add(self, part: Part) -> None:
-        """Take in what one file says."""
+        """Merge one file."""
         for key, entry in sorted(part.root.entries.items(), key=_files_come_last):
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
                 self._report(unknown_key(key, keys_of(Document)), (key,), entry.place)
-                self.left_out.add((nearest(key, keys_of(Document)) or key,))
             elif key in MAIN_FILE_ONLY and not part.is_main:
                 self._report(
                     f"`{key}` may stand in the main file alone, and this file is included", (key,), entry.place
                 )
-                self.left_out.add((key,))
             elif entry.is_empty:
                 if key in _NEVER_EMPTY:
                     self._report(_NEVER_EMPTY[key], (key,), entry.place)
-                    self.left_out.add((key,))
             elif key in DEFINITIONS:
                 self._definitions(key, entry)
             elif key in LISTS:
                 self._list(key, entry)
+            elif key in ITEMS:
+                self._items(key, entry)
             else:
                 self._single_section(key, entry)
 
     # Sections that map names to definitions.
 
-    def _definitions(self, section: str, entry: Entry) -> None:
+    def _definitions(self, section: str, entry: MapItem) -> None:
         self._sections.setdefault(section, _Section(entry))
         if not isinstance(entry.node, MappingNode):
-            if not (isinstance(entry.node, Scalar) and isinstance(entry.node.value, Broken)):
+            if not (isinstance(entry.node, Scalar) and isinstance(entry.node.value, Invalid)):
                 given: Json = [] if isinstance(entry.node, Sequence) else entry.node.value
                 message = expected("a mapping (`name: …`)", given)
                 self._report(message, (section,), place_of(entry, entry.node))
-            self.left_out.add((section,))
             return
         for name, definition in entry.node.entries.items():
-            if not self._interpolation.check_key(name, (section, name), definition.place):
-                self.left_out.add((section, name))
-                continue
-            value = self._definition(DEFINITIONS[section], definition, (section, name))
-            self._add(section, name, definition, value)
+            if self._interpolation.check_key(name, (section, name), definition.place):
+                value = self._definition(DEFINITIONS[section], definition, (section, name))
+                self._add(section, name, definition, value)
 
-    def _add(self, section: str, name: str, entry: Entry, value: Model | None) -> None:
+    def _add(self, section: str, name: str, entry: MapItem, value: Model | None) -> None:
         merged = self._sections.setdefault(section, _Section(entry))
         if (first := merged.entries.get(name)) is not None:
             message = f"`{name}` is defined twice, first at {self._shown(first.place)}"
             self._report(message, (section, name), entry.place)
             return
         merged.entries[name] = entry
-        if value is None:
-            self.left_out.add((section, name))
-        else:
-            merged.values[name] = value
+        if value is not None:
+            merged.values[name] = value.below(entry.source.directory) if isinstance(value, Upstream) else value
 
-    def _definition(self, model: type[M], entry: Entry, path: DocumentPath) -> M | None:
-        """The definition, as far as it can be looked at; None if it cannot."""
-        before = len(self._interpolation.findings)
+    def _definition(self, model: type[M], entry: MapItem, path: DocumentPath) -> M | None:
+        """The validated definition; None, reported, if it does not fit its model."""
         data = self._interpolation.fill(entry.node, path)
-        filled = self._interpolation.findings[before:]
-        composed = [finding for finding in self._inclusion.findings if finding.path[:2] == path]
-        broken = [finding.path[2:] for finding in filled if not is_survivable(finding.path[2:])]
-        doubtful = [*broken, *(finding.path[2:] for finding in composed if not is_survivable(finding.path[2:]))]
-        hopeless = [steps for steps in doubtful if not is_mendable(data, steps, model)]
-        if not hopeless:
-            _mend_all(data, broken)
-        written = Written(node=entry.node, path=path, entry=entry)
-        value = self._validated(data, model, written, hopeless, is_reduced=bool(broken))
-        if value is None:
-            self.left_out.add(path)
-            rest = idle(data, hopeless, model)
-            value = None if rest is None else self._validated(rest, model, written, [], is_reduced=True)
-        return value
-
-    def _validated(
-        self, data: Json, model: type[M], written: Written, hopeless: list[DocumentPath], *, is_reduced: bool
-    ) -> M | None:
-        """Validate without what is harmless to lose; None if there is more, which is put among the hopeless."""
-        while True:
-            try:
-                value = model.model_validate(data)
-            except ValidationError as error:
-                found = list(findings_of(error, model=model, data=data, written=written, is_reduced=is_reduced))
-                self.findings.extend(found)
-                mistakes = [finding.path[2:] for finding in found]
-                hopeless += [steps for steps in mistakes if not is_mendable(data, steps, model)]
-                if hopeless or not mistakes:
-                    return None
-                _mend_all(data, mistakes)
-                is_reduced = True
-            else:
-                return None if hopeless else value
+        try:
+            value = self._validated.validate(model, data)
+        except ValidationError as error:
+            written = NodeRef(node=entry.node, path=path, entry=entry)
+            self.diagnostics.extend(diagnostics_of(error, model=model, data=data, written=written))
+            return None
+        # A value that could not be read may stand in an anchor, outside of the definition that uses it.
+        return None if self._inclusion.diagnostics and _has_invalid(data) else value
 
     # Sections that are lists of paths.
 
-    def _list(self, section: str, entry: Entry) -> None:
+    def _list(self, section: str, entry: MapItem) -> None:
         merged = self._sections.setdefault(section, _Section(entry))
-        if section == "include":  # has been read, and its mistakes reported
+        if section == "include":  # has been read, and its errors reported
             return
-        before = len(self._inclusion.findings)
         requests = self._inclusion.requests(entry, section)
-        if len(self._inclusion.findings) > before:
-            self.left_out.add((section,))
         merged.items.extend(getattr(entry.node, "items", ()))
         merged.texts.extend(request.text for request in requests)
         if section == "prompt_files":
             for request in requests:
                 self._prompt_files(request, entry)
+        elif section == "mcp_json":
+            for request in requests:
+                self._client_files(request, entry)
 
-    def _prompt_files(self, request: Request, entry: Entry) -> None:
+    def _prompt_files(self, request: Request, entry: MapItem) -> None:
         self._sections.setdefault("prompts", _Section(entry))
         for path in self._inclusion.matches(request, suffixes=(".md",)):
             if path in self._inclusion.digests:
@@ -169,50 +160,88 @@ class Merger:
             source = self._inclusion.source(path, request)
             if source is not None:
                 self._prompt_file(source)
-            else:
-                self.left_out.add(("prompts", path.stem))
 
     def _prompt_file(self, source: SourceFile) -> None:
         name = source.path.stem
         path = ("prompts", name)
         prompt = read_prompt(source)
-        self.findings.extend(
-            Finding(message=finding.message, path=(*path, *finding.path), place=finding.place)
-            for finding in prompt.findings
+        self.diagnostics.extend(
+            Diagnostic(message=diagnostic.message, path=(*path, *diagnostic.path), place=diagnostic.place)
+            for diagnostic in prompt.diagnostics
         )
         value: Prompt | None = None
         if prompt.head is not None:
-            head_entry = Entry(source, prompt.head.start, prompt.head)
+            head_entry = MapItem(source, prompt.head.start, prompt.head)
             head = self._definition(PromptHead, head_entry, path)
-            if head is not None and not prompt.findings:
+            if head is not None and not prompt.diagnostics:
                 given = {key: getattr(head, key) for key in head.model_fields_set}
-                value = Prompt.model_validate({**given, "messages": [{"user": prompt.body.value}]})
-        self._add("prompts", name, Entry(source, prompt.node.start, prompt.node), value)
+                value = self._validated.validate(Prompt, {**given, "messages": [{"user": prompt.body.value}]})
+        self._add("prompts", name, MapItem(source, prompt.node.start, prompt.node), value)
+
+    def _client_files(self, request: Request, entry: MapItem) -> None:
+        self._sections.setdefault("upstreams", _Section(entry))
+        for path in self._inclusion.matches(request, suffixes=(".json",)):
+            source = None if path in self._inclusion.digests else self._inclusion.source(path, request)
+            if source is None:
+                continue
+            client_file = read_client_file(source)
+            self.diagnostics.extend(client_file.diagnostics)
+            for name, server in client_file.servers.items():
+                if self._interpolation.check_key(name, ("upstreams", name), server.place):
+                    value = self._definition(Upstream, server, ("upstreams", name))
+                    self._add("upstreams", name, server, value)
+
+    # Sections that are lists of mappings.
+
+    def _items(self, section: str, entry: MapItem) -> None:
+        merged = self._sections.setdefault(section, _Section(entry))
+        merged.items.extend(getattr(entry.node, "items", ()))
+        document = self._single_validated(section, entry)
+        if document is not None:
+            merged.models.extend(getattr(document, section))
 
     # Sections that stand once, in the main file.
 
-    def _single_section(self, section: str, entry: Entry) -> None:
+    def _single_section(self, section: str, entry: MapItem) -> None:
         if section in self._single:
             first = self._single[section][0]
             message = f"`{section}` stands twice, first at {self._shown(first.place)}"
             self._report(message, (section,), entry.place)
             return
+        document = self._single_validated(section, entry)
+        value = _DEFAULTS[section] if document is None else getattr(document, section)
+        self._single[section] = (entry, value)
+
+    def _single_validated(self, section: str, entry: MapItem) -> Document | None:
+        """A document with one section as one file has it; None, reported, if it does not fit its model."""
         data = {section: self._interpolation.fill(entry.node, (section,))}
         try:
-            document = Document.model_validate(data)
+            return self._validated.validate(Document, data)
         except ValidationError as error:
             node = MappingNode({section: entry}, entry.source, entry.key_start, is_flow=True, size=1)
-            self.findings.extend(findings_of(error, model=Document, data=data, written=Written(node=node, path=())))
-            self.left_out.add((section,))
-            self._single[section] = (entry, _DEFAULTS[section])
-        else:
-            self._single[section] = (entry, getattr(document, section))
+            self.diagnostics.extend(
+                diagnostics_of(error, model=Document, data=data, written=NodeRef(node=node, path=()))
+            )
+            return None
 
-    # What comes out.
+    # The results.
 
-    def document(self) -> Document:
-        lists = {name: self._sections[name].texts for name in LISTS if name in self._sections}
-        named = {name: self._sections[name].values for name in DEFINITIONS if name in self._sections}
+    def broken(self) -> frozenset[DocumentPath]:
+        """Paths of the sections and definitions that have an error, or that something misspelt was meant for."""
+        found = chain(self._inclusion.diagnostics, self._interpolation.diagnostics, self.diagnostics)
+        return frozenset(_owner(each.path) for each in found if each.severity is Severity.ERROR and each.path)
+
+    def document(self, *, without: Collection[DocumentPath]) -> Document:
+        """The merged document, without these definitions."""
+        lists: dict[str, list[str] | list[Model]] = {
+            **{name: self._sections[name].texts for name in LISTS if name in self._sections},
+            **{name: self._sections[name].models for name in ITEMS if name in self._sections},
+        }
+        named = {
+            section: {name: value for name, value in merged.values.items() if (section, name) not in without}
+            for section, merged in self._sections.items()
+            if section in DEFINITIONS
+        }
         single = {name: value for name, (_, value) in self._single.items() if value is not None}
         return Document.model_validate({**single, **lists, **named})
 
@@ -222,11 +251,11 @@ class Merger:
         for name, section in self._sections.items():
             first = section.place
             node: Node
-            if name in LISTS:
+            if name in {*LISTS, *ITEMS}:
                 node = Sequence(tuple(section.items), first.source, first.key_start, is_flow=False, size=1)
             else:
                 node = MappingNode(section.entries, first.source, first.key_start, is_flow=False, size=1)
-            entries[name] = Entry(first.source, first.key_start, node)
+            entries[name] = MapItem(first.source, first.key_start, node)
         source = self._inclusion.parts[0].source if self._inclusion.parts else SourceFile(self._inclusion.directory, "")
         start = next((entry.key_start for entry in entries.values()), START)
         return MappingNode(entries, source, start, is_flow=False, size=1)
@@ -235,26 +264,38 @@ class Merger:
         return f"{os.path.relpath(place.source.path, self._inclusion.directory)}:{place.line}:{place.column}"
 
     def _report(self, message: str, path: DocumentPath, place: Place) -> None:
-        self.findings.append(Finding(message=message, path=path, place=place))
+        self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
 
 
-@dataclass(slots=True)
-class _Section:
+class _Section(msgspec.Struct):
     """One section of the merged document while it grows."""
 
-    place: Entry
+    place: MapItem
     """Where it was written first."""
-    entries: dict[str, Entry] = field(default_factory=dict)
-    items: list[Node] = field(default_factory=list)
-    values: dict[str, Model] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
+    entries: dict[str, MapItem] = msgspec.field(default_factory=dict)
+    items: list[Node] = msgspec.field(default_factory=list)
+    values: dict[str, Model] = msgspec.field(default_factory=dict)
+    texts: list[str] = msgspec.field(default_factory=list)
+    models: list[Model] = msgspec.field(default_factory=list)
 
 
-def _mend_all(data: Json, mistakes: Iterable[DocumentPath]) -> None:
-    for steps in mistakes:
-        mend(data, steps)
+def _owner(path: DocumentPath) -> DocumentPath:
+    """The definition or section that a path leads into; a misspelt section counts as the one that it resembles."""
+    written = str(path[0])
+    section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written
+    return (section, *path[1:2]) if section in DEFINITIONS else (section,)
 
 
-def _files_come_last(item: tuple[str, Entry]) -> bool:
-    """Sort key: prompts that a file names follow those that it holds."""
-    return item[0] == "prompt_files"
+def _has_invalid(data: Json) -> bool:
+    match data:
+        case dict():
+            return any(map(_has_invalid, data.values()))
+        case list():
+            return any(map(_has_invalid, data))
+        case _:
+            return isinstance(data, Invalid)
+
+
+def _files_come_last(item: tuple[str, MapItem]) -> bool:
+    """Sort key: prompts and upstreams of named files follow those that a file holds itself."""
+    return item[0] in {"prompt_files", "mcp_json"}

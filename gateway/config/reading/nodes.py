@@ -1,13 +1,13 @@
-"""What a YAML file says, as a tree that remembers where each key and each value was written. Values only."""
+"""The tree of a YAML file, whose nodes know where each key and each value was written. Values only."""
 
 from collections.abc import Mapping as Map
-from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gateway.config.problems import DocumentPath
+import msgspec
+
 from gateway.config.reading.source_file import SourceFile
 from gateway.errors import Severity
-from gateway.json_types import Json
+from gateway.json_types import DocumentPath, Json
 
 
 class Mark(Protocol):
@@ -19,9 +19,8 @@ class Mark(Protocol):
     def column(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A mark of our own."""
+class Point(msgspec.Struct, frozen=True):
+    """A mark that is not PyYAML's."""
 
     line: int
     column: int
@@ -30,8 +29,7 @@ class Point:
 START: Final = Point(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A point in a file; counts from 1."""
 
     source: SourceFile
@@ -42,14 +40,13 @@ class Place:
         return str(self.source.location(self.line, self.column))
 
 
-class Broken(str):
-    """Stands where a value could not be had, and the reason has been reported; nothing more is said about it."""
+class Invalid(str):
+    """Replaces a value that could not be read. The reason has been reported; nothing else is reported about it."""
 
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     value: bool | int | float | str | None
     source: SourceFile
     start: Mark
@@ -57,8 +54,7 @@ class Scalar:
     size: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True):
     items: tuple["Node", ...]
     source: SourceFile
     start: Mark
@@ -67,9 +63,8 @@ class Sequence:
     """Nodes in it once aliases are expanded, itself included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    entries: Map[str, "Entry"]
+class Mapping(msgspec.Struct, frozen=True):
+    entries: Map[str, "MapItem"]
     source: SourceFile
     start: Mark
     is_flow: bool
@@ -79,8 +74,7 @@ class Mapping:
 Node = Scalar | Sequence | Mapping
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class MapItem(msgspec.Struct, frozen=True):
     """One `key: value`; a merged one (`<<`) keeps the place where it was written."""
 
     source: SourceFile
@@ -93,13 +87,12 @@ class Entry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the key stands there without a value."""
+        """Whether the key has no value."""
         return isinstance(self.node, Scalar) and self.node.value is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A mistake with its place, before the source line is cut out and masked."""
+class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
+    """An error or warning with its place, before the source line is cut out and masked."""
 
     message: str
     path: DocumentPath = ()
@@ -107,21 +100,20 @@ class Finding:
     severity: Severity = Severity.ERROR
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class NodeRef(msgspec.Struct, frozen=True, kw_only=True):
     """A node, where it stands in the document, and its key if it has one."""
 
     node: Node
     path: DocumentPath
-    entry: Entry | None = None
+    entry: MapItem | None = None
 
 
 def place_at(source: SourceFile, mark: Mark) -> Place:
     return Place(source, mark.line + 1, mark.column + 1)
 
 
-def place_of(entry: Entry | None, node: Node) -> Place:
-    """Where a reader looks for a node: at the value, or at its key when the value is a block on the next line."""
+def place_of(entry: MapItem | None, node: Node) -> Place:
+    """The place to point at: the value, or its key when the value is a block on the next line."""
     if entry is not None and not isinstance(node, Scalar) and not node.is_flow:
         return entry.place
     if entry is not None and entry.is_empty:
@@ -129,7 +121,7 @@ def place_of(entry: Entry | None, node: Node) -> Place:
     return place_at(node.source, node.start)
 
 
-def find(root: Node, path: DocumentPath, *, entry: Entry | None = None) -> tuple[Entry | None, Node, int]:
+def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tuple[MapItem | None, Node, int]:
     """Walk as far along `path` as was written: the node there, its own entry if it has one, and the steps taken."""
     node = root
     for taken, key in enumerate(path):

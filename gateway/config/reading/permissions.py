@@ -1,4 +1,4 @@
-"""Whether anybody on the machine may change what the daemon reads and runs. Looks at permissions alone.
+"""Warns of files that every user of the machine may change. Looks at permissions alone.
 
 Threat: who may write to the file, to a plugin, or to the directory in which it lies, runs commands as the daemon.
 """
@@ -8,11 +8,13 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gateway.config.reading.nodes import Finding, Place
+from gateway.config.machine_facts import machine_fact
+from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile
 from gateway.errors import Severity
 
 
+@machine_fact
 def open_to_all(path: Path) -> str | None:
     """Say that every user may write to a file, or to a directory (one with the sticky bit is nobody's else)."""
     try:
@@ -26,9 +28,9 @@ def open_to_all(path: Path) -> str | None:
     return f"every user of this machine may change this {what}: `chmod o-w {path}`"
 
 
-def files_open_to_all(files: Iterable[Path]) -> Iterator[Finding]:
+def files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
     """A warning for each file of the configuration, and each directory that holds one, which anybody may change."""
     files = tuple(files)
     for path in dict.fromkeys((*(file.parent for file in files), *files)):
         if (message := open_to_all(path)) is not None:
-            yield Finding(message=message, place=Place(SourceFile(path, ""), 1, 1), severity=Severity.WARNING)
+            yield Diagnostic(message=message, place=Place(SourceFile(path, ""), 1, 1), severity=Severity.WARNING)

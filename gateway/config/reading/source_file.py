@@ -1,7 +1,7 @@
-"""One file that the operator wrote, read whole: bounded, regular files only, and hashed so that a reload sees changes.
+"""Reads one file of the operator whole: bounded, regular files only, and hashed so that a reload sees changes.
 
-A config may name anything: a FIFO that nobody writes to, a device, a directory, a disk image. None of these may hang or
-fill the daemon, so each is refused before it is opened for reading.
+A configuration may name anything: a FIFO without a writer, a device, a directory, a disk image. None of these may hang
+or fill the daemon, so each is refused before it is opened for reading.
 """
 
 import os
@@ -37,6 +37,8 @@ class SourceFile:
     path: Path
     """Absolute, as reached; not resolved, so that relative paths keep meaning what their author saw."""
     text: str
+    is_of_client: bool = False
+    """Whether it is in the shape of MCP clients' configurations, in which `${NAME}` is a variable."""
 
     @cached_property
     def lines(self) -> tuple[str, ...]:

@@ -1,18 +1,20 @@
-"""Where each node of the merged document was written, and that line with its literal secrets masked."""
+"""Locates each node of the merged document in its file, and shows the line with its literal secrets masked."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from copy import copy
 from pathlib import Path
 from typing import Final
 
-from gateway.config.literal_secrets import SECRET_KEY, TOKENS
-from gateway.config.problems import DocumentPath
-from gateway.config.reading.nodes import Finding, Mapping, Place, Scalar, find, place_of, plain
+import msgspec
+
+from gateway.config.models.interpolated_text import MASK
+from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.secrets import Redactor
-from gateway.config.text import MASK
+from gateway.config.secrets.literal_secrets import SECRET_KEY, TOKENS
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem
-from gateway.json_types import Json
+from gateway.json_types import DocumentPath, Json
 
 _CREDENTIALS: Final = re.compile(
     TOKENS.pattern
@@ -28,6 +30,15 @@ _SECRET_MEMBER: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=
 """In a file whose structure is not known: everything that follows a key which looks like a secret's."""
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The origin of a definition that is not written in the YAML files."""
+
+    path: DocumentPath
+    """The place in the file that stands for it: `("upstreams", "github")`, or the override of this one."""
+    written: Json
+    """All that it was made of, as JSON: by this the lock tells whether it is what was approved."""
+
+
 class WrittenSources:
     """The source map of one load."""
 
@@ -36,15 +47,23 @@ class WrittenSources:
     ) -> None:
         self._root = root
         self._directory = directory
+        self._origins: dict[DocumentPath, Origin] = {}
         self._unstructured = {source.path for source in unstructured}
         self._lines: dict[tuple[Path, int], str] = {}
-        """Those that were shown; a file that a program wrote may be one long line with a thousand problems."""
+        """The masked lines so far; a generated file may be one long line with a thousand problems."""
         self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
         for scalar in secrets:
             for line in range(scalar.start.line, scalar.end.line + 1):
                 self._secrets.setdefault((scalar.source.path, line), []).append(scalar)
 
+    def with_origins(self, origins: dict[DocumentPath, Origin]) -> "WrittenSources":
+        """The same map, with definitions (`("tools", "x")`) that came from elsewhere."""
+        extended = copy(self)
+        extended._origins = origins  # noqa: SLF001 - a copy of its own
+        return extended
+
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
+        path = self._in_files(path)
         entry, node, taken = find(self._root, path)
         if taken == 0 and node is self._root:
             return None, ""
@@ -52,32 +71,44 @@ class WrittenSources:
         points_at_key = taken < len(path) and entry is not None and not is_inside_short_form
         return self.pointed(entry.place if points_at_key and entry is not None else place_of(entry, node))
 
+    def definitions(self) -> Iterator[MapItem]:
+        """The members of all sections, as they were written."""
+        for section in self._root.entries.values():
+            if isinstance(section.node, Mapping):
+                yield from section.node.entries.values()
+
     def written(self, path: DocumentPath) -> Json:
-        """What stands there, nothing interpolated; None where nothing was written."""
+        """The value at a path, nothing interpolated; None where nothing was written."""
+        if path in self._origins:
+            return self._origins[path].written
         _, node, taken = find(self._root, path)
         return plain(node) if taken == len(path) else None
 
     def directory(self, path: DocumentPath) -> Path:
-        _, node, taken = find(self._root, path)
+        _, node, taken = find(self._root, self._in_files(path))
         return node.source.directory if taken else self._directory
 
     def pointed(self, place: Place) -> tuple[Location, str]:
-        """A place, and its line as it may be shown."""
+        """The location of a place, and its source line with secrets masked."""
         return place.source.location(place.line, place.column), self._line(place.source, place.line - 1)
 
-    def problem(self, finding: Finding, redactor: Redactor) -> Problem:
-        location, line = self.pointed(finding.place) if finding.place is not None else (None, "")
+    def problem(self, diagnostic: Diagnostic, redactor: Redactor) -> Problem:
+        location, line = self.pointed(diagnostic.place) if diagnostic.place is not None else (None, "")
         return Problem(
-            message=redactor.strictly(self._covered(finding)),
-            path=".".join(map(str, finding.path)),
+            message=redactor.strictly(self._covered(diagnostic)),
+            path=".".join(map(str, diagnostic.path)),
             location=location,
             source_line=redactor.text(line),
-            severity=finding.severity,
+            severity=diagnostic.severity,
         )
 
-    def _covered(self, finding: Finding) -> str:
-        """What is said of a node, without the literal secret that it is."""
-        message, place = finding.message, finding.place
+    def _in_files(self, path: DocumentPath) -> DocumentPath:
+        origin = self._origins.get(path[:2])
+        return path if origin is None else origin.path
+
+    def _covered(self, diagnostic: Diagnostic) -> str:
+        """The message of a diagnostic; where its node is a literal secret, that is masked in it."""
+        message, place = diagnostic.message, diagnostic.place
         if place is None:
             return message
         for scalar in self._secrets.get((place.source.path, place.line - 1), ()):
@@ -107,5 +138,5 @@ class WrittenSources:
 
 
 def _masked(line: str, start: int, end: int) -> str:
-    """Cover a part of the line, as wide as it was, so that a caret below still points at its column."""
+    """Mask a part of the line, as wide as it was, so that a caret below still points at its column."""
     return line[:start] + MASK[: end - start].ljust(end - start) + line[end:]

@@ -1,37 +1,39 @@
-"""Resources that are files: one file, or those that globs mean. Read anew at each call, in a thread, up to a cap.
+"""Executors for resources that are files: one file, or those that globs match. Read at each call, up to a size limit.
 
-Why the globs are asked again at each read: what was listed may be gone, and what was not may be there now. A file that
-they do not mean *now* is not found, and so is whatever is not a regular file under their root.
+Why the globs are matched again at each read: what was listed may be gone, and what was not may be there now. A file
+that they do not match *now* is not found, and neither is anything that is not a regular file under their root.
 """
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
-from gateway.config.path_kinds import is_directory
-from gateway.config.problems import Problems
+import msgspec
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import is_directory
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.explanation import Explanation
 from gateway.executors.files.globs import Globs, compile_globs, split_glob
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
 from gateway.executors.invocation import Invocation, Outcome, RawOutput
 from gateway.executors.output.media_types import media_type_of
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
+from gateway.executors.workers import run_in_worker
 
 _READS: Final = "reads a file"
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileReader:
+class FileReader(msgspec.Struct, frozen=True, kw_only=True):
     """Reads files of one definition."""
 
-    threads: Threads
+    threads: DaemonThreadPool
     max_size: int
 
     async def read(self, path: str, invocation: Invocation) -> bytes | None:
@@ -42,19 +44,19 @@ class FileReader:
         """
         return await self._run(partial(read_regular, path, max_size=self.max_size), invocation)
 
-    async def read_beneath(self, root: str, path: str, invocation: Invocation) -> bytes | None:
-        """The bytes of a file that a caller named; None if there is none under `root`.
+    async def read_beneath(self, globs: Globs, path: str, invocation: Invocation) -> bytes | None:
+        """The bytes of a file that a caller named; None if there is none under the root of `globs`.
 
         Raises:
             ExecutionError: it is too large, or cannot be read, or not in time.
         """
-        return await self._run(partial(read_beneath, root, path, max_size=self.max_size), invocation)
+        return await self._run(
+            partial(read_beneath, globs.root, path, place=globs.place, max_size=self.max_size), invocation
+        )
 
     async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:
         try:
-            return await self.threads.run(read, deadline=invocation.deadline, on_stuck=invocation.slot.hold_until)
-        except TimeoutError as error:
-            raise ExecutionError("The file could not be read in time") from error
+            return await run_in_worker(read, what="Reading the file", call=invocation, threads=self.threads)
         except NotServedError:
             return None
         except TooLargeError as error:
@@ -66,8 +68,7 @@ class FileReader:
             raise ExecutionError(f"The file cannot be read: {os.strerror(error.errno or errno.EIO)}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SingleFile:
+class SingleFile(msgspec.Struct, frozen=True, kw_only=True):
     """`file:`: the one file of a resource."""
 
     path: str
@@ -84,13 +85,12 @@ class SingleFile:
         return RawOutput(data=data, media_type=media_type_of(self.path))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedFiles:
-    """`files:`: what globs mean, under URIs that begin with one prefix."""
+class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """`files:`: the files that globs match, under URIs that begin with one prefix."""
 
     globs: Globs
     prefix: str
-    """What stands before the path, such as `runbooks:///`."""
+    """The beginning of its URIs, such as `runbooks:///`."""
     reader: FileReader
 
     def uri_of(self, path: str) -> str:
@@ -101,7 +101,7 @@ class ServedFiles:
         if not uri.startswith(self.prefix):
             return None
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
-        return path if self._means(path) else None
+        return path if self.means(path) else None
 
     def explain(self, path: str) -> Explanation:
         """Say which file `read` would read.
@@ -109,7 +109,7 @@ class ServedFiles:
         Raises:
             ResourceNotFoundError: the globs mean no such path.
         """
-        if not self._means(path):
+        if not self.means(path):
             raise ResourceNotFoundError(self.uri_of(path))
         return Explanation(
             does=_READS,
@@ -127,17 +127,17 @@ class ServedFiles:
             ResourceNotFoundError: they mean no such file.
             ExecutionError: it is too large, or cannot be read, or not in time.
         """
-        data = await self.reader.read_beneath(self.globs.root, path, invocation) if self._means(path) else None
+        data = await self.reader.read_beneath(self.globs, path, invocation) if self.means(path) else None
         if data is None:
             raise ResourceNotFoundError(self.uri_of(path))
         return RawOutput(data=data, media_type=media_type_of(path))
 
-    def _means(self, path: str) -> bool:
+    def means(self, path: str) -> bool:
+        """Whether a path is one that is read, if there is a file."""
         return _is_plain(path) and self.globs.matches(path)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedFile:
+class ListedFile(msgspec.Struct, frozen=True):
     """One file that was there when the catalog was compiled."""
 
     files: ServedFiles
@@ -150,9 +150,26 @@ class ListedFile:
         return await self.files.read(self.path, invocation)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedFile:
-    """Whichever file the URI's variable names."""
+class PinnedFile(msgspec.Struct, frozen=True):
+    """One file whose content was reviewed: it is read as it was then, or not at all."""
+
+    file: ListedFile
+    digest: str
+    """SHA-256 of its bytes, in hexadecimal."""
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        return self.file.explain(invocation)
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        outcome = await self.file.execute(invocation)
+        data = outcome.data if isinstance(outcome, RawOutput) else b""
+        if hashlib.sha256(data).hexdigest() != self.digest:
+            raise ExecutionError("The file has changed since it was reviewed")
+        return outcome
+
+
+class RequestedFile(msgspec.Struct, frozen=True):
+    """The file that the URI's variable names."""
 
     files: ServedFiles
     variable: str
@@ -164,8 +181,7 @@ class RequestedFile:
         return await self.files.read(invocation.arguments[self.variable], invocation)
 
 
-@dataclass(frozen=True, slots=True)
-class FilesMatcher:
+class FilesMatcher(msgspec.Struct, frozen=True):
     """Matches a URI of the files: the prefix as it is, and the rest as a path."""
 
     files: ServedFiles

@@ -1,4 +1,4 @@
-"""Which paths under a directory a list of globs means: matching one path, and a bounded walk that lists them all.
+"""Globs: match a path under a directory, and list all matching paths by a bounded walk.
 
 `*`, `?` and `[…]` stand for characters of one name, `**` for any number of directories (at the end: for every file
 below). A name that begins with a dot is never meant. A path is matched name by name against the set of places in the
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
+import msgspec
+
 from gateway.executors.files.regular_files import (
     Facts,
     facts_beneath,
@@ -21,20 +23,21 @@ from gateway.executors.files.regular_files import (
     is_shown,
     opened_directory,
     place_of,
+    real_place,
 )
 
-LONGEST_PATH: Final = 4096
+MAX_PATH_LENGTH: Final = 4096
 """Linux's PATH_MAX; a longer path names no file."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
-_MOST_ENTRIES: Final = 1_000_000
-"""How many directory entries one walk looks at."""
+_MAX_ENTRIES: Final = 1_000_000
+"""The number of directory entries that one walk looks at."""
 
 _Segment: TypeAlias = re.Pattern[str] | None
-"""What one name has to look like; None stands for `**`."""
+"""The pattern of one name; None stands for `**`."""
 
 Places: TypeAlias = frozenset[tuple[int, int]]
-"""Where one may stand: the number of the pattern, and how many of its segments are behind."""
+"""A state of matching: the number of the pattern, and how many of its segments are behind."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:
@@ -47,28 +50,30 @@ def split_glob(glob: str) -> tuple[str, str]:
 
 def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
     """Make ready what is relative to `root` and has no empty, `.` or `..` segment."""
-    return Globs(root, tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
+    return Globs(root, real_place(root), tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
 
 
 def _segment(name: str) -> _Segment:
     return None if name == "**" else re.compile(fnmatch.translate(name))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     path: str
     """Relative to the root, `/` between names; bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
     facts: Facts
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     files: tuple[Found, ...]
     """Sorted by path."""
     is_cut: bool
     """Whether there were more than asked for, or more directory entries than one walk looks at."""
     unreadable: tuple[str, ...]
     """Directories that could not be listed; the root is the empty one."""
+    directories: tuple[str, ...]
+    """Directories that were entered, in which a matching file may lie; the root is the empty one."""
+    refused: tuple[str, ...]
+    """Links that lead outside the root, or to nothing that is served under it."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,13 @@ class Globs:
     """A directory, and patterns of paths relative to it."""
 
     root: str
+    place: str
+    """The real path of the root when the globs were compiled: a link that is put there later is not followed."""
     patterns: tuple[tuple[_Segment, ...], ...]
 
     def matches(self, path: str) -> bool:
         """Whether a path without empty, `.` and `..` segments is meant. Says nothing about what lies there."""
-        if len(path) > LONGEST_PATH:
+        if len(path) > MAX_PATH_LENGTH:
             return False
         places = self.start
         for name in path.split("/"):
@@ -94,15 +101,21 @@ class Globs:
         """
         walk = _Walk(self)
         files = walk.files(at_most=at_most)
-        return Listing(tuple(sorted(files, key=lambda file: file.path)), walk.is_cut, tuple(walk.unreadable))
+        return Listing(
+            files=tuple(sorted(files, key=lambda file: file.path)),
+            is_cut=walk.is_cut,
+            unreadable=tuple(walk.unreadable),
+            directories=tuple(sorted(walk.directories)),
+            refused=tuple(walk.refused),
+        )
 
     @cached_property
     def start(self) -> Places:
-        """Where one stands before the first name."""
+        """Return the state before the first name."""
         return _settled(self.patterns, ((number, 0) for number in range(len(self.patterns))))
 
     def after(self, places: Places, name: str) -> Places:
-        """Where one may stand once `name` has been read; nowhere, if it cannot be part of a path that is meant."""
+        """Return the states after `name` was read; none if no matching path can go on so."""
         return frozenset() if name.startswith(".") else _settled(self.patterns, self._steps(places, name))
 
     def accepts(self, places: Places) -> bool:
@@ -135,13 +148,14 @@ class _Walk:
 
     def __init__(self, globs: Globs) -> None:
         self._globs = globs
-        self._real_root = os.path.realpath(globs.root)
         self._pending = deque([("", globs.start)])
         """Directories still to be entered, relative to the root, and where their names start in the patterns."""
         self._entered: set[tuple[int, int]] = set()
-        self._entries_left = _MOST_ENTRIES
+        self._entries_left = _MAX_ENTRIES
         self.is_cut = False
         self.unreadable: list[str] = []
+        self.directories: list[str] = []
+        self.refused: list[str] = []
 
     def files(self, *, at_most: int) -> list[Found]:
         files: list[Found] = []
@@ -161,25 +175,33 @@ class _Walk:
             self.unreadable.append(directory)
 
     def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
-        """What is meant in an open directory; what it really is counts, and not what led to it."""
+        """Yield the matching files of an open directory, judged by its real path and not by links that led there."""
         place = place_of(descriptor)
-        if place != self._real_root and not is_shown(place, root=self._real_root):
+        if place != self._globs.place and not is_shown(place, root=self._globs.place):
+            self.refused.append(directory)
             return
-        for entry in self._entries(descriptor):
+        if (entries := self._entries(descriptor)) is None:
+            return
+        self.directories.append(directory)
+        for entry in entries:
             path = f"{directory}/{entry.name}" if directory else entry.name
             here = self._globs.after(places, entry.name)
             if not here:
                 continue
             if _is_directory(entry):
                 (self._pending.append if entry.is_symlink() else self._pending.appendleft)((path, here))
-            elif self._globs.accepts(here) and (facts := self._facts_of(entry, descriptor)):
-                yield Found(path, facts)
+            elif self._globs.accepts(here):
+                if facts := self._facts_of(entry, descriptor):
+                    yield Found(path, facts)
+                elif entry.is_symlink():
+                    self.refused.append(path)
 
-    def _entries(self, descriptor: int) -> list[os.DirEntry[str]]:
+    def _entries(self, descriptor: int) -> list[os.DirEntry[str]] | None:
+        """List a directory; None if it was entered before."""
         found = os.fstat(descriptor)
         identity = found.st_dev, found.st_ino
         if identity in self._entered:
-            return []
+            return None
         self._entered.add(identity)
         with os.scandir(descriptor) as scan:
             entries = [entry for _, entry in zip(range(self._entries_left), scan, strict=False)]
@@ -189,7 +211,7 @@ class _Walk:
 
     def _facts_of(self, entry: os.DirEntry[str], directory: int) -> Facts | None:
         if entry.is_symlink():
-            return facts_beneath(self._real_root, entry.name, directory=directory)
+            return facts_beneath(self._globs.place, entry.name, directory=directory)
         try:
             return facts_in(entry.stat(follow_symlinks=False))
         except OSError:

@@ -1,4 +1,4 @@
-"""Read regular files, and nothing that only looks like one. Blocking: callers run it in a thread.
+"""Reads regular files, and nothing that only looks like one. Blocking: callers run it in a thread.
 
 Threats it answers:
 
@@ -6,6 +6,8 @@ Threats it answers:
   What a path leads to is held first (O_PATH), which does neither, and opened through that hold once it is known;
 - a link, or a rename between check and use, that leads out of the directory that is served, or to a hidden file in it:
   what counts is where that which is *held* lies, as the system tells it, not where a path led a moment before;
+- a directory that is served, or one above it, that is swapped for a link: what counts is where it lay when the
+  configuration was read (`place`);
 - a file that grows: no more than the cap is ever read.
 """
 
@@ -15,8 +17,11 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
+
+from gateway.config.machine_facts import machine_fact
 
 if sys.platform == "darwin":
     import fcntl
@@ -36,9 +41,8 @@ class TooLargeError(OSError):
     """The file is larger than the cap."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a list says about a file."""
+class Facts(msgspec.Struct, frozen=True):
+    """Describes a file in a listing."""
 
     size: int
     modified: float
@@ -57,20 +61,21 @@ def read_regular(path: str, *, max_size: int) -> bytes:
         return _read(held, max_size=max_size)
 
 
-def read_beneath(root: str, relative: str, *, max_size: int) -> bytes:
+def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> bytes:
     """Read the whole file `relative` of the directory `root`; links may lead to it, but not from outside `root`.
 
     Raises:
-        NotServedError: it is not a regular file, or lies elsewhere, or is hidden.
+        NotServedError: it is not a regular file, or lies elsewhere, or is hidden; or `root` does not lie at `place`.
         TooLargeError: it is larger than `max_size`.
         OSError: it is not there, or cannot be read.
     """
     with opened_directory(root) as directory, _held(relative, directory=directory) as held:
-        if not is_shown(place_of(held), root=place_of(directory)):
+        if place_of(directory) != place or not is_shown(place_of(held), root=place):
             raise NotServedError(relative)
         return _read(held, max_size=max_size)
 
 
+@machine_fact
 def facts_of(path: str) -> Facts | None:
     """Say what a list says about it; None if it is not a regular file, or gone."""
     try:
@@ -126,8 +131,18 @@ def _held(path: str, *, directory: int | None = None) -> Iterator[int]:
         os.close(held)
 
 
+@machine_fact
+def real_place(directory: str) -> str:
+    """Return the path of a directory with its links resolved; of one that cannot be opened, as it is written."""
+    try:
+        with opened_directory(directory) as descriptor:
+            return place_of(descriptor)
+    except OSError:
+        return os.path.realpath(directory)
+
+
 def place_of(descriptor: int) -> str:
-    """Where what is open really lies."""
+    """Return the real path of an open descriptor."""
     if sys.platform == "darwin":
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a link of the system, not a path of ours

@@ -1,4 +1,4 @@
-"""Which addresses an HTTP backend may connect to. Decides; opens no connection of its own accord.
+"""The address guard: decides which addresses an HTTP backend may connect to. Opens no connection by itself.
 
 Threat answered here: server-side request forgery. A value, a redirect or a DNS answer leads a request to the daemon's
 own machine, its network, or the metadata service of its cloud. What is judged is the address that a socket is about to
@@ -10,14 +10,15 @@ import errno
 import re
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
+import msgspec
 from aiohttp import AddrInfoType
+from yarl import URL
 
-from gateway.config.backends import AllowPrivate
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import AllowPrivate
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -31,8 +32,7 @@ class AddressRefusedError(OSError):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class AddressGuard:
+class AddressGuard(msgspec.Struct, frozen=True):
     """Judges every socket of a connection pool."""
 
     allowed: frozenset[Network] = frozenset()
@@ -72,8 +72,7 @@ class AddressGuard:
                 raise AddressRefusedError(kind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressPolicy:
+class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `allow_private`."""
 
     hosts: frozenset[str] = frozenset()
@@ -105,8 +104,17 @@ def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPo
             elif _HOST.fullmatch(entry) is None:
                 message = "expected a host name, an address, or a network such as 10.0.0.0/8; no port and no wildcard"
                 problems.at(index).error(message)
-            hosts.add(entry.lower().rstrip("."))
+            else:
+                hosts.add(_as_sent(entry).lower().rstrip("."))
     return AddressPolicy(hosts=frozenset(hosts), guard=AddressGuard(allowed=frozenset(networks)))
+
+
+def _as_sent(host: str) -> str:
+    """A name as requests have it: A-labels for what is not ASCII (RFC 5890 §2.3.2.1)."""
+    try:
+        return URL.build(scheme="http", host=host).raw_host or host
+    except ValueError:  # no name that there could be
+        return host
 
 
 def kind_of_private(address: Address) -> str | None:

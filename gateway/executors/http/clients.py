@@ -1,38 +1,45 @@
-"""Pools of HTTP connections, one for each kind of connection that must not be mixed; each with its address guard.
+"""Connection pools for HTTP backends: one for each kind of connection that must not be mixed.
 
 Lean on purpose: no cookie jar (two callers must not share cookies), no total timer (calls have deadlines), no proxy and
 no credentials from the environment. How many requests may run at once is the business of `concurrency`.
+
+Threat answered here: a server may send any number of interim responses (1xx) before its answer, and aiohttp takes them
+all: parsed in bulk, they hold the event loop for seconds, and a hundred megabytes. Everything else that is sent is
+bounded by aiohttp (lines, headers, chunks) or by the sender (body, time).
 """
 
+import asyncio
+import socket
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import HttpProcessingError, RawResponseMessage
+from aiohttp.streams import StreamReader
 
 from gateway import __version__
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.connector import BoundedConnector
-from gateway.executors.http.dns import DaemonResolver
+from gateway.executors.http.request_facts import steps_of_requests
 from gateway.executors.http.tls import ClientTrust
-from gateway.executors.http.traced import steps_of_requests
-from gateway.executors.threads import Threads
+from gateway.executors.threads import DaemonThreadPool
 
 MAX_POOLS: Final = 64
 """Pools that are kept; beyond that the longest unused one is closed (reloads may leave some behind)."""
 
 MAX_LOOKUPS: Final = 16
-"""Host names that may be looked up at once. These threads are no one else's: a stuck plugin must not stop lookups."""
+"""Host names that may be looked up at once. These threads are for lookups alone: a stuck plugin must not stop them."""
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientProfile:
-    """What keeps connections apart."""
+class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of a connection: requests share a pool only if all of them are equal."""
 
     guard: AddressGuard
     proxy: str | None = None
@@ -40,18 +47,35 @@ class ClientProfile:
     trust: ClientTrust | None = None
 
 
-@dataclass(slots=True)
-class _Pool:
-    session: aiohttp.ClientSession
-    users: int = 0
+class Pool:
+    """The connections of one profile; stays open at least as long as it is entered."""
+
+    __slots__ = ("_close_surplus", "session", "users")
+
+    def __init__(self, session: aiohttp.ClientSession, *, close_surplus: Callable[[], Awaitable[None]]) -> None:
+        self.session = session
+        self.users = 0
+        self._close_surplus = close_surplus
+
+    async def __aenter__(self) -> aiohttp.ClientSession:
+        self.users += 1
+        try:
+            await self._close_surplus()
+        except BaseException:
+            self.users -= 1
+            raise
+        return self.session
+
+    async def __aexit__(self, *_: object) -> None:
+        self.users -= 1
 
 
 class HttpClients:
     """Owns the pools. Use as an async context manager."""
 
     def __init__(self) -> None:
-        self._pools: OrderedDict[ClientProfile, _Pool] = OrderedDict()
-        self._lookups = Threads(MAX_LOOKUPS)
+        self._pools: OrderedDict[ClientProfile, Pool] = OrderedDict()
+        self._lookups = DaemonThreadPool(MAX_LOOKUPS)
         self._shared: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -75,26 +99,20 @@ class HttpClients:
         return self._shared
 
     async def addresses_of(self, host: str) -> list[str]:
-        """Where a name leads.
+        """Return the addresses of a host name.
 
         Raises:
             OSError: it cannot be looked up.
         """
         return [found["host"] for found in await DaemonResolver(self._lookups).resolve(host)]
 
-    @asynccontextmanager
-    async def borrowed(self, profile: ClientProfile) -> AsyncIterator[aiohttp.ClientSession]:
-        """Lend the session of a pool, which stays open at least as long."""
+    def pool(self, profile: ClientProfile) -> Pool:
+        """Return the pool of a profile: `async with clients.pool(profile) as session`."""
         pool = self._pools.get(profile)
         if pool is None:
-            pool = self._pools[profile] = _Pool(self._open(profile))
-        pool.users += 1
-        try:
-            self._pools.move_to_end(profile)
-            await self._close_surplus()
-            yield pool.session
-        finally:
-            pool.users -= 1
+            pool = self._pools[profile] = Pool(self._open(profile), close_surplus=self._close_surplus)
+        self._pools.move_to_end(profile)
+        return pool
 
     async def _close_surplus(self) -> None:
         if len(self._pools) <= MAX_POOLS:
@@ -118,3 +136,68 @@ class HttpClients:
             timeout=aiohttp.ClientTimeout(total=None),
             trace_configs=list(observed_by),
         )
+
+
+MAX_INTERIM: Final = 20
+"""Before one connection's next answer. RFC 8297 expects a few."""
+
+
+class BoundedConnector(aiohttp.TCPConnector):
+    """A `TCPConnector` that hangs up on a server with too many interim responses.
+
+    Why aiohttp's private `_factory`: it is the one place that says what reads a connection. A test fails if it is
+    ignored.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        handler: type[ResponseHandler] = _BoundedHandler
+        self._factory = partial(handler, loop=self._loop)
+
+
+class _BoundedHandler(ResponseHandler):
+    _interim = 0
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        self._interim = self._interim + 1 if 100 <= data[0].code < 200 else 0
+        if self._interim <= MAX_INTERIM:
+            super().feed_data(data, size)
+        elif self.transport is not None and not self.transport.is_closing():
+            self.set_exception(HttpProcessingError(message="too many interim responses"))
+            self.transport.abort()
+
+
+_LOOKUP_TIMEOUT: Final = 60.0
+"""Seconds. The calls that wait for it have deadlines of their own."""
+
+
+class DaemonResolver(AbstractResolver):
+    """Asks the system's resolver in our own daemon threads.
+
+    Why not aiohttp's resolver: it asks in the loop's executor, or in libuv's threads, and both are joined at exit. One
+    name server that does not answer would keep the process for half a minute.
+    """
+
+    def __init__(self, threads: DaemonThreadPool) -> None:
+        self._threads = threads
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        deadline = asyncio.get_running_loop().time() + _LOOKUP_TIMEOUT
+        return await self._threads.run(_look_up, host, port, family, deadline=deadline)
+
+    async def close(self) -> None:
+        """Do nothing: the threads belong to the caller of the constructor."""
+
+
+def _look_up(host: str, port: int, family: int) -> list[ResolveResult]:
+    try:
+        infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label that is empty or over 63 characters
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from error
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return [
+        ResolveResult(hostname=host, host=str(address[0]), port=port, family=found, proto=protocol, flags=flags)
+        for found, _, protocol, _, address in infos
+    ]

@@ -1,113 +1,131 @@
-"""The HTTP backend: a compiled request, sent until it succeeds or may not be sent again, and what its answer means."""
+"""The executor of HTTP backends: sends a compiled request, repeats it where that is allowed, and reads its response."""
 
 import asyncio
 import hashlib
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Final, Protocol
 
-from gateway.config.backends import Connection, Http
-from gateway.config.problems import Problems
-from gateway.config.secrets import Redactor
-from gateway.executors.cache import ResponseCache
+import msgspec
+from msgspec.structs import replace
+from multidict import CIMultiDictProxy
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import Connection, Http
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import DeadlineExceededError
 from gateway.executors.explanation import Explanation
 from gateway.executors.http.address_guard import AddressPolicy, compile_policy
-from gateway.executors.http.failures import ConnectionFailedError
+from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.request import Header, Request, RequestTemplate, compile_request
-from gateway.executors.http.retries import REPEATABLE, RetryPolicy, compile_retry, pause_before, statuses_of
-from gateway.executors.http.sender import Response, Sender, check_proxy
-from gateway.executors.http.shown import facts_of
+from gateway.executors.http.request_facts import facts_of, note_status, span_attributes
+from gateway.executors.http.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
+from gateway.executors.http.sender import ConnectionFailedError, Response, Sender, check_proxy, valid_text
 from gateway.executors.http.tls import ClientIdentity, compile_tls
-from gateway.executors.http.traced import note_status, shown_facts
 from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
-from gateway.executors.output.plain_text import clean
-from gateway.executors.scope import Scope
+from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.services import Services
-from gateway.executors.templates.expressions import did_you_mean
-from gateway.executors.trace import TRACEPARENT, TraceContext
-from gateway.executors.uris.urls import base_url_mistake
 from gateway.json_types import Json
+from gateway.language.scope import Scope
+from gateway.language.templates.expressions import did_you_mean
+from gateway.language.uris.urls import base_url_problem
+from gateway.telemetry.trace import TRACEPARENT, TraceContext
 
+AUTHORIZATION: Final = "Authorization"
 MAX_EXCERPT: Final = 2000
 """Characters of an unsuccessful answer that the model is shown."""
 
 
-class Sending(Protocol):
+_NoResponse = ConnectionFailedError | DeadlineExceededError
+"""After these a request may be sent again."""
+
+
+class RequestSender(Protocol):
     """A way to a service: see `Sender`."""
 
     async def send(self, request: Request, *, deadline: float) -> Response: ...
     def facts(self, host: str) -> Mapping[str, Json]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpExecutor:
+class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     request: RequestTemplate
-    sender: Sending
+    sender: RequestSender
     success: frozenset[int]
     retry: RetryPolicy
     timeout: timedelta | None
-    """Of one attempt; the invocation's deadline bounds them all."""
-    redactor: Redactor
-    cache: ResponseCache
-    cache_ttl: timedelta | None
-    cache_prefix: str
+    """Bounds one attempt; the invocation's deadline bounds them all."""
+    sanitizer: Sanitizer
+    authorization: Authorization | None = None
+    """Signs in to the service."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        request = self.request.render(invocation)
-        if self.cache_ttl is None:
-            return self._outcome(await self._answer(request, invocation))
-        key = (self.cache_prefix, request.key)
-        outcome = self.cache.get(key)
-        if outcome is None:
-            outcome = self._outcome(await self._answer(request, invocation))
-            self.cache.put(key, outcome, ttl=self.cache_ttl)
-        return outcome
+        return self._outcome(await self._answer(self.request.render(invocation), invocation))
+
+    def cache_key(self, invocation: Invocation) -> bytes:
+        """A digest of all that its answer depends on: the whole request, forwarded header fields included.
+
+        Where the caller's token is exchanged, that is a part of the request.
+        """
+        token = invocation.access_token if self.authorization and self.authorization.is_per_caller else None
+        secret = "" if token is None else token.secret
+        return hashlib.sha256(repr((self.request.render(invocation).key, secret)).encode()).digest()
 
     def explain(self, invocation: Invocation) -> Explanation:
         request = self.request.render(invocation)
         facts: dict[str, Json] = {
             **facts_of(request),
-            **self.sender.facts(request.url.host or ""),
+            **self.sender.facts(request.url.raw_host or ""),
+            "signs_in_with": None if self.authorization is None else self.authorization.summary,
             "attempts": self.retry.attempts,
             "timeout_seconds": None if self.timeout is None else self.timeout.total_seconds(),
-            "cache_seconds": None if self.cache_ttl is None else self.cache_ttl.total_seconds(),
         }
         given = {name: value for name, value in facts.items() if value is not None}
         return Explanation(does="sends a request", facts=given)
 
     async def _answer(self, request: Request, invocation: Invocation) -> Response:
-        """Send until an answer need not, or may not, be asked for again; the last one counts."""
+        """Send until the request need not, or may not, be repeated; the last response counts."""
         attempt = 1
         while True:
             result = await self._attempt(request, invocation)
             pause = self._pause_after(result, attempt)
-            if pause is None or asyncio.get_running_loop().time() + pause >= invocation.deadline:
+            if pause is None or asyncio.get_running_loop().time() + pause >= invocation.deadline.at:
                 break
             await asyncio.sleep(pause)
             attempt += 1
-        if isinstance(result, ConnectionFailedError):
+        if isinstance(result, ConnectionFailedError | DeadlineExceededError):
             raise result
         return result
 
-    async def _attempt(self, request: Request, invocation: Invocation) -> Response | ConnectionFailedError:
-        deadline = invocation.deadline
+    async def _attempt(self, request: Request, invocation: Invocation) -> Response | _NoResponse:
+        deadline = invocation.deadline.at
         if self.timeout is not None:
             deadline = min(deadline, asyncio.get_running_loop().time() + self.timeout.total_seconds())
+        if self.authorization is None:
+            return await self._send(request, invocation, deadline=deadline)
+        token = invocation.access_token
+        header = await self.authorization.header(token, deadline=deadline)
+        result = await self._send(_authorized(request, header), invocation, deadline=deadline)
+        if isinstance(result, Response) and result.status == 401 and self.authorization.reject(header, token):
+            header = await self.authorization.header(token, deadline=deadline)
+            result = await self._send(_authorized(request, header), invocation, deadline=deadline)
+        return result
+
+    async def _send(self, request: Request, invocation: Invocation, *, deadline: float) -> Response | _NoResponse:
         with invocation.trace.step(
-            request.method, kind="client", facts=shown_facts(request.method, request.url)
+            request.method, kind="client", facts=span_attributes(request.method, request.url)
         ) as step:
             try:
                 response = await self.sender.send(_traced(request, step.context), deadline=deadline)
-            except ConnectionFailedError as error:
+            except (ConnectionFailedError, DeadlineExceededError) as error:
                 step.fail("connection")
                 return error
             note_status(step, response.status)
             return response
 
-    def _pause_after(self, result: Response | ConnectionFailedError, attempt: int) -> float | None:
+    def _pause_after(self, result: Response | _NoResponse, attempt: int) -> float | None:
         """Seconds before the next attempt; None if there is to be none."""
         if attempt >= self.retry.attempts:
             return None
@@ -123,29 +141,59 @@ class HttpExecutor:
     def _outcome(self, response: Response) -> Outcome:
         if response.status not in self.success:
             return Failure(text=self._failure(response))
-        headers: dict[str, str] = {}
-        for name, value in response.headers.items():
-            key = name.lower()
-            headers[key] = f"{headers[key]}, {value}" if key in headers else value
         return RawOutput(
             data=response.body,
-            media_type=headers.get("content-type"),
-            variables={"status": response.status, "headers": headers},
+            media_type=_field(response.headers, "Content-Type"),
+            variables=_Variables(response),
         )
 
     def _failure(self, response: Response) -> str:
-        """Say what the server answered: status, reason, where it points to, and how its text begins."""
+        """Describe the response: status, reason, location, and the beginning of its text."""
         said = [f"HTTP {response.status} {response.reason or _phrase(response.status)}".rstrip()]
-        if location := response.headers.get("Location"):
+        if location := _field(response.headers, "Location"):
             said.append(f"Location: {location}")
         # Masked before it is cut, lest half a secret remain.
         text = response.body[: 16 * MAX_EXCERPT].decode(errors="replace")
-        excerpt = self.redactor.text(clean(text)).strip()
-        if len(response.body) > 16 * MAX_EXCERPT:
-            excerpt = self.redactor.before_gap(excerpt)
+        clean = self.sanitizer.text if len(response.body) <= 16 * MAX_EXCERPT else self.sanitizer.head
+        excerpt = clean(text).strip()
         if len(excerpt) > MAX_EXCERPT:
             excerpt = f"{excerpt[:MAX_EXCERPT]}…"
-        return "\n".join([*(self.redactor.text(clean(line)) for line in said), *filter(None, [excerpt])])
+        return "\n".join([*map(self.sanitizer.text, said), *filter(None, [excerpt])])
+
+
+class _Variables(Mapping[str, Json]):
+    """The variables of a response for `output.template`; header fields are read only if it names them."""
+
+    __slots__ = ("_response",)
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+
+    def __getitem__(self, name: str) -> Json:
+        match name:
+            case "status":
+                return self._response.status
+            case "headers":
+                fields = self._response.headers
+                return {name.lower(): _field(fields, name) for name in fields}
+            case _:
+                raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("status", "headers"))
+
+    def __len__(self) -> int:
+        return 2
+
+
+def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
+    """The value of a header field; values of one that came several times are joined (RFC 9110 §5.3)."""
+    values = headers.getall(name, None)
+    return None if values is None else valid_text(", ".join(values))
+
+
+def _authorized(request: Request, value: str) -> Request:
+    return replace(request, headers=(*request.headers, Header(name=AUTHORIZATION, value=value, is_bound=True)))
 
 
 def _traced(request: Request, trace: TraceContext | None) -> Request:
@@ -170,32 +218,41 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     scope: Scope,
     services: Services,
     redactor: Redactor,
+    authorizations: Mapping[str, Authorization] = MappingProxyType({}),
     idempotent: bool = False,
 ) -> Executor:
     """Compile an `http:` block, at which `scope` stands; mistakes go to its problems, and nothing then executes it.
 
-    `idempotent` is what the tool's annotations say.
+    `authorizations` are those of the connections that have one. `idempotent` is what the tool's annotations say.
     """
     connection = _find_connection(config, connections, scope)
+    if connection is not None and connection[1].auth is not None:
+        check_no_authorization(config.headers, scope.at("headers").problems)
     request = compile_request(config, connection=connection, scope=scope)
+    _check_cache(config, request.method, scope)
     shared = connection[1] if connection else None
     return HttpExecutor(
         request=request,
         sender=_compile_sender(config, connection, scope=scope, services=services),
         success=statuses_of(config.success),
-        retry=_compile_retry(config, shared, is_repeatable=idempotent or request.method in REPEATABLE, scope=scope),
+        retry=_compile_retry(config, shared, is_repeatable=idempotent or request.method in IDEMPOTENT, scope=scope),
         timeout=config.timeout or (shared.timeout if shared else None),
-        redactor=redactor,
-        cache=services.cache,
-        cache_ttl=_compile_cache(config, request.method, scope),
-        cache_prefix=hashlib.sha256(repr((scope.problems.path, config, shared)).encode()).hexdigest(),
+        sanitizer=Sanitizer(redactor=redactor),
+        authorization=None if connection is None else authorizations.get(connection[0]),
     )
 
 
+def check_no_authorization(headers: Mapping[str, str], problems: Problems) -> None:
+    """Report a header field that `auth` sets; `problems` is at the header fields."""
+    for name in headers:
+        if name.lower() == AUTHORIZATION.lower():
+            problems.at(name).error("is set by the connection's `auth`; only one can be given")
+
+
 def check_connection(connection: Connection, problems: Problems) -> None:
-    """Report what is wrong with a connection by itself, whoever uses it; `problems` looks at its place."""
-    if mistake := base_url_mistake(connection.base_url):
-        problems.at("base_url").error(mistake)
+    """Report problems of a connection, independent of the tools that use it; `problems` is at its place."""
+    if problem := base_url_problem(connection.base_url):
+        problems.at("base_url").error(problem)
     if connection.proxy is not None:
         check_proxy(connection.proxy, problems.at("proxy"))
     compile_policy(connection.allow_private, problems.at("allow_private"))
@@ -230,7 +287,7 @@ def _compile_sender(
 
 
 def _compile_policy(config: Http, shared: Connection | None, own: Problems, place: Problems) -> AddressPolicy:
-    """What the tool says goes before what its connection says."""
+    """Compile the `allow_private` of the tool, or of its connection where the tool has none."""
     if config.allow_private is not None or shared is None:
         return compile_policy(config.allow_private or False, own.at("allow_private"))
     return compile_policy(shared.allow_private, place.at("allow_private"))
@@ -247,7 +304,6 @@ def _compile_retry(config: Http, shared: Connection | None, *, is_repeatable: bo
     return RetryPolicy()
 
 
-def _compile_cache(config: Http, method: str, scope: Scope) -> timedelta | None:
+def _check_cache(config: Http, method: str, scope: Scope) -> None:
     if config.cache is not None and method not in {"GET", "HEAD"}:
         scope.at("cache").problems.error(f"goes with GET and HEAD, not with {method}")
-    return config.cache

@@ -6,33 +6,32 @@ it would break out of.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from urllib.parse import quote, urlencode
 
+import msgspec
+from msgspec.structs import replace
 from yarl import URL
 
-from gateway.config.backends import Connection, Http
-from gateway.config.text import Inserted, parts_of
+from gateway.config.models.backends import Connection, Http
+from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import ABSENT, Invocation
-from gateway.executors.scope import Scope
-from gateway.executors.templates.frame import json_of
-from gateway.executors.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
-from gateway.executors.uris.urls import UrlTemplate, base_url_mistake, compile_url
-from gateway.json_types import Json, JsonObject
+from gateway.executors.invocation import Invocation
+from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.scope import Scope
+from gateway.language.templates.render_state import json_of
+from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+from gateway.language.uris.urls import UrlTemplate, base_url_problem, compile_url
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     is_bound: bool
     """Whether it is meant for the request's own origin alone, and is not carried to another by a redirect."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request, ready to be sent."""
 
     method: str
@@ -43,14 +42,15 @@ class Request:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells it from every other request."""
+        """Identifies the request: equal only for two that are the same."""
         return self.method, str(self.url), self.headers, self.body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTemplate:
+class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     url: UrlTemplate
+    fixed_url: URL | None
+    """The URL of every request, if no part of it or of the query comes from a call."""
     query: "tuple[_Field, ...]"
     headers: "tuple[_Field, ...]"
     forwarded: tuple[str, ...]
@@ -70,14 +70,14 @@ class RequestTemplate:
             headers["content-type"] = Header(name="Content-Type", value=self.body.media_type, is_bound=False)
         return Request(
             method=self.method,
-            url=self._url(arguments),
+            url=self.fixed_url or _url(self.url, self.query, arguments),
             headers=tuple(headers.values()),
             body=body,
             has_secret_body=self.body is not None and self.body.has_secret,
         )
 
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
-        """By name in lower case: what the caller sent, then what the file says, which wins."""
+        """Header fields by name in lower case: forwarded ones of the caller, and over them those of the file."""
         headers = {
             name.lower(): Header(name=name, value=_checked(name, value), is_bound=True)
             for name in self.forwarded
@@ -91,19 +91,19 @@ class RequestTemplate:
                 )
         return headers
 
-    def _url(self, arguments: JsonObject) -> URL:
-        text = self.url.expand(arguments)
-        if self.query:
-            pairs = _rendered(self.query, arguments)
-            text += ("&" if "?" in text else "?") + urlencode(pairs, quote_via=quote, safe="") if pairs else ""
-        try:
-            return URL(text, encoded=True)
-        except ValueError as error:
-            raise ExecutionError(f"the URL is not valid: {error}") from error
+
+def _url(template: UrlTemplate, query: "tuple[_Field, ...]", arguments: JsonObject) -> URL:
+    text = template.expand(arguments)
+    if query:
+        pairs = _rendered(query, arguments)
+        text += ("&" if "?" in text else "?") + urlencode(pairs, quote_via=quote, safe="") if pairs else ""
+    try:
+        return URL(text, encoded=True)
+    except ValueError as error:
+        raise ExecutionError(f"the URL is not valid: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True, kw_only=True):
     """A header, query or form field; it is left out where its value is absent."""
 
     name: str
@@ -133,8 +133,7 @@ class _Body(Protocol):
     def render(self, arguments: JsonObject) -> bytes | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JsonBody:
+class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     has_secret: bool
     media_type: str = "application/json"
@@ -144,8 +143,7 @@ class _JsonBody:
         return None if value is ABSENT else json_of(value).encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FormBody:
+class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[_Field, ...]
     has_secret: bool
     media_type: str = "application/x-www-form-urlencoded"
@@ -154,8 +152,7 @@ class _FormBody:
         return urlencode(_rendered(self.fields, arguments)).encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TextBody:
+class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
     template: TextTemplate
     has_secret: bool
     media_type: str = "text/plain; charset=utf-8"
@@ -171,19 +168,32 @@ def compile_request(config: Http, *, connection: tuple[str, Connection] | None, 
     if connection is not None:
         name, shared = connection
         beside = replace(scope, problems=scope.problems.root.at("connections", name))
-        base_url = shared.base_url if base_url_mistake(shared.base_url) is None else "https://invalid"
+        base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
         query.add(shared.query, beside.at("query"))
         headers.add(shared.headers, beside.at("headers"), check=_check_header, is_bound=True)
     query.add(config.query, scope.at("query"))
     headers.add(config.headers, scope.at("headers"), check=_check_header)
+    url = compile_url(config.url, base_url=base_url, scope=scope.at("url"))
     return RequestTemplate(
         method=config.method or ("GET" if config.body_kind is None else "POST"),
-        url=compile_url(config.url, base_url=base_url, scope=scope.at("url")),
+        url=url,
+        fixed_url=_fixed_url(url, query.merged),
         query=query.merged,
         headers=headers.merged,
         forwarded=_compile_forwarded(config.forward_headers, scope.at("forward_headers")),
         body=_compile_body(config, scope),
     )
+
+
+def _fixed_url(url: UrlTemplate, query: "tuple[_Field, ...]") -> URL | None:
+    """The URL that every call sends its request to, if there is one."""
+    is_literal = all(isinstance(part, str) for part in (*url.authority, *url.path, *url.query))
+    if not is_literal or any(field.template.literal is None for field in query):
+        return None
+    try:
+        return _url(url, query, {})
+    except ExecutionError:  # each call says so
+        return None
 
 
 class _Fields:
@@ -264,7 +274,7 @@ def _has_secret(value: Json) -> bool:
     """Whether an interpolation somewhere in `value` brought a secret."""
     match value:
         case str():
-            return any(isinstance(part, Inserted) and part.secret for part in parts_of(value))
+            return any(isinstance(part, Interpolation) and part.secret for part in parts_of(value))
         case list():
             return any(map(_has_secret, value))
         case Mapping():

@@ -1,23 +1,23 @@
-"""When a request is sent again, and how long before. Pure: the clock and the dice are handed in."""
+"""Retries: which responses lead to another attempt, and the pause before it. Pure: time and chance are parameters."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from gateway.config.backends import Retry
+import msgspec
 
-REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+from gateway.config.models.backends import Retry
+
+IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """RFC 9110 §9.2.2: methods that may be sent again without being asked."""
 
 _FIRST_PAUSE: Final = 0.25
-_LONGEST_PAUSE: Final = 10.0
+_MAX_PAUSE: Final = 10.0
 """Seconds; what a server asks for may be longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `retry:`."""
 
     attempts: int = 1
@@ -49,7 +49,7 @@ def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: 
 
     `dice` is between 0 and 1.
     """
-    longest = min(_FIRST_PAUSE * 2 ** min(attempt - 2, 10), _LONGEST_PAUSE)
+    longest = min(_FIRST_PAUSE * 2 ** min(attempt - 2, 10), _MAX_PAUSE)
     jittered = longest * (0.5 + dice / 2)
     asked = _retry_after(headers.get("Retry-After", ""), now)
     return jittered if asked is None else max(asked, 0.0)

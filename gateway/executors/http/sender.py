@@ -6,19 +6,22 @@ cancelled closes its connection.
 
 import asyncio
 import io
-from dataclasses import dataclass
+import json
+import os
+import re
+from collections.abc import Callable
 from typing import Final
 
 import aiohttp
-from multidict import CIMultiDict
+import msgspec
+from msgspec.structs import replace
+from multidict import CIMultiDictProxy
 from yarl import URL
 
-from gateway.config.problems import Problems
-from gateway.errors import ExecutionError
+from gateway.config.diagnostics.problems import Problems
+from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.failures import ConnectionFailedError, explained, permission_for
-from gateway.executors.http.redirects import REDIRECTS, origin_of, redirected
 from gateway.executors.http.request import Request
 from gateway.executors.http.tls import ClientIdentity
 from gateway.json_types import Json
@@ -28,20 +31,19 @@ MAX_RESPONSE_BYTES: Final = 8 * 2**20
 _LARGE_BODY: Final = 2**20
 """Bytes; aiohttp wants to read a larger body piece by piece."""
 _OURS_TO_SAY: Final = ("Content-Type",)
-"""What aiohttp would add of its own: a body brings its type, and what has no body has none."""
+"""Header fields that aiohttp must not add by itself: a body brings its type, and what has no body has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     reason: str
-    headers: CIMultiDict[str]
+    headers: CIMultiDictProxy[str]
+    """As they came; see `valid_text`."""
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
-    """A compiled way to a service: through which proxy, with which trust, to which addresses."""
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """Sends requests to a service: through its proxy, with its trust, to allowed addresses."""
 
     clients: HttpClients
     policy: AddressPolicy
@@ -51,7 +53,7 @@ class Sender:
     max_bytes: int = MAX_RESPONSE_BYTES
 
     def facts(self, host: str) -> dict[str, Json]:
-        """What is known of the way to a host before anything is sent."""
+        """Describe the connection to a host, before anything is sent."""
         guard = self.policy.guard_for(host)
         private = "allowed" if guard.allows_all else sorted(map(str, guard.allowed)) or "refused"
         return {
@@ -64,15 +66,16 @@ class Sender:
         """Send, and return the last answer.
 
         Raises:
-            ConnectionFailedError: no answer came back, or not in time.
+            ConnectionFailedError: no answer came back.
+            DeadlineExceededError: none came back by `deadline`, on the event loop's clock.
             ExecutionError: the answer is too large, or an address or a redirect is refused.
         """
-        host = request.url.host or ""
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._follow(request)
         except TimeoutError as error:
-            raise ConnectionFailedError(f"{host} did not answer in time") from error
+            raise DeadlineExceededError(f"The request to {request.url.raw_host}", deadline - began) from error
 
     async def _follow(self, request: Request) -> Response:
         home, is_home = request.url, True
@@ -81,15 +84,15 @@ class Sender:
             if isinstance(answer, Response):
                 return answer
             request, is_home = answer, origin_of(answer.url) == origin_of(home)
-        raise ExecutionError(f"{home.host} redirects more than {self.max_redirects} times (follow_redirects)")
+        raise ExecutionError(f"{home.raw_host} redirects more than {self.max_redirects} times (follow_redirects)")
 
     async def _hop(self, request: Request, *, is_home: bool) -> "Response | Request":
         """Send to one origin; return its answer, or the request that its redirect asks for."""
-        host = request.url.host or ""
+        host = request.url.raw_host or ""
         try:
             profile = await self._profile(host, is_home=is_home)
             async with (
-                self.clients.borrowed(profile) as session,
+                self.clients.pool(profile) as session,
                 session.request(
                     request.method,
                     request.url,
@@ -117,9 +120,9 @@ class Sender:
         return ClientProfile(guard=_TO_THE_PROXY, proxy=self.proxy, trust=trust)
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
-        """Look up the host of a redirect before a proxy does: the operator named the first one, and nobody this one.
+        """Look up the host of a redirect before a proxy does: the operator named the first host, but not this one.
 
-        The proxy looks it up again, and may be told otherwise: what it connects to, it alone can judge.
+        The proxy looks it up again, and may get another answer: it alone knows the address that it connects to.
         """
         try:
             addresses = await self.clients.addresses_of(host)
@@ -134,15 +137,15 @@ class Sender:
     async def _read(self, answer: aiohttp.ClientResponse, host: str) -> Response:
         chunks: list[bytes] = []
         room = self.max_bytes
-        async for chunk in answer.content.iter_any():
+        while chunk := await answer.content.readany():
             room -= len(chunk)
             if room < 0:
                 raise ExecutionError(f"The answer of {host} is over {self.max_bytes // 2**20} MiB; ask for less")
             chunks.append(chunk)
         return Response(
             status=answer.status,
-            reason=_valid(answer.reason or ""),
-            headers=CIMultiDict((name, _valid(value)) for name, value in answer.headers.items()),
+            reason=valid_text(answer.reason or ""),
+            headers=answer.headers,
             body=b"".join(chunks),
         )
 
@@ -151,7 +154,7 @@ _TO_THE_PROXY: Final = AddressGuard(allows_all=True)
 """The operator named the proxy, and it may well be in a private network."""
 
 
-def _valid(text: str) -> str:
+def valid_text(text: str) -> str:
     """Return `text` with bytes that are not UTF-8, which aiohttp keeps as half surrogate pairs, replaced."""
     return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
@@ -164,8 +167,133 @@ def check_proxy(proxy: str, problems: Problems) -> None:
     """Report what is wrong with a connection's `proxy`. What it says may hold a password, so it is not repeated."""
     try:
         url = URL(proxy)
-        is_usable = url.scheme in {"http", "https"} and bool(url.host)
+        is_usable = url.scheme in {"http", "https"} and bool(url.raw_host)
     except ValueError:
         is_usable = False
     if not is_usable:
         problems.error("expected the URL of a proxy, such as http://proxy.example.com:3128")
+
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]+(%25\w+)?")
+"""A name, an address, and nothing that a proxy or a server could decode to another (RFC 3986 §3.2.2 allows `%31`)."""
+
+
+def redirected(request: Request, *, status: int, location: str) -> Request:
+    """Return the request that follows a redirect, as browsers have it.
+
+    1. The target must be http or https at a plain host, and never http after https.
+    2. 303 becomes GET, and so does a POST at 301 and 302; the body goes with the method (Fetch, "HTTP-redirect fetch").
+    3. At another origin, headers that are bound to the first one are dropped, and a body that holds a secret of the
+       file is not sent.
+
+    Raises:
+        ExecutionError: it must not be followed.
+    """
+    target = _target(request.url, location)
+    following = replace(request, url=target)
+    if _becomes_get(request.method, status):
+        headers = tuple(header for header in request.headers if not header.name.lower().startswith("content-"))
+        following = replace(following, method="GET", headers=headers, body=None)
+    if origin_of(target) == origin_of(request.url):
+        return following
+    if following.body is not None and request.has_secret_body:
+        raise ExecutionError(
+            f"{request.url.raw_host} redirects to another origin; a body that holds a secret stays here"
+        )
+    return replace(following, headers=tuple(header for header in following.headers if not header.is_bound))
+
+
+def origin_of(url: URL) -> tuple[str, str | None, int | None]:
+    """RFC 6454 §4: scheme, host in lower case, and port, also where it is the scheme's own."""
+    return url.scheme, url.raw_host and url.raw_host.lower(), url.port
+
+
+def _target(base: URL, location: str) -> URL:
+    try:
+        target = base.join(URL(location)).with_fragment(None)
+        if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
+            raise ExecutionError(f"{base.raw_host} redirects to what is not a web address")
+        target = target.with_user(None)
+    except ValueError as error:
+        raise ExecutionError(f"{base.raw_host} redirects to what is not a URL") from error
+    if base.scheme == "https" and target.scheme == "http":
+        raise ExecutionError(f"{base.raw_host} redirects from https to http, which is not followed")
+    return target
+
+
+def _becomes_get(method: str, status: int) -> bool:
+    return (status == 303 and method not in {"GET", "HEAD"}) or (status in {301, 302} and method == "POST")
+
+
+class ConnectionFailedError(ExecutionError):
+    """No answer came back; trying again may help."""
+
+
+def explained(error: Exception, *, host: str) -> ExecutionError:
+    """Turn what the client library raised into words for the model: never a URL, a header or a traceback."""
+    refused = error if isinstance(error, AddressRefusedError) else getattr(error, "os_error", None)
+    if isinstance(refused, AddressRefusedError):
+        return ExecutionError(
+            f"`{host}` has {refused.kind}, to which no connection is made. The operator can allow it: "
+            f"{permission_for(host)}, or `true` for every address, in the tool's `http` or in its connection"
+        )
+    for kind, explain in _EXPLANATIONS:
+        if isinstance(error, kind):
+            return explain(error, host)
+    return ConnectionFailedError(f"The request to {host} failed ({type(error).__name__})")
+
+
+def permission_for(host: str) -> str:
+    """Return the line of configuration that allows a host; in YAML a colon needs quotes."""
+    return f"`allow_private: [{json.dumps(host) if ':' in host else host}]`"
+
+
+def _certificate(error: aiohttp.ClientConnectorCertificateError, host: str) -> ExecutionError:
+    reason = getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
+    return ExecutionError(f"The certificate of {host} is not trusted: {reason}")
+
+
+def _tls(error: aiohttp.ClientConnectorSSLError, host: str) -> ExecutionError:
+    reason = getattr(error.os_error, "reason", None) or "handshake failed"
+    return ConnectionFailedError(f"No TLS connection with {host}: {str(reason).replace('_', ' ').lower()}")
+
+
+def _proxy(error: aiohttp.ClientProxyConnectionError, _host: str) -> ExecutionError:
+    return ConnectionFailedError(f"The proxy cannot be reached: {_system_text(error.os_error)}")
+
+
+def _proxy_answer(error: aiohttp.ClientHttpProxyError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"The proxy does not connect to {host}: it answered {error.status}")
+
+
+def _connect(error: aiohttp.ClientConnectorError, host: str) -> ExecutionError:
+    return ConnectionFailedError(f"Cannot connect to {host}:{error.port}: {_system_text(error.os_error)}")
+
+
+def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
+    return ExecutionError(f"{host} is not a host that can be connected to")
+
+
+def _system_text(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
+
+
+def _saying(text: str) -> Callable[[Exception, str], ExecutionError]:
+    """Explains with one text, whatever else is known; `{}` stands for the host."""
+    return lambda _error, host: ConnectionFailedError(text.format(host))
+
+
+_EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]], ...]] = (
+    (aiohttp.ClientConnectorDNSError, _saying("The host {} cannot be found")),
+    (aiohttp.ClientConnectorCertificateError, _certificate),
+    (aiohttp.ClientConnectorSSLError, _tls),
+    (aiohttp.ClientProxyConnectionError, _proxy),
+    (aiohttp.ClientHttpProxyError, _proxy_answer),
+    (aiohttp.ClientConnectorError, _connect),
+    (aiohttp.InvalidURL, _url),
+    (aiohttp.ClientPayloadError, _saying("The answer of {} broke off, or is not encoded as it says")),
+    (aiohttp.ClientConnectionError, _saying("{} closed the connection before it answered")),
+    (aiohttp.ClientResponseError, _saying("The answer of {} is not HTTP as it should be")),
+)
+"""The first that fits; more special ones stand before those that they derive from."""

@@ -1,4 +1,4 @@
-"""What a connection's `tls:` says about trust and identity, loaded from its files when the configuration is."""
+"""TLS contexts for connections: `tls:` compiled from its files when the configuration is loaded."""
 
 import hashlib
 import ssl
@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from gateway.config.backends import ClientTls
-from gateway.config.problems import Problems
+import msgspec
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import content_digest
+from gateway.config.models.backends import ClientTls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +21,8 @@ class ClientTrust:
     context: ssl.SSLContext = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientIdentity:
-    """How to meet the connection's own origin, and how to meet those that it redirects to."""
+class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The TLS context for the connection's own origin, and the one for origins that it redirects to."""
 
     here: ClientTrust | None = None
     """None is the system's trust and no certificate of ours."""
@@ -40,12 +42,14 @@ def compile_tls(tls: ClientTls | None, problems: Problems) -> ClientIdentity:
 
 
 def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
-    """What is read of it: a certificate that is renewed is another configuration."""
+    """Return the files that a `tls:` names: a renewed certificate is another configuration."""
     return [] if tls is None else [problems.directory / file for file in (tls.ca, tls.cert, tls.key) if file]
 
 
 def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems) -> ClientTrust | None:
     paths = {name: problems.directory / file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file}
+    for path in paths.values():
+        content_digest(path)  # a renewed certificate is another configuration
     try:
         digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in paths.items()))
         return ClientTrust(digest=digest.hexdigest(), context=_context(digest.digest(), **paths))

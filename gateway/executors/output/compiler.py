@@ -8,50 +8,47 @@ from jmespath.exceptions import IncompleteExpressionError, JMESPathError
 from jmespath.functions import Functions
 from jmespath.parser import ParsedResult
 
-from gateway.config.definitions import Output
-from gateway.config.secrets import Redactor
-from gateway.executors.output.overflows import Overflows
-from gateway.executors.output.parking import ParkedOutputs
-from gateway.executors.output.result_shaper import Backend, ResultShaper
-from gateway.executors.output.room import DEFAULT_MAX_SIZE, Room
-from gateway.executors.output.scrubber import Scrubber
-from gateway.executors.schemas.json_schema import compile_schema
-from gateway.executors.scope import Scope
-from gateway.executors.templates.expressions import ALL_INPUTS, did_you_mean
-from gateway.executors.templates.templating import compile_text
+from gateway.config.models.common_keys import Output
+from gateway.config.secrets.redactor import Redactor
+from gateway.executors.output.output_store import OutputStore
+from gateway.executors.output.result_shaper import OutputTraits, ResultShaper
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, OverflowCounter, SizeLimit
 from gateway.json_types import Json
-
-NAMES: Final[dict[Backend, tuple[str, ...]]] = {
-    "shell": ("result", ALL_INPUTS, "exit_code", "stderr"),
-    "http": ("result", ALL_INPUTS, "status", "headers"),
-    "python": ("result", ALL_INPUTS),
-    "content": ("result", ALL_INPUTS),
-}
-"""What `output.template` may name."""
-
+from gateway.language.schemas.json_schema import compile_schema
+from gateway.language.scope import Scope
+from gateway.language.templates.expressions import ALL_INPUTS, did_you_mean
+from gateway.language.templates.templating import compile_text
 
 OF_FIXED_CONTENT: Final = frozenset({"max_size", "overflow", "raw"})
 """Keys that have a meaning where `content` says what the result is."""
 
 
 def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
-    config: Output, *, backend: Backend, scope: Scope, redactor: Redactor, parked: ParkedOutputs, overflows: Overflows
+    config: Output,
+    *,
+    traits: OutputTraits,
+    scope: Scope,
+    redactor: Redactor,
+    output_store: OutputStore,
+    overflows: OverflowCounter,
 ) -> ResultShaper:
     """Compile an `output:`, at which `scope` stands, the defaults filled in; mistakes go to its problems."""
-    _check_format(config, backend, scope)
+    _check_format(config, traits, scope)
     template = config.template
+    names = ("result", ALL_INPUTS, *traits.names)
     return ResultShaper(
-        backend=backend,
+        traits=traits,
         format=config.format,
         mime_type=config.mime_type,
         select=_compile_select(config.select, scope.at("select")) if config.select is not None else None,
-        template=compile_text(template, scope.at("template").naming(*NAMES[backend])) if template is not None else None,
+        template=compile_text(template, scope.at("template").naming(*names)) if template is not None else None,
         schema=compile_schema(config.schema_, scope.problems.at("schema")) if config.schema_ is not None else None,
-        scrubber=Scrubber(redactor=redactor, keeps_controls=config.raw),
-        room=Room(
+        sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw),
+        room=SizeLimit(
             max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
             overflow=config.overflow or "truncate",
-            parked=parked,
+            output_store=output_store,
             overflows=overflows,
         ),
     )
@@ -64,9 +61,9 @@ _TEXT_ONLY: Final[dict[str, Callable[[Output], object]]] = {
 }
 
 
-def _check_format(config: Output, backend: Backend, scope: Scope) -> None:
+def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
     """Report keys that contradict `format`, or that have nothing to work on."""
-    if backend == "content":
+    if traits.is_written:
         for name in config.model_fields_set - OF_FIXED_CONTENT:
             key = Output.model_fields[name].alias or name
             scope.at(key).problems.error("shapes what a backend brings; `content` is sent as it is written")
@@ -82,7 +79,7 @@ def _check_format(config: Output, backend: Backend, scope: Scope) -> None:
         return
     if config.mime_type is not None and not config.mime_type.startswith(f"{config.format}/"):
         scope.at("mime_type").problems.error(f"expected {config.format}/…, as `format` says")
-    if config.mime_type is None and backend in {"shell", "python"}:
+    if config.mime_type is None and not traits.has_media_type:
         example = {"image": "image/png", "audio": "audio/wav"}[config.format]
         scope.at("format").problems.error(f"needs `mime_type`, such as {example}: bytes do not say what they are")
 

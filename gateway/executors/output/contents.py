@@ -1,26 +1,24 @@
-"""What a backend answered becomes a resource's contents: text if it is UTF-8, and a blob otherwise."""
+"""Shapes outcomes as resource contents: text if they are UTF-8, and a blob otherwise."""
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from gateway.config.secrets import Redactor
+import msgspec
+
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Value
-from gateway.executors.output.media_kinds import JSON, OCTETS, PLAIN_TEXT
-from gateway.executors.output.media_types import media_type_of
-from gateway.executors.output.scrubber import WITHHELD
-from gateway.executors.templates.frame import json_of
+from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Relayed, Value
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, media_type_of
+from gateway.executors.output.sanitizer import Sanitizer
 from gateway.json_types import Json, JsonObject
+from gateway.language.templates.render_state import json_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContentsShaper:
-    """A resource's compiled way of answering. Secrets are masked; all else is passed on as it is."""
+class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
+    """Shapes the outcomes of one resource; `sanitizer` masks secrets."""
 
     mime_type: str | None
     max_size: int
-    redactor: Redactor
+    sanitizer: Sanitizer
 
     def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
         """`ReadResourceResult.contents`.
@@ -30,13 +28,21 @@ class ContentsShaper:
         """
         match outcome:
             case Failure(text=text):
-                raise ExecutionError(self.redactor.text(text))
+                raise ExecutionError(self.sanitizer.text(text))
             case Blocks(content=content):
                 return [item for block in content for item in self._of_block(block, uri)]
+            case Relayed(content=contents):
+                return [self._of_other_server(item) for item in contents]
             case Value(value=value):
                 return [self._of_value(value, uri)]
             case RawOutput():
                 return [self._of_bytes(outcome, uri)]
+
+    def _of_other_server(self, contents: JsonObject) -> JsonObject:
+        size = sum(len(value) for name in ("text", "blob") if isinstance(value := contents.get(name), str))
+        self._check_size(size)
+        sanitized: JsonObject = self.sanitizer.block({"type": "resource", "resource": contents})["resource"]
+        return sanitized
 
     def _of_bytes(self, output: RawOutput, uri: str) -> JsonObject:
         self._check_size(len(output.data) + output.omitted)
@@ -46,7 +52,7 @@ class ContentsShaper:
                 return self._text(output.data.decode(), named or PLAIN_TEXT, uri)
             except UnicodeDecodeError:
                 pass
-        self._check_bytes(output.data)
+        self.sanitizer.check_bytes(output.data)
         return {"uri": uri, "mimeType": named or OCTETS, "blob": base64.b64encode(output.data).decode("ascii")}
 
     def _of_value(self, value: Json, uri: str) -> JsonObject:
@@ -55,30 +61,24 @@ class ContentsShaper:
         return self._text(text, self.mime_type or kind, uri)
 
     def _of_block(self, block: JsonObject, uri: str) -> Sequence[JsonObject]:
-        """What a plugin gave as content blocks: a link is no contents."""
+        """Convert one content block of a plugin; a link is no contents."""
         match block:
             case {"type": "text", "text": str(text)}:
                 return [self._of_value(text, uri)]
             case {"type": "image" | "audio", "data": str(data), "mimeType": str(kind)}:
                 self._check_size(len(data) * 3 // 4)
-                self._check_bytes(data.encode())
-                return [{"uri": uri, "mimeType": self.mime_type or kind, "blob": data}]
+                return [self.sanitizer.block({"uri": uri, "mimeType": self.mime_type or kind, "blob": data})]
             case {"type": "resource", "resource": {"text": str(text)} as resource}:
                 self._check_size(len(text.encode(errors="replace")))
-                return [self.redactor.json(resource)]
+                return [self.sanitizer.block(resource)]
             case {"type": "resource", "resource": {"blob": str(blob)} as resource}:
                 self._check_size(len(blob) * 3 // 4)
-                self._check_bytes(blob.encode())
-                return [resource]
+                return [self.sanitizer.block(resource)]
             case _:
                 return []
 
     def _text(self, text: str, mime_type: str, uri: str) -> JsonObject:
-        return {"uri": uri, "mimeType": mime_type, "text": self.redactor.text(text)}
-
-    def _check_bytes(self, data: bytes) -> None:
-        if self.redactor.is_in(data):
-            raise ExecutionError(WITHHELD)
+        return {"uri": uri, "mimeType": mime_type, "text": self.sanitizer.text(text)}
 
     def _check_size(self, size: int) -> None:
         if size > self.max_size:

@@ -1,31 +1,41 @@
-"""What a backend answered becomes what the model reads.
+"""Shapes outcomes as tool results.
 
-The order is fixed: read, select, scrub, validate, write as text, cut. Secrets are masked before anything is cut, lest
-half of one remain.
+The order is fixed: read, select, sanitize, validate, write as text, cut. Secrets are masked before anything is cut,
+lest half of one remain.
 """
 
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 import orjson
 from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 
+from gateway import exact_json
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Blocks, Failure, Invocation, Outcome, RawOutput, ToolResult, Value
-from gateway.executors.output.media_kinds import JSON, OCTETS, PLAIN_TEXT, decoded, essence, is_json, is_textual
-from gateway.executors.output.room import Room, text_block
-from gateway.executors.output.scrubber import Scrubber
-from gateway.executors.schemas.json_schema import Validator
-from gateway.executors.templates.expressions import ALL_INPUTS
-from gateway.executors.templates.frame import json_of
-from gateway.executors.templates.templating import TextTemplate
-from gateway.json_types import Json, JsonObject
+from gateway.executors.invocation import (
+    Blocks,
+    Failure,
+    Invocation,
+    Outcome,
+    RawOutput,
+    Relayed,
+    ToolResult,
+    Value,
+    sole_text,
+)
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, decoded, essence, is_json, is_textual
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.output.size_limit import SizeLimit, text_block
+from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.schemas.json_schema import Validator
+from gateway.language.templates.expressions import ALL_INPUTS
+from gateway.language.templates.render_state import json_of
+from gateway.language.templates.templating import TextTemplate
 
-Backend = Literal["shell", "http", "python", "content"]
 Form = Literal["text", "json", "image", "audio", "binary"]
 
 
@@ -33,18 +43,30 @@ _ERROR_ROOM: Final = 4096
 """Bytes that an error may take, however little room the file gives to results: it has to be understood."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultShaper:
+class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a backend's results that decide how they are shaped."""
+
+    names: tuple[str, ...] = ()
+    """What `output.template` may name beside `result` and the inputs."""
+    has_media_type: bool = False
+    """Whether the backend says the media type of what it brings."""
+    is_bytes: bool = False
+    """Whether bytes are meant as bytes, unless their media type says text."""
+    is_written: bool = False
+    """Whether the result is written in the file, and sent as it is."""
+
+
+class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `output:`."""
 
-    backend: Backend
+    traits: OutputTraits
     format: Literal["auto"] | Form
     mime_type: str | None
     select: ParsedResult | None
     template: TextTemplate | None
     schema: Validator | None
-    scrubber: Scrubber
-    room: Room
+    sanitizer: Sanitizer
+    room: SizeLimit
 
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
         """Make the result; an outcome that cannot be shaped as the file says is an error that the model can read."""
@@ -54,6 +76,8 @@ class ResultShaper:
                     return self._error(text)
                 case Blocks():
                     return self._blocks(outcome, invocation)
+                case Relayed():
+                    return self._relayed(outcome, invocation)
                 case Value(value=value):
                     return self._value(value, invocation)
                 case RawOutput():
@@ -62,28 +86,54 @@ class ResultShaper:
             return self._error(str(error))
 
     def _error(self, text: str) -> ToolResult:
-        shown = self.room.cut(self.scrubber.text(text), at_least=_ERROR_ROOM)
+        shown = self.room.cut(self.sanitizer.text(text), at_least=_ERROR_ROOM)
         return ToolResult(content=(text_block(shown),), is_error=True)
 
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
         if self.schema is not None and not blocks.is_error:
             raise ExecutionError("The tool promises structured content, and gave content blocks instead")
+        text = sole_text(blocks.content)
+        if text is not None and self.room.has_room_for(sanitized := self.sanitizer.text(text)):
+            return ToolResult(content=(text_block(sanitized),), is_error=blocks.is_error)
         content = [finished for block in blocks.content for finished in self._block(block, invocation)]
         return ToolResult(content=content, is_error=blocks.is_error)
 
     def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
         match block:
             case {"type": "text", "text": str(text), **others}:
-                first, *more = self._text(self.scrubber.text(text), invocation) or [text_block("")]
-                return [{**first, **self.scrubber.block(others)}, *more]
+                first, *more = self._text(self.sanitizer.text(text), invocation) or [text_block("")]
+                return [{**first, **self.sanitizer.block(others)}, *more]
             case _:
-                return [self.scrubber.block(block)]
+                return [self.sanitizer.block(block)]
+
+    def _relayed(self, result: Relayed, invocation: Invocation) -> ToolResult:
+        """Shape the result of another server: as the file says where it says something, otherwise as it came."""
+        if self._reshapes and not result.is_error:
+            text = sole_text(result.content)
+            if result.structured is not ABSENT:
+                return self._value(result.structured, invocation)
+            if text is not None:
+                return self._raw(RawOutput(data=text.encode(errors="surrogatepass")), invocation)
+        content = [finished for block in result.content for finished in self._block(block, invocation)]
+        meta = self.sanitizer.json(result.meta) if result.meta else result.meta
+        structured = result.structured if result.structured is ABSENT else self.sanitizer.json(result.structured)
+        if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):
+            # What was promised cannot be cut, and cannot be left out either.
+            link = self.room.large_blocks(written, media_type=JSON, caller=invocation.caller)
+            reason = str(self.room.too_large(len(written.encode())))
+            return ToolResult(content=(text_block(f"{reason}; it can be read as a resource"), *link), is_error=True)
+        return ToolResult(content=content, structured=structured, is_error=result.is_error, meta=meta)
+
+    @property
+    def _reshapes(self) -> bool:
+        is_made = self.select is not None or self.template is not None or self.schema is not None
+        return is_made or self.format != "auto"
 
     def _value(self, value: Json, invocation: Invocation) -> ToolResult:
-        """What a function returned: only lists and objects are structured, unless a schema asks for more."""
+        """Shape a function's return value: only lists and objects are structured, unless a schema asks for more."""
         if self.format in {"image", "audio", "binary"}:
             raise ExecutionError(f"The tool promises {self.format} content, and its function returned no bytes")
-        value = self.scrubber.json(self._selected(value))
+        value = self.sanitizer.json(self._selected(value))
         is_structured = self.format == "json" or self.schema is not None or isinstance(value, list | dict)
         if value is None and not is_structured and self.template is None:
             return ToolResult(content=())
@@ -111,11 +161,11 @@ class ResultShaper:
                 return "image"
             case "audio":
                 return "audio"
-        return "binary" if _is_binary(output.data, media_type, self.backend) else "text"
+        return "binary" if _is_binary(output.data, media_type, self.traits) else "text"
 
     def _plain(self, output: RawOutput, invocation: Invocation) -> ToolResult:
         if self.select is not None:
-            value = self.scrubber.json(self._selected(self._read_json(output)))
+            value = self.sanitizer.json(self._selected(self._read_json(output)))
             return self._json(value, output.variables, invocation, is_structured=False)
         text = self._decoded(output)
         omitted = output.omitted - len(_gap(output).encode())  # what says so was no output
@@ -128,11 +178,11 @@ class ResultShaper:
             if self.format == "auto" and self.schema is None and self.select is None:
                 return self._plain(output, invocation)  # only the media type said that it is JSON
             raise
-        value = self.scrubber.json(self._selected(value))
+        value = self.sanitizer.json(self._selected(value))
         return self._json(value, output.variables, invocation, is_structured=True)
 
     def _json(self, value: Json, variables: JsonObject, invocation: Invocation, *, is_structured: bool) -> ToolResult:
-        """The result for a JSON value that has been selected and scrubbed."""
+        """The result for a JSON value that has been selected and sanitized."""
         self._validate(value)
         is_text = isinstance(value, str) and not is_structured
         text = value if is_text else json_of(value)
@@ -145,7 +195,9 @@ class ResultShaper:
         if self.schema is None:
             return self._written(value, variables, invocation, text=text, media_type=media_type)
         # A promised structure cannot be cut, and cannot be left out either: the whole is at the link, or nowhere.
-        link = self.room.large_blocks(text, media_type=media_type, caller=invocation.caller)
+        link = self.room.large_blocks(
+            text, media_type=media_type, caller=invocation.caller, seconds=invocation.output_seconds
+        )
         reason = str(self.room.too_large(len(text.encode())))
         return ToolResult(content=(text_block(f"{reason}; it can be read as a resource"), *link), is_error=True)
 
@@ -162,14 +214,20 @@ class ResultShaper:
         """A result of text: what the template makes of `result`, or else `text`, or `result` itself."""
         if self.template is not None:
             names = {**variables, "result": result, ALL_INPUTS: invocation.arguments}
-            text, media_type = self.scrubber.text(self.template.render(names)), PLAIN_TEXT
+            text, media_type = self.sanitizer.text(self.template.render(names)), PLAIN_TEXT
         blocks = self.room.text_blocks(
-            result if text is None else text, media_type=media_type, caller=invocation.caller, omitted=omitted
+            result if text is None else text,
+            media_type=media_type,
+            caller=invocation.caller,
+            seconds=invocation.output_seconds,
+            omitted=omitted,
         )
         return ToolResult(content=blocks)
 
     def _text(self, text: str, invocation: Invocation) -> list[JsonObject]:
-        return self.room.text_blocks(text, media_type=PLAIN_TEXT, caller=invocation.caller)
+        return self.room.text_blocks(
+            text, media_type=PLAIN_TEXT, caller=invocation.caller, seconds=invocation.output_seconds
+        )
 
     def _media(self, kind: str, output: RawOutput, invocation: Invocation) -> ToolResult:
         media_type = essence(self.mime_type or output.media_type)
@@ -188,27 +246,30 @@ class ResultShaper:
 
     def _too_large(self, output: RawOutput, media_type: str, invocation: Invocation) -> ToolResult | None:
         """A link instead of bytes that have no room."""
-        self.scrubber.check_bytes(output.data)
+        self.sanitizer.check_bytes(output.data)
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
         if self.room.has_room_for(output.data):
             return None
-        return ToolResult(content=self.room.large_blocks(output.data, media_type=media_type, caller=invocation.caller))
+        return ToolResult(
+            content=self.room.large_blocks(
+                output.data, media_type=media_type, caller=invocation.caller, seconds=invocation.output_seconds
+            )
+        )
 
     def _decoded(self, output: RawOutput) -> str:
-        """The text, scrubbed; where its middle is missing, it says so."""
+        """The sanitized text; where its middle is missing, a line says so."""
         if not output.omitted:
-            return self.scrubber.text(decoded(output.data, output.media_type))
+            return self.sanitizer.text(decoded(output.data, output.media_type))
         half = len(output.data) // 2
-        head, tail = (self.scrubber.text(decoded(part)) for part in (output.data[:half], output.data[half:]))
-        redactor = self.scrubber.redactor
-        return f"{redactor.before_gap(head)}{_gap(output)}{redactor.after_gap(tail)}"
+        head, tail = decoded(output.data[:half]), decoded(output.data[half:])
+        return f"{self.sanitizer.head(head)}{_gap(output)}{self.sanitizer.tail(tail)}"
 
     def _read_json(self, output: RawOutput) -> Json:
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
         try:
-            return orjson.loads(output.data.removeprefix(b"\xef\xbb\xbf"))
+            return exact_json.loads(output.data.removeprefix(b"\xef\xbb\xbf"))
         except orjson.JSONDecodeError as error:
             start = self._decoded(output)[:200].strip()
             raise ExecutionError(f"The output is not JSON ({error}); it begins: {start or 'nothing'}") from error
@@ -230,13 +291,13 @@ class ResultShaper:
 
 
 def _gap(output: RawOutput) -> str:
-    """What stands where the backend left bytes out."""
+    """Return the line that replaces omitted bytes."""
     return f"\n[… {output.omitted} bytes left out …]\n" if output.omitted else ""
 
 
-def _is_binary(data: bytes, media_type: str | None, backend: Backend) -> bool:
+def _is_binary(data: bytes, media_type: str | None, traits: OutputTraits) -> bool:
     """Whether bytes would be spoilt as text. What a program writes is text; a function's bytes are not."""
-    if backend == "python":
+    if traits.is_bytes:
         return not is_textual(media_type)
     if media_type is None or is_textual(media_type):
         return False

@@ -1,23 +1,52 @@
-"""The context of a call for a function that runs in a thread: each method blocks it until the loop is done.
+"""The context of a call for a function that runs in a thread. Implements `gateway.plugin.SyncContext`.
 
-Once the call has been answered every method raises, and so does one that is still waiting: a function that outlived its
-deadline ends at its next word.
+Each method runs that of `Context` on the event loop and blocks the calling thread until it is done. Once the call has
+been answered every method raises, and so does one that is still waiting: a function that outlived its deadline ends
+with its next call of a method.
 """
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gateway.json_types import Json, JsonObject
-from gateway.plugin import Answer, Context, ListKind, LogLevel, Sample, ToolError
+from gateway.json_types import JsonObject
+from gateway.plugin import Context, Task, ToolError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _blocking(
+    method: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["BlockingContext", P], T]:
+    """The blocking form of a coroutine method of `Context`, with the same parameters."""
+
+    @wraps(method)
+    def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        doing: Coroutine[Any, Any, T] = getattr(self._context, method.__name__)(*args, **kwargs)
+        return self._wait(doing)
+
+    return call
+
+
+def _on_loop(method: Callable[Concatenate[Context, P], None]) -> Callable[Concatenate["BlockingContext", P], None]:
+    """The form of a plain method of `Context` that may be called from a thread, with the same parameters."""
+
+    @wraps(method)
+    def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        async def on_loop() -> None:
+            getattr(self._context, method.__name__)(*args, **kwargs)
+
+        self._wait(on_loop())
+
+    return call
+
+
 class BlockingContext:
-    """`SyncContext` over a `Context` and its loop."""
+    """A `SyncContext` over a `Context` and its event loop."""
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         self._context = context
@@ -26,7 +55,7 @@ class BlockingContext:
         self._has_ended = False
 
     def end(self) -> None:
-        """The call has been answered. To be called on the loop."""
+        """End every method that waits, and those called from now on. To be called on the loop."""
         self._has_ended = True
         for future in tuple(self._waiting):
             future.cancel()
@@ -56,63 +85,28 @@ class BlockingContext:
         return self._context.request_meta
 
     @property
+    def task(self) -> Task | None:
+        return self._context.task
+
+    @property
     def cancelled(self) -> bool:
-        return self._has_ended  # a cancelled call ends at once; what the loop knows is not to be asked from here
+        return self._has_ended  # a cancelled call ends at once; `Context.cancelled` is for the loop's thread alone
 
-    def notify_changed(self, kind: ListKind) -> None:
-        self._call(self._context.notify_changed, kind)
-
-    def resource_updated(self, uri: str) -> None:
-        self._call(self._context.resource_updated, uri)
-
-    def enable(self, kind: ListKind, name: str) -> None:
-        self._call(self._context.enable, kind, name)
-
-    def disable(self, kind: ListKind, name: str) -> None:
-        self._call(self._context.disable, kind, name)
-
-    def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
-        self._wait(self._context.progress(value, total, message))
-
-    def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:
-        self._wait(self._context.log(level, data, logger))
-
-    def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
-        return self._wait(self._context.elicit(key, message, schema))
-
-    def elicit_url(self, key: str, message: str, url: str) -> Answer:
-        return self._wait(self._context.elicit_url(key, message, url))
-
-    def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
-        self,
-        key: str,
-        messages: str | Sequence[JsonObject],
-        *,
-        system_prompt: str | None = None,
-        max_tokens: int = 1000,
-        temperature: float | None = None,
-        stop_sequences: Sequence[str] | None = None,
-        model_preferences: JsonObject | None = None,
-        tools: Sequence[JsonObject] | None = None,
-    ) -> Sample:
-        return self._wait(
-            self._context.sample(
-                key,
-                messages,
-                system_prompt=system_prompt,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                stop_sequences=stop_sequences,
-                model_preferences=model_preferences,
-                tools=tools,
-            )
-        )
-
-    def list_roots(self, key: str) -> Sequence[JsonObject]:
-        return self._wait(self._context.list_roots(key))
-
-    def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        return self._wait(self._context.ask(requests))
+    notify_changed = _on_loop(Context.notify_changed)
+    resource_updated = _on_loop(Context.resource_updated)
+    enable = _on_loop(Context.enable)
+    disable = _on_loop(Context.disable)
+    progress = _blocking(Context.progress)
+    log = _blocking(Context.log)
+    elicit = _blocking(Context.elicit)
+    elicit_url = _blocking(Context.elicit_url)
+    sample = _blocking(Context.sample)
+    list_roots = _blocking(Context.list_roots)
+    ask = _blocking(Context.ask)
+    ask_before = _blocking(Context.ask_before)
+    ask_inside = _blocking(Context.ask_inside)
+    close_stream = _blocking(Context.close_stream)
+    read_resource = _blocking(Context.read_resource)
 
     def once(self, key: str, function: Callable[[], T]) -> T:
         """Run `function` in the calling thread, if the context says that it has to run."""
@@ -128,23 +122,16 @@ class BlockingContext:
         while (step := steps.get()) is not None:
             try:
                 step.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - Boundary: it comes back through `once`
+            except BaseException as error:  # noqa: BLE001 - Boundary: `once` raises it on the loop, and then here
                 step.set_exception(error)
         return self._result(once)
 
-    def close_stream(self, retry_ms: int | None = None) -> None:
-        self._wait(self._context.close_stream(retry_ms))
-
-    def read_resource(self, uri: str) -> Sequence[JsonObject]:
-        return self._wait(self._context.read_resource(uri))
-
-    def _call(self, function: Callable[..., None], *args: str) -> None:
-        async def on_the_loop() -> None:
-            function(*args)
-
-        self._wait(on_the_loop())
-
     def _wait(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, and return or raise what it did.
+
+        Raises:
+            ToolError: the call has ended.
+        """
         return self._result(self._submit(doing))
 
     def _submit(self, doing: Awaitable[T]) -> "concurrent.futures.Future[T]":

@@ -1,17 +1,17 @@
 """Reads a function's docstring: what it does, and in Google style what its parameters are. Pure."""
 
 import re
-from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Final
+
+import msgspec
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Attributes|References):\s*")
 _ARGUMENTS: Final = frozenset({"Args", "Arguments", "Parameters"})
 _ARGUMENT: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Docstring:
+class Docstring(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     """Everything before the first section."""
     parameters: dict[str, str]

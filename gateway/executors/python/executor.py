@@ -1,8 +1,8 @@
-"""Calls a plugin's function: on the loop if it is async, in one of our threads if it is not; and answers in time.
+"""The executor of plugin functions: calls them on the loop if they are async, in a thread if they are not.
 
 A plugin is somebody else's code. Whatever it raises, `SystemExit` too, ends its own call and nothing else; the details
 go to the log under a correlation id. Async code that swallows its cancellation is left to run, counted, and keeps its
-slot; so does a thread that is stuck.
+permit; so does a thread that is stuck.
 """
 
 import asyncio
@@ -13,31 +13,39 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, TypeVar
 
+import msgspec
 import structlog
 
-from gateway.config.backends import PythonCall
-from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError, ResourceError
+from gateway.config.models.backends import PythonCall
+from gateway.errors import (
+    DeadlineExceededError,
+    ExecutionError,
+    InsufficientScopeError,
+    MalformedAnswerError,
+    MissingCapabilityError,
+    ResourceError,
+)
 from gateway.executors.explanation import Explanation
 from gateway.executors.invocation import AwaitingInput, Invocation, Outcome
 from gateway.executors.python.blocking_context import BlockingContext
 from gateway.executors.python.results import outcome_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature
-from gateway.executors.scope import Scope
-from gateway.executors.threads import Threads
-from gateway.executors.trace import CURRENT
+from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
+from gateway.language.scope import Scope
 from gateway.plugin import ProtocolError, ToolError
+from gateway.telemetry.trace import CURRENT
 
 T = TypeVar("T")
 
 log: Final = structlog.get_logger()
 
 _CODES: Final = 2**31
-"""What a code's distance from zero is below; a plugin may write any number."""
+"""The bound of an error code's absolute value; a plugin may write any number."""
 
 
 def compile_python(
-    config: PythonCall, signature: Signature, *, scope: Scope, threads: Threads, every_input: bool = True
+    config: PythonCall, signature: Signature, *, scope: Scope, threads: DaemonThreadPool, every_input: bool = True
 ) -> "PythonExecutor":
     """Check that the function can be called with the place's inputs, and make it ready.
 
@@ -50,12 +58,11 @@ def compile_python(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PythonExecutor:
+class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Calls one function."""
 
     signature: Signature
-    threads: Threads
+    threads: DaemonThreadPool
     timeout: float | None = None
     """Seconds, beside the invocation's deadline."""
 
@@ -97,7 +104,7 @@ class PythonExecutor:
 
     async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
         async def attempted() -> _Returned[T] | _Raised:
-            CURRENT.set(invocation.trace)  # in this task alone, and in those that it begins
+            CURRENT.set(invocation.trace)  # in this task alone, and in tasks that it starts
             try:
                 bound = self.signature.bind(invocation.arguments, invocation.context)
                 returning: Awaitable[object] = self.signature.function(**bound)
@@ -107,15 +114,13 @@ class PythonExecutor:
 
         task = asyncio.create_task(attempted(), name=f"plugin {self.signature.name}")
         try:
-            async with invocation.clock.limit(self.timeout):
+            async with invocation.deadline.limit(self.signature.name, self.timeout):
                 await asyncio.wait({task})
             return task.result()
-        except TimeoutError:
-            raise ExecutionError(self._timed_out()) from None
         finally:
             if not task.done():
                 task.cancel()
-                invocation.slot.hold_until(self.threads.adopt(task))
+                invocation.permit.hold_until_done(self.threads.track_orphan(task))
 
     async def _in_thread(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
         context = BlockingContext(invocation.context, asyncio.get_running_loop())
@@ -130,19 +135,17 @@ class PythonExecutor:
                 return _Raised(error)
 
         try:
-            async with invocation.clock.limit(self.timeout):
-                return await self.threads.run(attempted, deadline=math.inf, on_stuck=invocation.slot.hold_until)
-        except TimeoutError:
+            async with invocation.deadline.limit(self.signature.name, self.timeout):
+                return await self.threads.run(attempted, deadline=math.inf, on_stuck=invocation.permit.hold_until_done)
+        except DeadlineExceededError:
             if has_begun.is_set():
-                raise ExecutionError(self._timed_out()) from None
+                raise
             raise ExecutionError(
-                f"{self.signature.name} was not run: all threads were busy until its deadline (limits.threads)"
+                f"{self.signature.name} was not run: all threads for functions of plugins were busy"
+                " until its deadline (limits.threads)"
             ) from None
         finally:
             context.end()
-
-    def _timed_out(self) -> str:
-        return f"{self.signature.name} timed out: it had not returned at its deadline"
 
     def _fail(self, error: BaseException, call_id: str) -> NoReturn:
         match error:
@@ -152,8 +155,10 @@ class PythonExecutor:
                 raise ProtocolError(code, valid_text(message), plain_json(data)) from error
             case ToolError():
                 raise ToolError(valid_text(str(error))) from error
-            case ExecutionError() | MissingCapabilityError() | MalformedAnswerError() | AwaitingInput():
+            case ExecutionError() | AwaitingInput():
                 raise error
+            case InsufficientScopeError() | MissingCapabilityError() | MalformedAnswerError():
+                raise error  # the caller's to mend: with more scopes, with another client
             case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from an author's task group
                 raise AwaitingInput from None
         log.error("plugin raised", plugin=self.signature.name, correlation_id=call_id, exc_info=error)
@@ -165,6 +170,5 @@ class _Returned(Generic[T]):
     value: T
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised:
+class _Raised(msgspec.Struct, frozen=True):
     error: BaseException

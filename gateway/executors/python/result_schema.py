@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import JsonObject
 from gateway.plugin import Audio, EmbeddedResource, Image, ResourceLink, Text
 

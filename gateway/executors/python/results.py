@@ -86,7 +86,7 @@ def _jsonable(value: object) -> Json:
 
 
 def _reason(error: BaseException) -> str:
-    """What `default` raised is hidden by orjson behind a text of its own."""
+    """Return the error that `default` raised, which orjson hides behind a text of its own."""
     return str(error.__cause__ or error).partition("\n")[0]
 
 

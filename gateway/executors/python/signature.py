@@ -1,4 +1,4 @@
-"""What a plugin's function takes and gives, read from its signature at load: schemas, description, and how to call it.
+"""Signatures of plugin functions: schemas and a description read at load, and the conversion of arguments at a call.
 
 pydantic understands the type hints (dataclasses, models, enums, Literal, Annotated …). At a call it converts only those
 arguments whose hint is not a plain JSON type already.
@@ -7,34 +7,33 @@ arguments whose hint is not a plain JSON type already.
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
+import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from gateway.config.problems import Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.python.docstrings import read_docstring
 from gateway.executors.python.result_schema import Untitled, result_schema
-from gateway.executors.schemas.errors import SchemaError, shown
-from gateway.executors.scope import Inputs
 from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.errors import SchemaError, shown
+from gateway.language.scope import Inputs
 from gateway.plugin import Context, SyncContext
 
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
     convert: Callable[[Json], Any] | None
     """From JSON to what the hint says; None where that is the same."""
     make_default: Callable[[], Any] | None = None
-    """Where the default is written as `= Field(…)`, which is no value to call the function with."""
+    """Makes the default that is written as `= Field(…)`, which is no value to call the function with."""
 
     def bound(self, name: str, arguments: JsonObject) -> dict[str, Any]:
         """Return the keyword argument to call the function with; none where its own default will do.
@@ -47,8 +46,7 @@ class Parameter:
         return {name: self.make_default()} if self.make_default else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """A function, ready to be called with arguments from JSON."""
 
     name: str
@@ -89,7 +87,7 @@ class Signature:
         return bound
 
     def check(self, inputs: Inputs, problems: Problems, *, every_input: bool) -> None:
-        """Report what keeps the function from being called with `inputs`: one line for each mistake."""
+        """Report what keeps the function from being called with `inputs`: one line for each problem."""
         refused = every_input and not self.takes_others
         strangers = [name for name in inputs.schemas if refused and name not in self.parameters]
         for name, parameter in self.parameters.items():
@@ -118,10 +116,10 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
         taken.add(parameter)
     if _is_generator(function):
         problems.error(f"{name} is a generator function; it should return a list")
-        taken.is_sound = False
+        taken.has_no_errors = False
     documentation = read_docstring(_documentation(function))
     input_schema = taken.schema(documentation.parameters)
-    if not taken.is_sound:
+    if not taken.has_no_errors:
         return None
     return Signature(
         name=name,
@@ -136,21 +134,20 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
     )
 
 
-@dataclass(kw_only=True)
-class _Argument:
+class _Argument(msgspec.Struct, kw_only=True):
     adapter: TypeAdapter[Any]
     hint: Any
     required: bool
     make_default: Callable[[], Any] | None = None
     default: Json = PydanticUndefined
-    """What the schema says; undefined where the default has no form in JSON that fits the hint."""
+    """The default in the schema; undefined where the default has no form in JSON that fits the hint."""
 
 
 class _Taken:
-    """What the parameters of one function add up to."""
+    """Collects the parameters of one function."""
 
     def __init__(self, *, name: str, is_async: bool, problems: Problems) -> None:
-        self.is_sound = True
+        self.has_no_errors = True
         self.context_parameter: str | None = None
         self.others: TypeAdapter[Any] | None = None
         self._name = name
@@ -243,7 +240,7 @@ class _Taken:
 
     def _refuse(self, reason: str) -> None:
         self._problems.error(f"{self._name} {reason}")
-        self.is_sound = False
+        self.has_no_errors = False
 
 
 _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, list})
@@ -263,7 +260,7 @@ def is_plain(hint: Any) -> bool:
 
 
 def _context_class(hint: Any) -> type | None:
-    """Which of the two contexts a hint means, also as `Annotated[Context, …]` or `Context | None`."""
+    """Return the context class that a hint means, also as `Annotated[Context, …]` or `Context | None`."""
     if hint is Context or hint is SyncContext:
         return hint
     if get_origin(hint) in {Annotated, Union, types.UnionType}:

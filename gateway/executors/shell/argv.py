@@ -1,4 +1,4 @@
-"""Build the arguments of a command. A caller's value stays one argument, whatever is in it, and becomes no option.
+"""Builds the arguments of a command. A caller's value stays one argument, whatever is in it, and becomes no option.
 
 Threats answered here: a value read as code by an interpreter (refused at load, see `interpreters`); a value that begins
 with `-` and would be read as an option (refused at the call, unless a literal `--` stands before it); a value that
@@ -6,27 +6,27 @@ chooses the program (`command[0]` is literal, or an enum).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gateway.config.backends import ArgvItem, Conditional
-from gateway.config.text import parts_of
-from gateway.errors import ExecutionError
-from gateway.executors.scope import Scope
-from gateway.executors.shell.interpreters import Word, code_in, reader_of_stdin, started_programs
-from gateway.executors.templates.frame import text_of
-from gateway.executors.templates.templating import Expression, TextTemplate, compile_expression, compile_text
-from gateway.json_types import JsonObject
+import msgspec
 
-LONGEST_ARGUMENT: Final = 128 * 1024 - 1
+from gateway.config.models.backends import ArgvItem, Conditional
+from gateway.config.models.interpolated_text import parts_of
+from gateway.errors import ExecutionError
+from gateway.executors.shell.interpreters import Word, code_in, reader_of_stdin, started_programs
+from gateway.json_types import JsonObject
+from gateway.language.scope import Scope
+from gateway.language.templates.render_state import text_of
+from gateway.language.templates.templating import Expression, TextTemplate, compile_expression, compile_text
+
+MAX_ARGUMENT_LENGTH: Final = 128 * 1024 - 1
 """Bytes: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
 
 _SOME_PROGRAM: Final = "a program"
 """Stands for those of an `enum` that is none: what can be run is not known, and reads nothing as code."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     source: str
     """As it is written in the file, for messages."""
@@ -36,14 +36,13 @@ class Argument:
 
 
 class Item(Protocol):
-    """What makes some arguments, or none."""
+    """An item of a command: makes some arguments, or none."""
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
         """Return its arguments, or None where something absent takes it away."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Text:
+class _Text(msgspec.Struct, frozen=True, kw_only=True):
     template: TextTemplate
     source: str
 
@@ -64,8 +63,7 @@ class _Text:
         return Argument(text=text_of(value), source=self.source, begins_with_value=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True, kw_only=True):
     members: Sequence[Item]
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
@@ -75,8 +73,7 @@ class _Group:
         return [argument for arguments in made for argument in arguments or ()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Conditional:
+class _Conditional(msgspec.Struct, frozen=True, kw_only=True):
     condition: Expression
     then: Sequence[Item]
 
@@ -86,8 +83,7 @@ class _Conditional:
         return [argument for item in self.then for argument in item.arguments(variables) or ()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argv:
+class Argv(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled command."""
 
     items: Sequence[Item]
@@ -120,7 +116,7 @@ def _passable(argument: Argument) -> Argument:
     if "\0" in argument.text:
         raise ExecutionError(f"the argument {argument.source} holds a NUL character, which only `stdin` can take")
     size = len(argument.text) if argument.text.isascii() else len(argument.text.encode(errors="surrogatepass"))
-    if size > LONGEST_ARGUMENT:
+    if size > MAX_ARGUMENT_LENGTH:
         raise ExecutionError(
             f"the argument {argument.source} has {size} bytes; the system takes 128 KiB at the most, `stdin` any number"
         )
@@ -137,13 +133,12 @@ def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
     return Argv(items=compiled, reader_of_stdin=reader_of_stdin(command.words))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Command:
+class _Command(msgspec.Struct, frozen=True, kw_only=True):
     """A command while it is compiled: its words in order, as though every condition held."""
 
     scope: Scope
-    words: list[Word] = field(default_factory=list)
-    places: list[Scope] = field(default_factory=list)
+    words: list[Word] = msgspec.field(default_factory=list)
+    places: list[Scope] = msgspec.field(default_factory=list)
 
     def item(self, item: ArgvItem, place: Scope) -> Item:
         match item:

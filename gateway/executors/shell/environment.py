@@ -1,34 +1,34 @@
-"""The environment of a child: little of the daemon's, what the file adds, and for a script its inputs."""
+"""Builds the environment of a child: a few of the daemon's variables, those of the file, and the inputs of a script."""
 
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from gateway.errors import ExecutionError
-from gateway.executors.scope import Scope
-from gateway.executors.templates.frame import as_integers, holds_integers, json_of, text_of
-from gateway.executors.templates.templating import TextTemplate, compile_text
-from gateway.executors.trace import TraceContext
 from gateway.json_types import JsonObject
+from gateway.language.scope import Scope
+from gateway.language.templates.render_state import as_integers, holds_integers, json_of, text_of
+from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.telemetry.trace import TraceContext
 
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
 """Names that every child inherits, beside LC_*."""
-LONGEST_JSON: Final = 96 * 1024
+MAX_JSON_LENGTH: Final = 96 * 1024
 """Bytes of `INPUTS_JSON`; above that there is the file alone."""
-_LONGEST_ENTRY: Final = 128 * 1024 - 1
+_MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
 """Bytes of `NAME=value`: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
 
 
 def inherited_environment(names: Sequence[str]) -> Mapping[str, str]:
     """Return what of the daemon's environment a child gets."""
     wanted = INHERITED | set(names)
-    return {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
+    return {name: os.environ[name] for name in os.environ if name in wanted or name.startswith("LC_")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `env:` and `inherit_env:`."""
 
     inherited: Mapping[str, str]
@@ -64,12 +64,11 @@ def compile_environment(added: Mapping[str, str], *, inherit: Sequence[str], sco
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputVariables:
-    """How a script gets its inputs: `INPUT_<NAME>`, and all of them in `INPUTS_JSON`."""
+class InputVariables(msgspec.Struct, frozen=True, kw_only=True):
+    """The variables that hold a script's inputs: `INPUT_<NAME>` for each, and `INPUTS_JSON` for all."""
 
     names: Mapping[str, str]
-    """Of each input that the file lists, its variable."""
+    """The variable of each input that the file lists."""
     integers: frozenset[str]
     """Inputs that are integers, or lists of them."""
     mentioned: frozenset[str]
@@ -89,7 +88,7 @@ class InputVariables:
                 )
             del variables[variable]
         everything = json_of(arguments)
-        if len(everything.encode(errors="surrogatepass")) <= LONGEST_JSON:
+        if len(everything.encode(errors="surrogatepass")) <= MAX_JSON_LENGTH:
             variables["INPUTS_JSON"] = everything
         return variables
 
@@ -121,4 +120,4 @@ def variable_of(name: str) -> str:
 
 
 def _fits(name: str, value: str) -> bool:
-    return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= _LONGEST_ENTRY
+    return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= _MAX_ENTRY_LENGTH

@@ -1,4 +1,4 @@
-"""Run a `shell:` backend: start what the file means, hear it out, and say how it ended."""
+"""The executor of shell backends: runs a command or script, collects its output, and describes how it ended."""
 
 import asyncio
 import os
@@ -6,47 +6,47 @@ import re
 import signal
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from gateway.config.backends import Shell
-from gateway.config.secrets import Redactor
-from gateway.errors import ExecutionError
+import msgspec
+
+from gateway.config.models.backends import Shell
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.explanation import Explanation
 from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
-from gateway.executors.output.plain_text import clean
-from gateway.executors.scope import Scope
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.processes.bounded_buffer import BoundedBuffer
+from gateway.executors.processes.process_tree import Command, Sink, Sinks
+from gateway.executors.processes.processes import Processes
 from gateway.executors.services import Services
 from gateway.executors.shell.argv import compile_argv
-from gateway.executors.shell.captured import Capture
 from gateway.executors.shell.environment import Environment, compile_environment, compile_input_variables
 from gateway.executors.shell.launcher import Launcher, compile_launcher
-from gateway.executors.shell.process_tree import Command, Sink, Sinks
-from gateway.executors.shell.processes import DeadlineError, Processes
 from gateway.executors.shell.program import SCRATCH, CommandLine, Program, Script
 from gateway.executors.shell.progress_lines import ProgressLines
-from gateway.executors.templates.templating import TextTemplate, compile_text
-from gateway.executors.trace import TraceContext
 from gateway.json_types import Json
+from gateway.language.scope import Scope
+from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.telemetry.trace import TraceContext
 
 MAX_OUTPUT: Final = 8 * 2**20
-"""Bytes of standard output that are kept, unless the whole of it is wanted for parking."""
+"""Bytes of standard output that are kept, unless all of it is wanted for the output store."""
 MAX_STDERR: Final = 64 * 1024
 """Bytes of standard error that are kept."""
 _SHOWN: Final = 4000
 """Characters of each stream that a failure shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellExecutor:
+class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `shell:`."""
 
     program: Program
     launcher: Launcher
     environment: Environment
     directory: Path
-    """Of the file, to which `cwd` is relative."""
+    """The directory of the file, to which `cwd` is relative."""
     cwd: TextTemplate
     stdin: TextTemplate
     success_codes: frozenset[int]
@@ -55,17 +55,17 @@ class ShellExecutor:
     """Seconds."""
     max_output: int
     processes: Processes
-    redactor: Redactor
+    sanitizer: Sanitizer
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        stdout, stderr = Capture(self.max_output), Capture(MAX_STDERR)
+        stdout, stderr = BoundedBuffer(self.max_output), BoundedBuffer(MAX_STDERR)
         try:
             exit_code = await self._run(invocation, stdout=stdout, stderr=stderr)
-        except DeadlineError as error:
+        except DeadlineExceededError as error:
             raise ExecutionError(f"{error}{self._ends(stdout, stderr)}") from error
         said = self._said(stderr)
-        if exit_code and not stdout.data and (mistake := self.launcher.mistake(exit_code, said)) is not None:
-            raise ExecutionError(mistake)
+        if exit_code and not stdout.data and (problem := self.launcher.problem(exit_code, said)) is not None:
+            raise ExecutionError(problem)
         if exit_code not in self.success_codes:
             limit = self.launcher.limit_met(exit_code, said)
             how = " ".join(filter(None, [_described(exit_code), limit]))
@@ -89,11 +89,11 @@ class ShellExecutor:
         given = {name: value for name, value in facts.items() if value is not None}
         return Explanation(does="runs a command" if script is None else "runs a script", facts=given)
 
-    async def _run(self, invocation: Invocation, *, stdout: Capture, stderr: Capture) -> int:
+    async def _run(self, invocation: Invocation, *, stdout: BoundedBuffer, stderr: BoundedBuffer) -> int:
         sinks: dict[str, Sink] = {"stdout": stdout.feed, "stderr": stderr.feed}
-        if self.progress is None or invocation.context.progress_token is None:
+        if self.progress is None or not invocation.wants_progress:
             return await self._run_into(invocation, Sinks(**sinks))
-        async with ProgressLines(invocation.context, redactor=self.redactor) as lines:
+        async with ProgressLines(invocation.context, sanitizer=self.sanitizer) as lines:
             sinks[self.progress] = _both(sinks[self.progress], lines.feed)
             return await self._run_into(invocation, Sinks(**sinks))
 
@@ -104,7 +104,7 @@ class ShellExecutor:
             exit_code = await self.processes.run(
                 command,
                 deadline=self._deadline(invocation),
-                slot=invocation.slot,
+                permit=invocation.permit,
                 sinks=sinks,
                 afterwards=clean_up,
             )
@@ -114,7 +114,7 @@ class ShellExecutor:
             return exit_code
 
     def _prepare(self, invocation: Invocation, trace: TraceContext | None) -> tuple[Command, Callable[[], None]]:
-        """What is to be run, and what is to be done when nothing of it is left."""
+        """Return the command of a call, and what cleans up once its whole tree has ended."""
         arguments = invocation.arguments
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         directory = str(self.directory / self.cwd.render(arguments))
@@ -127,32 +127,29 @@ class ShellExecutor:
 
     def _deadline(self, invocation: Invocation) -> float:
         if self.timeout is None:
-            return invocation.deadline
-        return min(invocation.deadline, asyncio.get_running_loop().time() + self.timeout)
+            return invocation.deadline.at
+        return min(invocation.deadline.at, asyncio.get_running_loop().time() + self.timeout)
 
-    def _ends(self, stdout: Capture, stderr: Capture) -> str:
+    def _ends(self, stdout: BoundedBuffer, stderr: BoundedBuffer) -> str:
         """The end of what was written, as it stands in the text of a failure."""
         ends = {"stderr": self._shown(stderr), "stdout": self._shown(stdout)}
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
-    def _shown(self, written: Capture) -> str:
+    def _shown(self, written: BoundedBuffer) -> str:
         """The end of it."""
-        text = self._masked(written.end(MAX_STDERR))
-        return text if written.is_whole_within(MAX_STDERR) else self.redactor.after_gap(text)
+        clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
+        return _without_scratch(clean(written.end(MAX_STDERR).decode(errors="replace")))
 
-    def _said(self, written: Capture) -> str:
+    def _said(self, written: BoundedBuffer) -> str:
         """All of it that was kept; where its middle is missing, a secret may have been cut in two."""
         if not written.omitted:
-            return self._masked(written.data)
-        head, tail = map(self._masked, written.parts)
-        return self.redactor.before_gap(head) + self.redactor.after_gap(tail)
-
-    def _masked(self, data: bytes) -> str:
-        return _without_scratch(self.redactor.text(clean(data.decode(errors="replace"))))
+            return _without_scratch(self.sanitizer.text(written.data.decode(errors="replace")))
+        head, tail = (part.decode(errors="replace") for part in written.parts)
+        return _without_scratch(self.sanitizer.head(head)) + _without_scratch(self.sanitizer.tail(tail))
 
 
 def _without_scratch(text: str) -> str:
-    """Name a call's script as `script`: where it lay is nobody's business, and over by now."""
+    """Name a call's script as `script`: its path is gone by now, and of no use to the model."""
     return re.sub(re.escape(os.path.join(tempfile.gettempdir(), SCRATCH)) + r"\w{8}/", "", text)  # noqa: PTH118 - no path
 
 
@@ -205,7 +202,7 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
         timeout=None if config.timeout is None else config.timeout.total_seconds(),
         max_output=max_output,
         processes=services.processes,
-        redactor=redactor,
+        sanitizer=Sanitizer(redactor=redactor),
     )
 
 

@@ -1,26 +1,26 @@
 """Puts what confines a command before it: the shim that sets its limits, the sandbox that it runs in.
 
-Both are programs that end by starting the command, and what goes wrong in them before that is told apart here from what
-the command says.
+Both are programs that end by starting the command. Their own errors before that are distinguished here from what the
+command writes.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from gateway.config.backends import Shell
-from gateway.executors.scope import Scope
+import msgspec
+
+from gateway.config.models.backends import Shell
+from gateway.executors.processes.process_tree import Command
 from gateway.executors.shell.limits import Limits, compile_limits
-from gateway.executors.shell.process_tree import Command
 from gateway.executors.shell.program import Launch
 from gateway.executors.shell.sandbox import PRIVATE, Sandbox, compile_sandbox
 from gateway.executors.shell.sandbox_probe import SandboxProbe
-from gateway.executors.templates.templating import compile_text
+from gateway.language.scope import Scope
+from gateway.language.templates.templating import compile_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launcher:
+class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None
     sandbox: Sandbox | None
     places: Mapping[str, str]
@@ -43,10 +43,10 @@ class Launcher:
             directory=directory,
             stdin=stdin,
             before=before,
-            is_kept=self.sandbox is not None,
+            is_sandboxed=self.sandbox is not None,
         )
 
-    def mistake(self, exit_code: int, stderr: str) -> str | None:
+    def problem(self, exit_code: int, stderr: str) -> str | None:
         """Say why the command was not even started, if it was not; to be asked when it wrote nothing else."""
         if exit_code not in _OWN_CODES or (self.limits is None and self.sandbox is None):
             return None
@@ -62,8 +62,8 @@ class Launcher:
 
 _ENV: Final = "/usr/bin/env"
 _LOADER: Final = ("LD_", "GLIBC_TUNABLES")
-"""What variables begin with that the dynamic loader heeds. They are the command's alone: libraries that it could plant
-must not be loaded by the programs that confine it, outside the sandbox."""
+"""The beginnings of the names of variables that the dynamic loader obeys. They are set for the command alone: libraries
+that it could plant must not be loaded by the programs that confine it, outside the sandbox."""
 _OWN_CODES: Final = frozenset({1, 126, 127})
 _ABSENT: Final = "No such file or directory"
 _HIDDEN: Final = "its sandbox shows the system's programs, and what `sandbox.readable` names"
@@ -82,7 +82,7 @@ _COMPLAINTS: Final = tuple(
         (r"prlimit: (.+)", r"the limits cannot be set: \1"),
     )
 )
-"""What they write, and how that is told."""
+"""Their messages, and the wording for the model."""
 
 
 def compile_launcher(config: Shell, *, scope: Scope, probe: SandboxProbe) -> Launcher:

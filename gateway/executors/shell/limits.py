@@ -1,4 +1,4 @@
-"""What a child may use of the machine: `shell.limits`, set by prlimit(1), which stands before the command.
+"""Resource limits of a child: `shell.limits`, set by prlimit(1), which stands before the command.
 
 Why a program in front, and not prlimit(2) on the child's pid: a child that is spawned by vfork runs at once, and what
 it forks in the moment before its limits are set has none. The shim sets its own limits and becomes the command, so that
@@ -11,21 +11,21 @@ Each limit is that of one process, as setrlimit(2) has it, but for `processes`, 
 import math
 import os
 import resource
-import shutil
 import signal
 import sys
-from dataclasses import dataclass
 from typing import Final
 
-from gateway.config.backends import ProcessLimits
-from gateway.config.problems import Problems
+import msgspec
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import program_path, real_path
+from gateway.config.models.backends import ProcessLimits
 
 _THROUGH_A_SHELL: Final = 128
-"""What a shell, and bubblewrap, add to the signal that ended their child."""
+"""The number that a shell, and bubblewrap, add to the signal that ended their child."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """One limit that is set, and how a command shows that it has met it."""
 
     key: str
@@ -33,7 +33,7 @@ class Limit:
     signals: frozenset[int] = frozenset()
     """The kernel sends them for this reason alone."""
     hints: tuple[str, ...] = ()
-    """What programs write, in lower case."""
+    """Messages of programs, in lower case."""
 
     def met(self, exit_code: int, stderr: str) -> str | None:
         """Say in a sentence that a command has met it, if it looks so."""
@@ -46,8 +46,7 @@ class Limit:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Compiled limits."""
 
     shim: tuple[str, ...]
@@ -63,7 +62,7 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     """Make the limits ready; None without any, and where they cannot be set, which is then reported."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return None
-    program = shutil.which("prlimit")
+    program = program_path("prlimit")
     if program is None or sys.platform != "linux":
         problems.error(
             "needs Linux and the program `prlimit`: install the package util-linux (Alpine: util-linux-misc)"
@@ -72,7 +71,7 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("does not bind root, as whom the daemon runs: start it as a user of its own")
     options, limits = _settled(config, is_sandboxed=is_sandboxed)
-    return Limits(shim=(os.path.realpath(program), "--core=0", *options, "--"), limits=limits)
+    return Limits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
 
 
 def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[Limit, ...]]:
@@ -120,6 +119,6 @@ _NO_PROCESS: Final = (
 
 
 def _attainable(value: int, kind: int) -> int:
-    """The daemon's own hard limit where that is lower: nobody may go beyond it."""
+    """The daemon's own hard limit where that is lower: no process may exceed it."""
     hard = resource.getrlimit(kind)[1]
     return value if hard == resource.RLIM_INFINITY else min(value, hard)

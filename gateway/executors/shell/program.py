@@ -1,4 +1,4 @@
-"""What one call of a `shell:` backend runs: a command without a shell, or a script whose inputs are its environment.
+"""The program that a call of a `shell:` backend runs: a command without a shell, or a script with inputs in variables.
 
 A script is written to a file in a directory that belongs to the call alone, and its interpreter is given the path:
 standard input stays free, there is no limit of length, and every interpreter can do it.
@@ -7,22 +7,22 @@ standard input stays free, there is no limit of length, and every interpreter ca
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from gateway.errors import ExecutionError
 from gateway.executors.shell.argv import Argv
 from gateway.executors.shell.environment import InputVariables
-from gateway.executors.templates.frame import json_of
 from gateway.json_types import JsonObject
+from gateway.language.templates.render_state import json_of
 
 SCRATCH: Final = "mcp-gateway-"
-"""What the names of calls' directories begin with."""
+"""The beginning of the names of calls' directories."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One call's program, ready to start."""
 
     argv: Sequence[str]
@@ -42,8 +42,7 @@ class Program(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
+class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     argv: Argv
 
     def prepare(self, arguments: JsonObject, environment: Mapping[str, str]) -> Launch:
@@ -54,8 +53,7 @@ def _nothing() -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class Script(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     interpreter: Sequence[str]
     variables: InputVariables

@@ -1,4 +1,4 @@
-"""Send the lines that a child writes as progress messages, while the pipes are read at their own speed.
+"""Sends the lines that a child writes as progress messages, while the pipes are read at their own speed.
 
 Lines come one by one up to twenty a second. Faster ones are joined, and of more than a peer takes only the last are
 kept, so neither a flood nor a slow peer holds up the child, or memory.
@@ -9,26 +9,25 @@ from collections import deque
 from types import TracebackType
 from typing import Final, Self
 
-from gateway.config.secrets import Redactor
-from gateway.executors.output.plain_text import clean
+from gateway.executors.output.sanitizer import Sanitizer
 from gateway.plugin import Context
 
 PER_SECOND: Final = 20
-LONGEST_MESSAGE: Final = 1000
+MAX_MESSAGE_LENGTH: Final = 1000
 """Characters."""
-_LONGEST_LINE: Final = 64 * 1024
+_MAX_LINE_LENGTH: Final = 64 * 1024
 """Bytes of a line that are looked at; the rest of it is dropped."""
 _KEPT_LINES: Final = 100
 _FLUSH_SECONDS: Final = 1.0
-"""How long the last messages may take when the child has ended."""
+"""The time limit for the last messages when the child has ended."""
 
 
 class ProgressLines:
-    """Takes the bytes of a stream: `async with ProgressLines(context, redactor=redactor) as lines: lines.feed(…)`."""
+    """Takes the bytes of a stream: `async with ProgressLines(context, sanitizer=sanitizer) as lines: lines.feed(…)`."""
 
-    def __init__(self, context: Context, *, redactor: Redactor) -> None:
+    def __init__(self, context: Context, *, sanitizer: Sanitizer) -> None:
         self._context = context
-        self._redactor = redactor
+        self._sanitizer = sanitizer
         self._rest = b""
         self._count = 0
         self._waiting: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
@@ -60,19 +59,18 @@ class ProgressLines:
 
     def feed(self, chunk: bytes) -> None:
         *lines, rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
-        self._rest = rest[:_LONGEST_LINE]
+        self._rest = rest[:_MAX_LINE_LENGTH]
         written = [line for line in lines if line.strip()]
         self._count += max(0, len(written) - _KEPT_LINES)
         for line in written[-_KEPT_LINES:]:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
-        text = self._redactor.text(clean(line[:_LONGEST_LINE].decode(errors="replace"))).strip()
-        if len(line) >= _LONGEST_LINE:
-            text = self._redactor.before_gap(text)
+        clean = self._sanitizer.text if len(line) < _MAX_LINE_LENGTH else self._sanitizer.head
+        text = clean(line[:_MAX_LINE_LENGTH].decode(errors="replace")).strip()
         if text:
             self._count += 1
-            self._waiting.append((self._count, text[:LONGEST_MESSAGE]))
+            self._waiting.append((self._count, text[:MAX_MESSAGE_LENGTH]))
             self._changed.set()
 
     async def _send(self) -> None:
@@ -91,10 +89,10 @@ class ProgressLines:
             await self._context.progress(number, None, message)
 
     def _free(self, now: float) -> int:
-        """How many messages may still be sent in this second."""
+        """Return the number of messages that may still be sent in this second."""
         return PER_SECOND - sum(1 for sent in self._sent_at if sent > now - 1)
 
     def _next(self, *, joined: int) -> tuple[int, str]:
         """Take that many lines as one message, of which the end counts."""
         taken = [self._waiting.popleft() for _ in range(joined)]
-        return taken[-1][0], "\n".join(line for _, line in taken)[-LONGEST_MESSAGE:]
+        return taken[-1][0], "\n".join(line for _, line in taken)[-MAX_MESSAGE_LENGTH:]

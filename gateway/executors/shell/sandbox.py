@@ -1,4 +1,4 @@
-"""What a sandboxed child sees of the machine: `shell.sandbox`, carried out by bubblewrap (bwrap(1)).
+"""Sandboxes of children: `shell.sandbox`, as a command line of bubblewrap (bwrap(1)).
 
 Threats answered here: a command, tricked by its arguments or by what it reads, that reaches the network, reads what is
 nobody's business (homes, keys, secrets under /run, the configuration), changes what it should not, looks at other
@@ -17,18 +17,23 @@ What is visible is listed, and nothing else is there:
 Its processes have a user namespace in which they are nobody but themselves: no capabilities, no new privileges, and no
 way to more namespaces. They are in namespaces of their own for processes, IPC, host name, cgroups and, unless
 `network` is true, the network. They die with the daemon. A session of its own every child has (see `process_tree`).
+
+Not answered here: system calls are not filtered (no seccomp), so that the whole of the kernel is in reach; a file that
+is left under `writable` may be set-user-ID, which has no effect inside and gives its owner's rights outside; and with
+`network: true` come the abstract sockets of Unix, which belong to the network's namespace (unix(7)).
 """
 
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.config.backends import Sandbox as SandboxConfig
-from gateway.config.path_kinds import exists, is_directory, is_file
-from gateway.config.problems import Problems
+import msgspec
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import exists, is_directory, is_file, program_path
+from gateway.config.machine_facts import machine_fact
+from gateway.config.models.backends import Sandbox as SandboxConfig
 from gateway.executors.shell.sandbox_probe import SandboxProbe
 
 PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
@@ -60,19 +65,18 @@ _ISOLATION: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sandbox:
+class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled sandbox."""
 
     base: tuple[str, ...]
     """The arguments of bubblewrap that are the same in each call."""
     visible: frozenset[str]
-    """What is there in each call, with everything below it."""
+    """The paths that each call sees, with everything below them."""
     home: str
     """The working directory of commands that have no `cwd`; it is there, though what it holds is not."""
 
     def before(self, *, program: str, directory: str, folder: str | None) -> list[str]:
-        """What stands before a command that is to run inside, in `directory`.
+        """Return the words that stand before a command that runs inside, in `directory`.
 
         `folder` is the call's own directory outside, if there is one.
         """
@@ -102,10 +106,10 @@ def compile_sandbox(
         return None
     home = _absolute("", problems)
     system = dict(_system(network=config.network))
-    if mistake := probe.mistake(_base(system.items(), SandboxConfig(network=config.network))):
-        problems.error(mistake)
+    if problem := probe.problem(_base(system.items(), SandboxConfig(network=config.network))):
+        problems.error(problem)
         return None
-    program = shutil.which(_PROGRAM) or _PROGRAM  # not by the PATH of the command, which may lead to what it wrote
+    program = program_path(_PROGRAM) or _PROGRAM  # not by the PATH of the command, which may lead to what it wrote
     writable = _places(config.writable, problems.at("writable"))
     _check_writable(writable, home=home, problems=problems.at("writable"))
     readable = _places(config.readable, problems.at("readable"))
@@ -128,6 +132,19 @@ def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -
         problems.error("a sandbox in which everything can be written is none; name what is needed")
     elif _covered(home, writable):
         problems.warning("holds this file's own directory: what runs inside can rewrite the file")
+    for place in writable:
+        if os.geteuid() == 0 and _honours_set_user_id(place):
+            why = "may leave a set-user-ID program there, with which any user of this machine becomes root"
+            problems.warning(f"what may write to `{place}` {why}; mount it nosuid, or run the daemon as another user")
+
+
+@machine_fact
+def _honours_set_user_id(place: str) -> bool:
+    """Whether it does outside: inside, bubblewrap mounts each place nosuid."""
+    try:
+        return not os.statvfs(place).f_flag & os.ST_NOSUID
+    except OSError:
+        return False
 
 
 def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems: Problems) -> None:
@@ -149,7 +166,7 @@ def _directory(cwd: str | None, problems: Problems) -> list[str]:
 
 
 _Mount = tuple[str, Sequence[str]]
-"""Where something is, and the arguments that put it there."""
+"""A path in the sandbox, and the arguments that create it."""
 
 
 def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
@@ -168,7 +185,12 @@ def _own(room: str) -> Iterator[_Mount]:
     yield PRIVATE, ("--perms", "1777", "--size", room, "--tmpfs", PRIVATE)
 
 
-def _system(*, network: bool) -> Iterator[_Mount]:
+@machine_fact
+def _system(*, network: bool) -> tuple[_Mount, ...]:
+    return tuple(_system_mounts(network=network))
+
+
+def _system_mounts(*, network: bool) -> Iterator[_Mount]:
     for path in _SYSTEM:
         if Path(path).is_symlink():
             yield path, ("--symlink", str(Path(path).readlink()), path)
@@ -184,7 +206,7 @@ def _shown(path: str) -> tuple[str, str, str]:
 
 
 def _places(paths: Sequence[str], problems: Problems) -> list[str]:
-    """The paths, absolute; those that cannot be shown are reported."""
+    """Return the paths, absolute; a path that cannot be shown is reported."""
     places = []
     for index, path in enumerate(paths):
         place = _absolute(path, problems)

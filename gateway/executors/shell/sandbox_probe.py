@@ -1,4 +1,4 @@
-"""Whether sandboxes work on this machine, found out by making one; and what is missing if they do not."""
+"""The sandbox probe: finds out whether sandboxes work on this machine by making one, and what is missing if not."""
 
 import re
 import shutil
@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from gateway.config.machine_facts import machine_fact
+
 _OLDEST: Final = (0, 8)
 """Bubblewrap that can forbid further user namespaces, and bound a tmpfs."""
 _INSTALL: Final = "install the package bubblewrap (apt-get, dnf or apk)"
-_PATIENCE_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
 _REMEMBERED_SECONDS: Final = 5.0
-"""How long a failure counts: a file with a thousand sandboxes is refused quickly, and read anew once this is mended."""
+"""The time for which a failure is remembered: a file with a thousand sandboxes is refused quickly, and can soon be
+accepted."""
 
 
 class SandboxProbe:
@@ -22,22 +25,23 @@ class SandboxProbe:
 
     def __init__(self) -> None:
         self._working: set[tuple[str, ...]] = set()
-        self._mistakes: dict[tuple[str, ...], tuple[float, str]] = {}
+        self._problems: dict[tuple[str, ...], tuple[float, str]] = {}
 
-    def mistake(self, bwrap: tuple[str, ...]) -> str | None:
+    @machine_fact
+    def problem(self, bwrap: tuple[str, ...]) -> str | None:
         """Say why this command, bubblewrap with what every such sandbox has, cannot run a program. Blocking."""
         if bwrap in self._working:
             return None
-        since, mistake = self._mistakes.get(bwrap, (0.0, ""))
-        if not mistake or time.monotonic() - since > _REMEMBERED_SECONDS:
-            mistake = _mistake(bwrap) or ""
-            self._mistakes[bwrap] = (time.monotonic(), mistake)
-        if not mistake:
+        since, problem = self._problems.get(bwrap, (0.0, ""))
+        if not problem or time.monotonic() - since > _REMEMBERED_SECONDS:
+            problem = _problem(bwrap) or ""
+            self._problems[bwrap] = (time.monotonic(), problem)
+        if not problem:
             self._working.add(bwrap)
-        return mistake or None
+        return problem or None
 
 
-def _mistake(bwrap: Sequence[str]) -> str | None:
+def _problem(bwrap: Sequence[str]) -> str | None:
     if sys.platform != "linux":
         return "sandboxes need Linux"
     program = shutil.which(bwrap[0])
@@ -59,7 +63,7 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_PATIENCE_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
             check=False,
             start_new_session=True,
         )

@@ -1,5 +1,4 @@
-"""One file for each page of the specification's methods, and the table that finds them.
+"""The protocol's methods, one file per feature, and the table that names them.
 
-A handler gets the request's context and the runtime, and returns the result as a mapping, or as the bytes of one that
-was encoded before. It raises `RpcError` for everything that is the peer's mistake.
+A handler takes the call and returns its result as a mapping, or as the bytes of one that was encoded before.
 """

@@ -6,63 +6,58 @@ from typing import Final
 from gateway.catalog.primitives import Completer, Primitive
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
+from gateway.protocol.call.call import Call
+from gateway.protocol.call.runner import Run, check_access
 from gateway.protocol.methods import params
-from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access, invocation
-from gateway.protocol.unknown import unknown_prompt
+from gateway.protocol.methods.not_found import unknown_prompt
 
-MOST_VALUES: Final = 100
+MAX_VALUES: Final = 100
 """The schema's limit for `completion.values`."""
 
 
-async def complete(request: RequestContext, runtime: Runtime) -> JsonObject:
+async def complete(call: Call) -> JsonObject:
     """Suggest values for an argument of a prompt, or a variable of a resource template. No source: no values."""
-    argument = params.mapping(request.params, "argument")
+    argument = params.mapping(call.params, "argument")
     name, value = params.string(argument, "name"), params.string(argument, "value")
-    others = params.strings(params.mapping(request.params, "context"), "arguments")
-    primitive, completers = _referenced(params.mapping(request.params, "ref"), request, runtime)
-    check_access(primitive, request)
+    others = params.strings(params.mapping(call.params, "context"), "arguments")
+    primitive, completers = _referenced(params.mapping(call.params, "ref"), call)
+    check_access(primitive, call)
     completer = completers.get(name)
     if completer is None:
-        return _completion([])
+        return _completion([], total=0)
     try:
-        async with invocation("completion/complete", primitive, others, request, runtime, asker=None) as call:
-            found = await completer.complete(value, others, call)
-            return _completion([request.catalog.redactor.text(candidate) for candidate in found])
+        async with Run(call, primitive, is_completion=True) as run:
+            found = await completer.complete(value, others, await run.start(others))
+            shown = [call.catalog.sanitizer.text(candidate) for candidate in found[:MAX_VALUES]]
+            return _completion(shown, total=len(found))
     except OverLimitError:
         raise
     except ExecutionError as error:
-        raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error
+        raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
 
 
-def _referenced(
-    reference: JsonObject, request: RequestContext, runtime: Runtime
-) -> tuple[Primitive, Mapping[str, Completer]]:
+def _referenced(reference: JsonObject, call: Call) -> tuple[Primitive, Mapping[str, Completer]]:
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = params.string(reference, "name")
-        if (prompt := request.catalog.prompt(name)) is not None:
+        if (prompt := call.catalog.prompt(name)) is not None:
             return prompt, prompt.completers
-        raise unknown_prompt(name, request, runtime)
+        raise unknown_prompt(name, call)
     if kind == "ref/resource":
-        return _referenced_resource(params.string(reference, "uri"), request)
+        return _referenced_resource(params.string(reference, "uri"), call)
     raise RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")
 
 
-def _referenced_resource(uri: str, request: RequestContext) -> tuple[Primitive, Mapping[str, Completer]]:
+def _referenced_resource(uri: str, call: Call) -> tuple[Primitive, Mapping[str, Completer]]:
     """The reference is a template as it is listed, or a URI that something serves."""
-    for template in request.catalog.resource_templates:
+    for template in call.catalog.resource_templates:
         if template.uri_template == uri:
             return template, template.completers
-    if (found := request.catalog.resource(uri)) is not None:
+    if (found := call.catalog.resource(uri)) is not None:
         return found[0], getattr(found[0], "completers", {})
     raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
 
 
-def _completion(values: list[str]) -> JsonObject:
-    completion: dict[str, Json] = {
-        "values": values[:MOST_VALUES],
-        "total": len(values),
-        "hasMore": len(values) > MOST_VALUES,
-    }
+def _completion(values: list[str], *, total: int) -> JsonObject:
+    completion: dict[str, Json] = {"values": values, "total": total, "hasMore": total > len(values)}
     return {"completion": completion}

@@ -1,13 +1,15 @@
-"""What a server says about itself: initialize, server/discover, ping, logging/setLevel."""
+"""initialize, server/discover, ping and logging/setLevel (basic/lifecycle)."""
 
 from typing import Final
 
 from gateway.catalog.primitives import Catalog
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import meta, results, revisions
-from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.versions import MODERN
+from gateway.protocol import results
+from gateway.protocol.call.call import Call
+from gateway.protocol.tasks.wire import TASKS
+from gateway.wire import extensions, meta, revisions
+from gateway.wire.versions import MODERN
 
 CAPABILITIES: Final[JsonObject] = {
     "tools": {"listChanged": True},
@@ -15,6 +17,7 @@ CAPABILITIES: Final[JsonObject] = {
     "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
+    "extensions": {TASKS: {}, extensions.SKILLS: {"directoryRead": True}, extensions.APPS: {}},
 }
 """The same whatever the file holds at the moment: what is empty now may not be after the next save."""
 
@@ -31,26 +34,26 @@ def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
     return result
 
 
-async def discover(request: RequestContext, _runtime: Runtime) -> JsonObject:
+async def discover(call: Call) -> JsonObject:
     """Only versions that can be used without a handshake: a client takes its next request's version from here."""
     result: dict[str, Json] = {
         "supportedVersions": list(MODERN),
         "capabilities": CAPABILITIES,
-        **results.cache_hints(request.catalog.cache_ttl),
+        **results.cache_hints(call.catalog.cache_ttl),
     }
-    if request.catalog.instructions is not None:
-        result["instructions"] = request.catalog.instructions
+    if call.catalog.instructions is not None:
+        result["instructions"] = call.catalog.instructions
     return result
 
 
-async def ping(_request: RequestContext, _runtime: Runtime) -> JsonObject:
+async def ping(_call: Call) -> JsonObject:
     return {}
 
 
-async def set_level(request: RequestContext, _runtime: Runtime) -> JsonObject:
-    level = request.params.get("level")
+async def set_level(call: Call) -> JsonObject:
+    level = call.params.get("level")
     if level not in meta.LOG_LEVELS:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"`level` must be one of {', '.join(meta.LOG_LEVELS)}")
-    if request.session is not None:
-        request.session.log_level = level
+    if call.session is not None:
+        call.session.log_level = level
     return {}

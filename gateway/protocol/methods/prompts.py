@@ -1,54 +1,41 @@
 """prompts/list and prompts/get (server/prompts)."""
 
-from collections.abc import Sequence
-
 from gateway.catalog.primitives import Prompt
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import revisions
-from gateway.protocol.asking import open_asker
+from gateway.protocol.call.call import Call
+from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.methods import params
-from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access, check_client, counted, invocation
-from gateway.protocol.unknown import unknown_prompt
+from gateway.protocol.methods.not_found import unknown_prompt
+from gateway.wire import revisions
 
 
-async def list_prompts(request: RequestContext, runtime: Runtime) -> bytes:
-    return runtime.pages.page(
-        "prompts", catalog=request.catalog, revision=request.revision, cursor=request.params.get("cursor")
+async def list_prompts(call: Call) -> bytes:
+    return call.server.pages.page(
+        "prompts", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
     )
 
 
-async def get_prompt(request: RequestContext, runtime: Runtime) -> JsonObject:
-    name = params.string(request.params, "name")
-    given = params.strings(request.params, "arguments")
-    prompt = request.catalog.prompt(name)
+async def get_prompt(call: Call) -> JsonObject:
+    name = params.string(call.params, "name")
+    given = params.strings(call.params, "arguments")
+    prompt = call.catalog.prompt(name)
     if prompt is None:
-        raise unknown_prompt(name, request, runtime)
-    check_access(prompt, request)
-    check_client(prompt, request)
+        raise unknown_prompt(name, call)
+    check_access(prompt, call)
+    check_client(prompt, call)
     arguments = _complete_arguments(prompt, given)
     try:
-        with counted(prompt, request, runtime):
-            messages = await _rendered(prompt, arguments, request, runtime)
+        async with Run(call, prompt) as run:
+            messages = await prompt.messages.render(await run.start(arguments))
     except OverLimitError:
         raise
     except ExecutionError as error:
-        raise RpcError(ErrorCode.INTERNAL_ERROR, request.catalog.redactor.text(str(error))) from error
-    result: dict[str, Json] = {"messages": revisions.prompt_messages(messages, request.revision)}
+        raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
+    result: dict[str, Json] = {"messages": revisions.prompt_messages(messages, call.revision)}
     if "description" in prompt.definition:
         result["description"] = prompt.definition["description"]
     return result
-
-
-async def _rendered(
-    prompt: Prompt, arguments: JsonObject, request: RequestContext, runtime: Runtime
-) -> Sequence[JsonObject]:
-    async with (
-        open_asker(prompt, request, runtime, method="prompts/get") as asker,
-        invocation("prompts/get", prompt, arguments, request, runtime, asker=asker) as call,
-    ):
-        return await prompt.messages.render(call)
 
 
 def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]:

@@ -1,91 +1,86 @@
 """resources/list, resources/templates/list and resources/read (server/resources)."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
-from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.errors import ExecutionError, OverLimitError, ResourceNotFoundError, ResourceUnreadableError
+from gateway.executors.invocation import size_of
+from gateway.executors.workers import shaped
 from gateway.json_types import Json, JsonObject
-from gateway.protocol import results, revisions
-from gateway.protocol.asker import Asker
-from gateway.protocol.asking import open_asker
+from gateway.protocol import results
+from gateway.protocol.call.call import Call
+from gateway.protocol.call.runner import Run, check_access, check_client
+from gateway.protocol.input_requests.requester import InputRequester
 from gateway.protocol.methods import params
-from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access, check_client, counted, invocation
-from gateway.protocol.unknown import unknown_resource
+from gateway.protocol.methods.not_found import unknown_resource
+from gateway.wire import revisions
 
 
-async def list_resources(request: RequestContext, runtime: Runtime) -> bytes:
-    return runtime.pages.page(
-        "resources", catalog=request.catalog, revision=request.revision, cursor=request.params.get("cursor")
+async def list_resources(call: Call) -> bytes:
+    return call.server.pages.page(
+        "resources", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
     )
 
 
-async def list_resource_templates(request: RequestContext, runtime: Runtime) -> bytes:
-    return runtime.pages.page(
-        "resourceTemplates", catalog=request.catalog, revision=request.revision, cursor=request.params.get("cursor")
+async def list_resource_templates(call: Call) -> bytes:
+    return call.server.pages.page(
+        "resourceTemplates", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
     )
 
 
-async def read_resource(request: RequestContext, runtime: Runtime) -> JsonObject:
-    uri = params.string(request.params, "uri")
-    contents = await read(uri, request, runtime, asker=None)
-    wire: dict[str, Json] = {"contents": revisions.resource_contents(contents, request.revision)}
-    return {**wire, **_cache_hints(uri, request)}
+async def read_resource(call: Call) -> JsonObject:
+    uri = params.string(call.params, "uri")
+    contents = await read(uri, call)
+    wire: dict[str, Json] = {"contents": revisions.resource_contents(contents, call.revision)}
+    return {**wire, **_cache_hints(uri, call)}
 
 
-async def read(uri: str, request: RequestContext, runtime: Runtime, *, asker: Asker | None) -> Sequence[JsonObject]:
-    """A resource's contents as the sender of `request` may read them, in the form of 2026-07-28.
+async def read(
+    uri: str, call: Call, *, requester: InputRequester | None = None, is_inner: bool = False
+) -> Sequence[JsonObject]:
+    """Read a resource as the sender of `call` may, and return its contents in the form of 2026-07-28.
 
-    `asker` is that of the call which needs them, if this is not a request for the resource itself.
+    An inner read is for a tool or a prompt that the call runs, which no view narrows; `requester` is how it asks the
+    client, if it can.
 
     Raises:
         ResourceNotFoundError: nothing serves this URI.
         ResourceUnreadableError: it could not be read.
     """
-    parked = runtime.services.parked.read(uri, caller=request.exchange.caller.key)
-    if parked is not None:
-        return [parked]
-    found = request.catalog.resource(uri)
+    stored = call.server.services.output_store.read(uri, caller=call.caller.owner_key)
+    if stored is not None:
+        return [stored]
+    catalog = call.catalog.beyond or call.catalog if is_inner else call.catalog
+    found = catalog.resource(uri)
     if found is None:
-        raise unknown_resource(uri, request, runtime)
-    return await _contents(uri, *found, request, runtime, asker)
-
-
-async def _contents(  # noqa: PLR0913, PLR0917 - what was found, and all that a call is
-    uri: str,
-    resource: Resource | ResourceTemplate,
-    variables: Mapping[str, str],
-    request: RequestContext,
-    runtime: Runtime,
-    asker: Asker | None,
-) -> Sequence[JsonObject]:
-    check_access(resource, request)
-    check_client(resource, request)
-    opened = open_asker(resource, request, runtime, method="resources/read") if asker is None else nullcontext(asker)
+        raise unknown_resource(uri, call)
+    resource, variables = found
+    check_access(resource, call)
+    check_client(resource, call)
     try:
-        with counted(resource, request, runtime):
-            async with (
-                opened as way,
-                invocation("resources/read", resource, variables, request, runtime, asker=way) as call,
-            ):
-                return resource.contents.contents(await resource.executor.execute(call), uri=uri)
+        async with Run(call, resource, is_inner=is_inner, requester=requester) as run:
+            invocation = await run.start(variables)
+            outcome = await resource.executor.execute(invocation)
+            return await shaped(
+                partial(resource.contents.contents, outcome, uri=uri),
+                size=size_of(outcome),
+                call=invocation,
+                threads=call.server.services.worker_threads,
+            )
     except ResourceNotFoundError as error:
-        raise unknown_resource(
-            uri, request, runtime
-        ) from error  # as it was asked for, not as the backend would write it
+        raise unknown_resource(uri, call) from error  # under the URI that was asked for, not the backend's
     except OverLimitError:
         raise
     except ExecutionError as error:
-        raise ResourceUnreadableError(uri, request.catalog.redactor.text(str(error))) from error
+        raise ResourceUnreadableError(uri, call.catalog.sanitizer.text(str(error))) from error
 
 
-def _cache_hints(uri: str, request: RequestContext) -> dict[str, Json]:
+def _cache_hints(uri: str, call: Call) -> dict[str, Json]:
     """A parked output is its caller's alone, and so is what was read with the help of the user's answers."""
-    found = request.catalog.resource(uri)
-    if found is None or not request.params.keys().isdisjoint(_ANSWERS):
+    found = call.catalog.resource(uri)
+    if found is None or not call.params.keys().isdisjoint(_ANSWERS):
         return results.cache_hints(timedelta(0), is_shared=False)
     resource, _ = found
     return results.cache_hints(

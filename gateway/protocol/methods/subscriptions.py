@@ -3,25 +3,27 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.errors import ErrorCode, MissingCapabilityError, RpcError
+from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
-from gateway.protocol import jsonrpc, meta
-from gateway.protocol.announcements import Subscription
+from gateway.protocol.call.call import Call
+from gateway.protocol.call.runner import check_access
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
-from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access
-from gateway.protocol.unknown import unknown_resource
+from gateway.protocol.methods.not_found import unknown_resource
+from gateway.protocol.methods.tasks import own_task
+from gateway.protocol.notifier import Subscription
+from gateway.protocol.tasks.wire import declares_tasks, detailed, missing_extension
+from gateway.wire import jsonrpc, meta
 
-MOST_URIS: Final = 1000
+MAX_URIS: Final = 1000
 """Resources that one session or one subscription may watch."""
 
-LONGEST_URI: Final = 8192
-"""Characters of one that is watched: it is kept as long as somebody watches it."""
+MAX_URI_LENGTH: Final = 8192
+"""Characters of a watched URI, which is kept as long as the subscription."""
 
-_TASKS: Final = "io.modelcontextprotocol/tasks"
-"""An extension: whoever speaks it may name tasks (`taskIds`), of which there are none here."""
+MAX_TASK_ID_LENGTH: Final = 256
+"""Characters of a task's id that somebody made up; ours are shorter."""
 
 _KINDS: Final[Mapping[str, ListKind]] = {
     "toolsListChanged": "tools",
@@ -30,74 +32,98 @@ _KINDS: Final[Mapping[str, ListKind]] = {
 }
 
 
-async def listen(request: RequestContext, runtime: Runtime) -> JsonObject:
+async def listen(call: Call) -> JsonObject:
     """Send what was asked for until the client goes away; answer when the daemon ends.
 
-    A resource that nothing serves, or that the caller may not read, is left out of what is acknowledged.
+    A resource that nothing serves, or that the caller may not read, is left out of what is acknowledged; so is a task
+    that is not the caller's. Of the others the first message says how they are: they may have ended already.
     """
-    wanted = request.params.get("notifications")
+    wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
         raise RpcError(ErrorCode.INVALID_PARAMS, "`notifications` must be an object")
-    if "taskIds" in wanted:
-        _check_extension(_TASKS, request)
+    task_ids = await _tasks(wanted, call)
     honoured = {name: True for name in _KINDS if _flag(wanted, name)}
-    uris = [uri for uri in _uris(wanted) if _may_be_read(uri, request)]
+    uris = [uri for uri in _uris(wanted) if _may_be_read(uri, call)]
     kinds = frozenset(_KINDS[name] for name in honoured)
-    filter_: dict[str, Json] = {**honoured, **({"resourceSubscriptions": uris} if uris else {})}
-    scopes = request.exchange.caller.identity.scopes
-    with runtime.announcements.listen(kinds, frozenset(uris), scopes=scopes) as subscription:
-        await _send(request, "notifications/subscriptions/acknowledged", {"notifications": filter_})
-        await _relay(subscription, request)
-    if request.exchange.caller.binding is not Binding.STREAMABLE_HTTP:
-        await _send(request, "notifications/cancelled", {"requestId": request.request_id})
-    return {meta.META: {meta.META_SUBSCRIPTION_ID: request.request_id}}
+    filter_: dict[str, Json] = {
+        **honoured,
+        **({"resourceSubscriptions": uris} if uris else {}),
+        **({"taskIds": task_ids} if task_ids else {}),
+    }
+    caller = call.caller
+    with call.server.notifier.listen(
+        kinds, frozenset(uris), scopes=caller.identity.scopes, view=caller.view, task_ids=frozenset(task_ids)
+    ) as subscription:
+        await _tell_tasks(task_ids, subscription, call)
+        await _send(call, "notifications/subscriptions/acknowledged", {"notifications": filter_})
+        await _relay(subscription, call)
+    if call.caller.binding is not Binding.STREAMABLE_HTTP:
+        await _send(call, "notifications/cancelled", {"requestId": call.request_id})
+    return {meta.META: {meta.META_SUBSCRIPTION_ID: call.request_id}}
 
 
-async def subscribe(request: RequestContext, runtime: Runtime) -> JsonObject:
-    uri = params.string(request.params, "uri")
-    if len(uri) > LONGEST_URI:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {LONGEST_URI} characters")
-    found = request.catalog.resource(uri)
+async def subscribe(call: Call) -> JsonObject:
+    uri = params.string(call.params, "uri")
+    if len(uri) > MAX_URI_LENGTH:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {MAX_URI_LENGTH} characters")
+    found = call.catalog.resource(uri)
     if found is None:
-        raise unknown_resource(uri, request, runtime)
-    check_access(found[0], request)
-    if request.session is not None:
-        if len(request.session.subscriptions) >= MOST_URIS:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MOST_URIS} subscriptions")
-        request.session.subscriptions |= {uri}
+        raise unknown_resource(uri, call)
+    check_access(found[0], call)
+    if call.session is not None:
+        if len(call.session.subscriptions) >= MAX_URIS:
+            raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MAX_URIS} subscriptions")
+        call.session.subscriptions |= {uri}
+        call.server.notifier.watch_changed()
     return {}
 
 
-async def unsubscribe(request: RequestContext, _runtime: Runtime) -> JsonObject:
-    uri = params.string(request.params, "uri")
-    if request.session is not None:
-        request.session.subscriptions -= {uri}
+async def unsubscribe(call: Call) -> JsonObject:
+    uri = params.string(call.params, "uri")
+    if call.session is not None:
+        call.session.subscriptions -= {uri}
+        call.server.notifier.watch_changed()
     return {}
 
 
-def _check_extension(name: str, request: RequestContext) -> None:
-    extensions = request.client_capabilities.get("extensions")
-    if not isinstance(extensions, dict) or name not in extensions:
-        raise MissingCapabilityError({"extensions": {name: {}}})
+def _may_be_read(uri: str, call: Call) -> bool:
+    found = call.catalog.resource(uri)
+    return found is not None and call.caller.identity.holds(found[0].access.scopes)
 
 
-def _may_be_read(uri: str, request: RequestContext) -> bool:
-    found = request.catalog.resource(uri)
-    return found is not None and request.exchange.caller.identity.holds(found[0].access.scopes)
+async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
+    """The tasks that the caller names and may know of.
+
+    Raises:
+        MissingCapabilityError: the client has not declared the extension.
+    """
+    if "taskIds" not in wanted:
+        return []
+    if not declares_tasks(call.client_capabilities, call.revision):
+        raise missing_extension()
+    ids = wanted["taskIds"]
+    if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids) or len(ids) > MAX_URIS:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"`notifications.taskIds` must be a list of {MAX_URIS} ids at most")
+    named = [each for each in dict.fromkeys(ids) if len(each) <= MAX_TASK_ID_LENGTH]
+    return [each for each in named if await own_task(each, call) is not None]
 
 
-async def _relay(subscription: Subscription, request: RequestContext) -> None:
+async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Call) -> None:
+    for task_id in task_ids:
+        if (task := await own_task(task_id, call)) is not None:
+            subscription.tell_task(task_id, detailed(task, now=call.server.tasks.runner.clock()))
+
+
+async def _relay(subscription: Subscription, call: Call) -> None:
     with subscription.outbox.reader() as reader:
         while (message := await reader.get()) is not None:
-            await _send(request, message["method"], message.get("params", {}))
+            await _send(call, message["method"], message.get("params", {}))
 
 
-async def _send(request: RequestContext, method: str, members: JsonObject) -> None:
+async def _send(call: Call, method: str, members: JsonObject) -> None:
     """Everything on this stream carries the subscription's id, which is the request's, with its JSON type."""
-    fields = {meta.META_SUBSCRIPTION_ID: request.request_id}
-    await request.exchange.send(
-        {"jsonrpc": jsonrpc.VERSION, "method": method, "params": {**members, meta.META: fields}}
-    )
+    fields = {meta.META_SUBSCRIPTION_ID: call.request_id}
+    await call.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": {**members, meta.META: fields}})
 
 
 def _flag(wanted: JsonObject, name: str) -> bool:
@@ -109,11 +135,11 @@ def _flag(wanted: JsonObject, name: str) -> bool:
 
 def _uris(wanted: JsonObject) -> list[str]:
     uris = wanted.get("resourceSubscriptions", [])
-    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris) or len(uris) > MOST_URIS:
+    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris) or len(uris) > MAX_URIS:
         raise RpcError(
             ErrorCode.INVALID_PARAMS,
-            f"`notifications.resourceSubscriptions` must be a list of {MOST_URIS} URIs at most",
+            f"`notifications.resourceSubscriptions` must be a list of {MAX_URIS} URIs at most",
         )
-    if any(len(uri) > LONGEST_URI for uri in uris):
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {LONGEST_URI} characters")
+    if any(len(uri) > MAX_URI_LENGTH for uri in uris):
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {MAX_URI_LENGTH} characters")
     return list(dict.fromkeys(uris))

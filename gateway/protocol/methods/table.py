@@ -1,29 +1,29 @@
-"""Every method that is served, and in which era."""
+"""The table of methods, with the eras in which each is served."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from gateway.errors import OverLimitError, TooManyRequestsError
 from gateway.json_types import JsonObject
-from gateway.protocol.methods import completion, lifecycle, prompts, resources, subscriptions, tools
-from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.versions import Era
+from gateway.protocol.call.call import Call
+from gateway.protocol.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
+from gateway.wire.versions import Era
 
-Handler = Callable[[RequestContext, Runtime], Awaitable[JsonObject | bytes]]
+Handler = Callable[[Call], Awaitable[JsonObject | bytes]]
 
 BOTH: Final = frozenset(Era)
 LEGACY_ONLY: Final = frozenset({Era.LEGACY})
 MODERN_ONLY: Final = frozenset({Era.MODERN})
 
 
-def _refused(error: OverLimitError, request: RequestContext) -> JsonObject:
-    raise TooManyRequestsError(request.catalog.redactor.text(str(error)), retry_after=error.retry_after) from error
+def _refused(error: OverLimitError, call: Call) -> JsonObject:
+    raise TooManyRequestsError(call.catalog.sanitizer.text(str(error)), retry_after=error.retry_after) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     handler: Handler
     eras: frozenset[Era]
     is_call: bool = False
@@ -31,7 +31,9 @@ class Method:
     is_list: bool = False
     """Whether it lists what is on offer. `limits.rate_limit` holds for each list by itself, lest a client that begins
     by reading all of them has spent its calls."""
-    refused: Callable[[OverLimitError, RequestContext], JsonObject] = _refused
+    is_immediate: bool = False
+    """Whether its answer waits for nothing."""
+    refused: Callable[[OverLimitError, Call], JsonObject] = _refused
     """What it is answered with where a limit refuses it."""
 
 
@@ -39,18 +41,24 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         "completion/complete": Method(completion.complete, BOTH, is_call=True),
         "logging/setLevel": Method(lifecycle.set_level, LEGACY_ONLY),
-        "ping": Method(lifecycle.ping, LEGACY_ONLY),
+        "ping": Method(lifecycle.ping, LEGACY_ONLY, is_immediate=True),
         "prompts/get": Method(prompts.get_prompt, BOTH, is_call=True),
-        "prompts/list": Method(prompts.list_prompts, BOTH, is_list=True),
-        "resources/list": Method(resources.list_resources, BOTH, is_list=True),
+        "prompts/list": Method(prompts.list_prompts, BOTH, is_list=True, is_immediate=True),
+        "resources/directory/read": Method(skills.read_directory, MODERN_ONLY, is_list=True),
+        "resources/list": Method(resources.list_resources, BOTH, is_list=True, is_immediate=True),
         "resources/read": Method(resources.read_resource, BOTH, is_call=True),
-        "resources/templates/list": Method(resources.list_resource_templates, BOTH, is_list=True),
+        "resources/templates/list": Method(resources.list_resource_templates, BOTH, is_list=True, is_immediate=True),
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
+        "skills/get": Method(skills.get_skill, MODERN_ONLY, is_list=True),
+        "skills/list": Method(skills.list_skills, MODERN_ONLY, is_list=True),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
+        "tasks/cancel": Method(tasks.cancel, MODERN_ONLY),
+        "tasks/get": Method(tasks.get, MODERN_ONLY),
+        "tasks/update": Method(tasks.update, MODERN_ONLY),
         "tools/call": Method(tools.call_tool, BOTH, is_call=True, refused=tools.refused),
-        "tools/list": Method(tools.list_tools, BOTH, is_list=True),
+        "tools/list": Method(tools.list_tools, BOTH, is_list=True, is_immediate=True),
     }
 )
 """`initialize` is not among them: it is the legacy era's door, not a method behind it."""

@@ -1,81 +1,63 @@
 """tools/list and tools/call (server/tools)."""
 
-import math
-from functools import partial
-from typing import Final
-
-from gateway.catalog.primitives import Tool
 from gateway.errors import ExecutionError, MissingCapabilityError, OverLimitError
-from gateway.executors.invocation import Invocation, Outcome, ToolResult, size_of
+from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
-from gateway.protocol import headers, results
-from gateway.protocol.asking import open_asker
-from gateway.protocol.confirmation import confirm
+from gateway.protocol import results
+from gateway.protocol.call.call import Call
+from gateway.protocol.call.runner import check_access, check_client
+from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.methods import params
-from gateway.protocol.request import RequestContext, Runtime
-from gateway.protocol.running import check_access, check_client, counted, invocation
-from gateway.protocol.unknown import unknown_tool
-from gateway.protocol.versions import Era
-
-_MOST_ON_THE_LOOP: Final = 2**19
-"""Bytes of output, whose shaping takes a few hundredths of a second at the most."""
+from gateway.protocol.methods.not_found import unknown_tool
+from gateway.wire import headers
+from gateway.wire.versions import Era
 
 
-async def list_tools(request: RequestContext, runtime: Runtime) -> bytes:
-    return runtime.pages.page(
-        "tools", catalog=request.catalog, revision=request.revision, cursor=request.params.get("cursor")
+async def list_tools(call: Call) -> bytes:
+    return call.server.pages.page(
+        "tools", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
     )
 
 
-async def call_tool(request: RequestContext, runtime: Runtime) -> JsonObject:
-    """Call a tool. What the model can mend or must know is a result with `isError`; an unknown tool is -32602."""
-    name = params.string(request.params, "name")
-    arguments = params.mapping(request.params, "arguments")
-    tool = request.catalog.tool(name)
+async def call_tool(call: Call) -> JsonObject:
+    """Call a tool. What the model can mend or must know is a result with `isError`; an unknown tool is -32602.
+
+    1. the tool exists: -32602; the caller holds its scopes: 403
+    2. over HTTP, the `Mcp-Param-*` fields are the arguments: -32020
+    3. the client has what the tool requires, tasks among them: -32021; the arguments fit the schema: `isError`
+    4. a task is made of it, where the tool and the client say so; otherwise the run: see `Run`
+    """
+    name = params.string(call.params, "name")
+    arguments = params.mapping(call.params, "arguments")
+    tool = call.catalog.tool(name)
     if tool is None:
-        raise unknown_tool(name, request, runtime)
-    check_access(tool, request)
-    if request.is_modern_http:
-        headers.check_parameters(tool.header_parameters, arguments, request.exchange.caller.headers)
-    return results.tool_result(await _result(tool, arguments, request, runtime), request.revision)
-
-
-async def _result(tool: Tool, arguments: JsonObject, request: RequestContext, runtime: Runtime) -> ToolResult:
+        raise unknown_tool(name, call)
+    check_access(tool, call)
+    if tool.header_parameters and call.is_modern_http:
+        headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)
     try:
-        check_client(tool, request)
+        check_client(tool, call)
+        may_be_task = tool.task is not None and call.server.tasks.accepts(call, tool.task)
         prepared = tool.arguments.prepare(arguments)
-        with counted(tool, request, runtime):
-            async with open_asker(tool, request, runtime, method="tools/call") as asker:
-                if tool.confirm is not None:
-                    await confirm(tool.confirm, prepared, asker, tell=partial(runtime.witness.confirmed, request))
-                async with invocation("tools/call", tool, prepared, request, runtime, asker=asker) as call:
-                    return await _shaped(tool, await tool.executor.execute(call), call, runtime)
+        if may_be_task and tool.task is not None:
+            answer = await call.server.tasks.answer(call, tool, tool.task, prepared)
+            if answer is not None:
+                return answer
+        result = await run_tool(call, tool, prepared)
     except MissingCapabilityError as error:
-        if request.era is Era.MODERN:
+        if call.era is Era.MODERN:
             raise
-        return _failure(error.message)  # older revisions have no code for it
+        result = _failure(error.message)  # older revisions have no code for it
     except OverLimitError:
         raise  # see `refused`
     except ExecutionError as error:
-        return _failure(request.catalog.redactor.text(str(error)))
+        result = _failure(call.catalog.sanitizer.text(str(error)))
+    return results.tool_result(result, call.revision)
 
 
-async def _shaped(tool: Tool, outcome: Outcome, call: Invocation, runtime: Runtime) -> ToolResult:
-    """Shape what is small here, and in a thread what everybody else would have to wait for."""
-    if size_of(outcome) <= _MOST_ON_THE_LOOP:
-        return tool.result.shape(outcome, call)
-    try:
-        async with call.clock.limit():
-            return await runtime.services.threads.run(
-                tool.result.shape, outcome, call, deadline=math.inf, on_stuck=call.slot.hold_until
-            )
-    except TimeoutError:
-        raise ExecutionError("The tool answered in time, but its output is too large to be worked on in time") from None
-
-
-def refused(error: OverLimitError, request: RequestContext) -> JsonObject:
+def refused(error: OverLimitError, call: Call) -> JsonObject:
     """The answer to a call that a limit refused: the model is told which, and when to come back."""
-    return results.tool_result(_failure(str(error)), request.revision)
+    return results.tool_result(_failure(str(error)), call.revision)
 
 
 def _failure(text: str) -> ToolResult:

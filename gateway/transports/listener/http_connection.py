@@ -1,60 +1,90 @@
-"""One connection of the HTTP listener: whether there is room for it, and how long it may be silent.
+"""One connection of the HTTP listener: counted against the limits, and closed when it is silent for too long.
 
 Threats answered here: connections that send nothing, or a head byte by byte (slow loris), and one caller that opens as
-many as the process may have descriptors. What comes after the head is bounded where it is read.
+many as the process may have descriptors. What comes after the head is bounded where it is read, but for what only the
+parser sees of it: extensions and trailers of chunks (RFC 9112 §7.1), which are bounded here.
 """
 
 import asyncio
 import logging
 import resource
-from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final, cast
 
-from aiohttp import web
+import msgspec
+from aiohttp import StreamReader, web
 
-from gateway.access.identity import network_of
-from gateway.config.server import Shares
-from gateway.transports.guard import is_loopback_address
-from gateway.transports.incoming import SERVER, refuse
-from gateway.transports.ration import Ration
-from gateway.transports.refusal import Refusal
+from gateway.access.identity.identity import network_of
+from gateway.config.models.server import Quota
+from gateway.transports.errors import HttpError
+from gateway.transports.http.body import FramingTooLargeError
+from gateway.transports.http.guard import is_loopback_address
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.response import SERVER, OneWriteResponse, refuse
 
-QUIET: Final = logging.getLogger("gateway.http")
+IDLE: Final = logging.getLogger("gateway.http")
 """aiohttp logs each malformed request with a traceback; our own mistakes are logged before they get there."""
 
 _BAD_REQUEST: Final = 400
-_LONGEST_LINE: Final = 8190
+_MAX_LINE_LENGTH: Final = 8190
 """Bytes of the request line, and of a field."""
-_MOST_FIELDS: Final = 128
+_MAX_FIELDS: Final = 128
 _NO_HEAD: Final = (
-    f"This is no head of an HTTP request, or it is too large: {_LONGEST_LINE} bytes for a line, {_MOST_FIELDS} fields"
+    f"This is no head of an HTTP request, or it is too large: {_MAX_LINE_LENGTH} bytes for a line, {_MAX_FIELDS} fields"
 )
 _LINGER_SECONDS: Final = 10.0
 """After an answer, for the rest of a body that nobody reads: who still sends might not see the answer otherwise."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
+_FRAMING_BYTES: Final = 65_536
+_FRAMING_PER_BYTE: Final = 8
+"""A chunk of one byte is framed with five."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
-"""The others are for children, files and connections to elsewhere."""
-_MOST: Final = 65_536
+"""Of those that are free at the start. The others are for children, files and connections to elsewhere."""
+_RESERVED: Final = 24
+"""Descriptors that are left to these, however few there are: some children at once, a reload, a backend or two."""
+_UNKNOWN: Final = 32
+"""How many are taken as open already where the system does not say."""
+_MAX_COUNT: Final = 65_536
+_MOST_OF_OPERATORS: Final = 32
+"""Connections of the listener that is for operators alone."""
 
 
-def connection_ration(shares: Shares, *, has_proxies: bool = False) -> Ration:
-    """What `limits.connections` says, else most of the descriptors that the process may have.
+def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
+    """Return the quota of `limits.connections`; by default, most of the descriptors that are free now.
 
     Where proxies are named, connections are theirs and nobody's share: who calls through them is told by headers.
     """
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST if descriptors == resource.RLIM_INFINITY else min(_MOST, int(descriptors * _SHARE_OF_DESCRIPTORS))
+    most = _most_connections()
     if has_proxies and shares.per_caller is None:
-        shares = Shares(per_caller=shares.in_all or most, in_all=shares.in_all)
-    return Ration(shares, noun="connections", default=most)
+        shares = Quota(per_caller=shares.in_all or most, in_all=shares.in_all)
+    return ResourceQuota(shares, noun="connections", default=most)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
-    """How many connections a listener takes, and how long it waits for what they say."""
+def admin_connection_quota() -> ResourceQuota:
+    """For a listener that a few people and probes use, beside the one that all others do."""
+    return ResourceQuota(Quota(), noun="connections", default=max(1, min(_MOST_OF_OPERATORS, _most_connections() // 4)))
 
-    ration: Ration = field(default_factory=lambda: connection_ration(Shares()))
+
+def _most_connections() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MAX_COUNT
+    free = limit - _open_descriptors()
+    return max(1, min(_MAX_COUNT, int(free * _SHARE_OF_DESCRIPTORS), free - _RESERVED))
+
+
+def _open_descriptors() -> int:
+    try:
+        return len(list(Path("/proc/self/fd").iterdir()))
+    except OSError:
+        return _UNKNOWN
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a listener: how many connections it takes, and how long each may be silent."""
+
+    quota: ResourceQuota = msgspec.field(default_factory=lambda: connection_quota(Quota()))
     handshake_seconds: float = 10.0
     """To agree on TLS."""
     head_seconds: float = 30.0
@@ -63,33 +93,47 @@ class Threshold:
     """From an answer to the next whole head. Proxies keep connections for up to 600: who lets go first loses none."""
 
     def caller_behind(self, peer: object) -> str:
-        """Whose share it is. Nobody's, unless the file says so, for who is on this machine: it may well be a proxy."""
+        """Return the caller whose share a connection is; empty for this machine, where it may be a proxy."""
         address = str(peer[0]) if isinstance(peer, tuple) else ""
-        if self.ration.is_share_unsaid and is_loopback_address(address):
+        if self.quota.is_share_unsaid and is_loopback_address(address):
             return ""
         return network_of(address)
 
 
 class HttpConnection(web.RequestHandler):
-    """aiohttp's protocol, with a door in front."""
+    """aiohttp's protocol for one connection, with limits on its number, its silence and the framing of its bodies."""
 
-    __slots__ = ("_caller", "_deadline", "_has_spoken", "_is_idle", "_threshold", "has_begun")
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_caller",
+        "_connection_limits",
+        "_deadline",
+        "_has_spoken",
+        "_is_given_up",
+        "_is_idle",
+        "_linger_seconds",
+        "has_begun",
+    )
 
-    def __init__(self, server: web.Server, threshold: Threshold, *, counted_for: str | None = None) -> None:
+    def __init__(
+        self, server: web.Server, connection_limits: ConnectionLimits, *, counted_for: str | None = None
+    ) -> None:
         """Do nothing yet; `counted_for` is the caller of whose share it was taken already."""
+        self._linger_seconds: Final = min(_LINGER_SECONDS, connection_limits.head_seconds)
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            keepalive_timeout=threshold.idle_seconds,
-            lingering_time=min(_LINGER_SECONDS, threshold.head_seconds),
+            keepalive_timeout=connection_limits.idle_seconds,
+            lingering_time=self._linger_seconds,
             access_log=cast("logging.Logger", None),  # as its own runner does: none
-            logger=QUIET,
+            logger=IDLE,
             auto_decompress=False,
-            max_line_size=_LONGEST_LINE,
-            max_field_size=_LONGEST_LINE,
-            max_headers=_MOST_FIELDS,
+            max_line_size=_MAX_LINE_LENGTH,
+            max_field_size=_MAX_LINE_LENGTH,
+            max_headers=_MAX_FIELDS,
         )
-        self._threshold: Final = threshold
+        self._connection_limits: Final = connection_limits
         self._caller = counted_for
         self.has_begun = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -97,17 +141,23 @@ class HttpConnection(web.RequestHandler):
         """Whether there is a part of a head."""
         self._is_idle = True
         """Whether the next byte begins a head: not while a request is served, nor while the rest of its body comes."""
+        self._body: StreamReader | None = None
+        """The body in chunks that comes now."""
+        self._body_bytes = 0
+        """How many bytes have come for it, framing included."""
+        self._is_given_up = False
+        """Whether nothing more that comes is looked at."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.has_begun = True
         if self._caller is None:
-            caller = self._threshold.caller_behind(transport.get_extra_info("peername"))
-            refusal = self._threshold.ration.refusal_of(caller)
+            caller = self._connection_limits.caller_behind(transport.get_extra_info("peername"))
+            refusal = self._connection_limits.quota.refusal_of(caller)
             if refusal is not None:
                 self._turn_away(refusal)
                 return
-            self._threshold.ration.take(caller)
+            self._connection_limits.quota.acquire(caller)
             self._caller = caller
         self._wait_for_head()
 
@@ -116,17 +166,46 @@ class HttpConnection(web.RequestHandler):
             self._has_spoken = True
             if self._deadline is None and _END_OF_HEAD not in data:  # most heads come whole
                 self._wait_for_head()
+        waiting = len(self._messages)
         super().data_received(data)
+        messages = len(self._messages) - waiting
+        if messages or self._body is not None:
+            self._count_framing(data, messages=messages)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
+        """Go on reading where it was paused; aiohttp asks for it after every body, and would parse again each time."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    def _count_framing(self, data: bytes, *, messages: int) -> None:
+        """Give a body up whose framing outweighs it; `data` is what came, with which so many heads were complete."""
+        if messages:
+            head, content = self._messages[-1]
+            self._body = content if getattr(head, "chunked", False) else None
+            # Of several messages nobody knows here where the last one's head ends: what came with it goes free.
+            self._body_bytes = len(data) - data.find(_END_OF_HEAD) - len(_END_OF_HEAD) if messages == 1 else 0
+        else:
+            self._body_bytes += len(data)
+        body = self._body
+        if body is None or self._reading_paused:  # the parser keeps what a full buffer does not take
+            return
+        if self._body_bytes - body.total_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * body.total_bytes:
+            body.set_exception(FramingTooLargeError())
+            self._is_given_up = True
+            self.close()  # after the answer
+        elif not body.is_eof():
+            return
+        self._body = None
 
     def request_begun(self) -> None:
-        """A whole head has come, or what can be none."""
+        """Note that a whole head was read, or something that cannot be one."""
         self._stop_waiting()
         self._has_spoken = self._is_idle = False
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_waiting()
         if self._caller is not None:
-            self._threshold.ration.give_back(self._caller)
+            self._connection_limits.quota.release(self._caller)
             self._caller = None
         super().connection_lost(exc)
 
@@ -140,7 +219,7 @@ class HttpConnection(web.RequestHandler):
         """Answer what could not be read, or what a bug of ours broke; aiohttp's own words tell its version."""
         super().handle_error(request, status, exc, message)
         said = _NO_HEAD if status == _BAD_REQUEST else "Internal error"
-        response = refuse(Refusal(status=status, message=said), headers=SERVER)
+        response = refuse(HttpError(status=status, message=said), headers=SERVER)
         response.force_close()
         return response
 
@@ -148,17 +227,36 @@ class HttpConnection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Send an answer; those that the router gives by itself are to look like ours."""
+        if self._is_given_up:
+            resp.force_close()
         if isinstance(resp, web.HTTPException):
             resp.headers.update(SERVER)
-        sent = await super().finish_response(request, resp, start_time)
+        if isinstance(resp, OneWriteResponse):
+            is_gone = await self._write_at_once(resp.render())
+        else:
+            resp, is_gone = await super().finish_response(request, resp, start_time)
         request.content.on_eof(self._rest)
-        return sent
+        if self._is_given_up:
+            await asyncio.sleep(self._linger_seconds)  # what comes is dropped; cut short by whoever hangs up
+        return resp, is_gone
+
+    async def _write_at_once(self, response: bytes) -> bool:
+        """Write a whole response, wait until its reader takes it, and tell whether that is gone."""
+        if self.transport is None or self.transport.is_closing():
+            return True
+        self.transport.write(response)
+        if self._paused:
+            try:
+                await self._drain_helper()
+            except ConnectionError:
+                return True
+        return False
 
     def _rest(self) -> None:
         self._is_idle = True
 
     def _wait_for_head(self) -> None:
-        self._deadline = asyncio.get_running_loop().call_later(self._threshold.head_seconds, self._give_up)
+        self._deadline = asyncio.get_running_loop().call_later(self._connection_limits.head_seconds, self._give_up)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
@@ -170,17 +268,19 @@ class HttpConnection(web.RequestHandler):
         if not self._has_spoken:
             self.force_close()
             return
-        message = f"The head did not arrive within {self._threshold.head_seconds:g} seconds (listen.receive_timeout)"
-        self._turn_away(Refusal(status=408, message=message))
+        message = (
+            f"The head did not arrive within {self._connection_limits.head_seconds:g} seconds (listen.receive_timeout)"
+        )
+        self._turn_away(HttpError(status=408, message=message))
 
-    def _turn_away(self, refusal: Refusal) -> None:
+    def _turn_away(self, refusal: HttpError) -> None:
         """Say why in as few bytes as can be, and close."""
         if self.transport is not None:
             self.transport.write(_response(refusal))
         self.force_close()
 
 
-def _response(refusal: Refusal) -> bytes:
+def _response(refusal: HttpError) -> bytes:
     """The same without aiohttp, which has no request here that it could answer."""
     answer = refuse(refusal, headers={**SERVER, "Connection": "close"})
     body = answer.body if isinstance(answer.body, bytes) else b""

@@ -1,24 +1,26 @@
-"""The sockets in front of an HTTP application: opens them, says where they are, stops accepting, closes."""
+"""Opens the sockets in front of an HTTP application, says where they are, stops accepting, and closes them."""
 
 import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
 from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 
-from gateway.config.address import Address
-from gateway.transports.listener.http_connection import QUIET, HttpConnection, Threshold
+from gateway.config.models.address import Address
+from gateway.transports.listener.direct_connection import DirectConnection, Handler
+from gateway.transports.listener.http_connection import IDLE, ConnectionLimits, HttpConnection
 from gateway.transports.listener.server_tls import ServerTls
-from gateway.transports.listener.tls_door import TlsDoor
+from gateway.transports.listener.tls_acceptor import TlsAcceptor
 
 log: Final = structlog.get_logger()
 
-_FAREWELL_SECONDS: Final = 2.0
+_SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """How long connections may take to end once what they served was cancelled."""
 _BACKLOG: Final = 4096
 """Connections that the kernel may hold for us, such as those that arrive while another process takes over."""
@@ -31,27 +33,38 @@ class ListenError(Exception):
 class HttpListener:
     """One address, or the sockets that another process opened for us."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a listener is opened with
         self,
         application: web.Application,
         *,
         address: Address,
         inherited: Sequence[socket.socket] = (),
         tls: ServerTls | None = None,
-        threshold: Threshold | None = None,
+        connection_limits: ConnectionLimits | None = None,
+        direct: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
-        """Do nothing yet; `inherited` sockets are known by `address`, and closed at the end."""
-        QUIET.setLevel(logging.CRITICAL)
+        """Do nothing yet.
+
+        Args:
+            application: answers requests.
+            address: where to listen.
+            inherited: sockets to listen on instead; known by `address`, and closed at the end.
+            tls: the certificate, if there is one.
+            connection_limits: how many connections are taken, and how long they may be silent.
+            direct: handlers of request targets that the application's router need not be asked for.
+        """
+        IDLE.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(
             application,
             handler_cancellation=True,  # 2026-07-28: closing the connection cancels
-            shutdown_timeout=_FAREWELL_SECONDS,
+            shutdown_timeout=_SHUTDOWN_GRACE_SECONDS,
         )
-        self._threshold: Final = threshold or Threshold()
+        self._connection_limits: Final = connection_limits or ConnectionLimits()
         self.address = address
         """Where it listens; once it does, with the port that it got."""
         self._inherited: Final = tuple(inherited)
         self._tls: Final = tls
+        self._direct: Final = direct
         self._servers: Final[list[asyncio.Server]] = []
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
 
@@ -63,6 +76,7 @@ class HttpListener:
         """
         await self._runner.setup()
         self._hear_of_requests()
+        self._look_up_targets()
         try:
             for place in self._inherited or (None,):
                 self._servers.append(await self._serve(place))
@@ -85,7 +99,7 @@ class HttpListener:
             handshake.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
         try:
-            async with asyncio.timeout(2 * _FAREWELL_SECONDS + 1):
+            async with asyncio.timeout(2 * _SHUTDOWN_GRACE_SECONDS + 1):
                 await self._runner.cleanup()
         except TimeoutError:
             log.warning("connections did not close")
@@ -101,21 +115,34 @@ class HttpListener:
         ) -> web.BaseRequest:
             if isinstance(protocol, HttpConnection):
                 protocol.request_begun()
+            if message.url.absolute:
+                # aiohttp decodes the host, and not all can be; `framing.host_of` reads it in `raw_path`.
+                message = message._replace(url=message.url.relative())
             return make(message, body, protocol, *rest)
 
         server.request_factory = begun
+
+    def _look_up_targets(self) -> None:
+        server = self._runner.server
+        assert server is not None  # noqa: S101 - there is one after `setup`
+        routed, direct = server.request_handler, self._direct
+
+        def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+            return direct.get(request.raw_path, routed)(request)
+
+        server.request_handler = handle
 
     async def _serve(self, inherited: socket.socket | None) -> asyncio.Server:
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None  # noqa: S101 - there is one after `setup`
 
         def connection(caller: str | None = None) -> HttpConnection:
-            return HttpConnection(server, self._threshold, counted_for=caller)
+            return DirectConnection(server, self._connection_limits, direct=self._direct, counted_for=caller)
 
         def protocol() -> asyncio.Protocol:
             if self._tls is None:
                 return connection()
-            return TlsDoor(self._tls, self._threshold, connect=connection, at_work=self._handshakes)
+            return TlsAcceptor(self._tls, self._connection_limits, connect=connection, at_work=self._handshakes)
 
         if inherited is None:
             return await loop.create_server(protocol, self.address.host, self.address.port, backlog=_BACKLOG)

@@ -1,6 +1,6 @@
-"""The certificate and key that the listener shows, loaded from their files when the configuration is.
+"""Loads the certificate and key of a listener from their files when the configuration is loaded.
 
-Everything that can fail does so in `load_identity`: a renewed certificate that is no good is one more mistake in the
+Everything that can fail does so in `load_identity`: a renewed certificate that is no good is one more problem of the
 configuration, and the old one stays. Showing another one is then a single assignment: connections that are open keep
 what they have, and the next handshake gets the new one, with the listener untouched.
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gateway.config.problems import Problems
-from gateway.config.server import Tls
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.server import Tls
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2; those of 1.3 are all good."""
@@ -22,7 +22,7 @@ _ENCRYPTED: Final = "is encrypted; nobody is there to say its password"
 _NOT_YET_VALID: Final = 9
 _EXPIRED: Final = 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
-_DOUBTS: Final = {_NOT_YET_VALID: "is not valid yet", _EXPIRED: "has expired"}
+_CERTIFICATE_PROBLEMS: Final = {_NOT_YET_VALID: "is not valid yet", _EXPIRED: "has expired"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class ServerIdentity:
 
 
 class ServerTls:
-    """What a listener needs to speak TLS, whichever certificate it shows."""
+    """The TLS context of a listener, whose certificate may be replaced while it serves."""
 
     def __init__(self, identity: ServerIdentity) -> None:
         self._shown = identity.context
@@ -80,9 +80,9 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     except OSError as error:  # it was there a moment ago
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
         return None
-    doubt = _doubt(context, chain)
-    if doubt is not None:
-        problems.at("cert").warning(f"{cert} {doubt}; clients will refuse it")
+    warning = _refused_by_clients(context, chain)
+    if warning is not None:
+        problems.at("cert").warning(f"{cert} {warning}; clients will refuse it")
     return ServerIdentity(chain=chain, key=secret, context=context)
 
 
@@ -131,8 +131,8 @@ class _Nobody:
         return b""
 
 
-def _doubt(context: ssl.SSLContext, chain: bytes) -> str | None:
-    """What keeps a client that trusts this very certificate from using it, found by shaking hands with one."""
+def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:
+    """Return why a client that trusts this very certificate would refuse it, found by a handshake in memory."""
     client = _trusting(chain)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True))
@@ -142,14 +142,14 @@ def _doubt(context: ssl.SSLContext, chain: bytes) -> str | None:
         except ssl.SSLWantReadError:
             continue
         except ssl.SSLCertVerificationError as error:
-            return _DOUBTS.get(error.verify_code)
+            return _CERTIFICATE_PROBLEMS.get(error.verify_code)
         except ssl.SSLError:
             return None
     return None
 
 
 def _trusting(chain: bytes) -> ssl.SSLContext:
-    """A client that trusts these certificates.
+    """Return the context of a client that trusts these certificates.
 
     Raises:
         ssl.SSLError: they are none.

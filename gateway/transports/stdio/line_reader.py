@@ -1,6 +1,6 @@
-"""Read lines of any length up to a limit from a descriptor: a pipe, a socket, a terminal or a file.
+"""Reads lines of any length up to a limit from a descriptor: a pipe, a socket, a terminal or a file.
 
-The descriptor stays blocking, because whoever started us may share it: it is read when it is readable, and then never
+The descriptor stays blocking, because the parent process may share it: it is read when it is readable, and then never
 blocks. Files and /dev/null are always readable, which is why epoll does not take them.
 """
 
@@ -16,7 +16,7 @@ _ENOUGH: Final = 256 * 1024
 
 
 class Mark(Enum):
-    """What stands in the place of a line."""
+    """A result that is no line."""
 
     TOO_LONG = auto()
     """It was over the limit; the rest of it is skipped."""
@@ -81,7 +81,7 @@ class LineReader:
         return Mark.TOO_LONG if len(line) > self._limit else line.removesuffix(b"\r")
 
     def _last(self) -> bytes | Mark:
-        """What stood after the last line end, then the end."""
+        """Return what came after the last line end, then the end."""
         line = bytes(self._buffer)
         self._buffer.clear()
         return line or Mark.END

@@ -1,7 +1,10 @@
-"""Write lines to a descriptor whose reader may be slow, without ever blocking the event loop.
+"""Writes lines to standard output without blocking the event loop when its reader is slow.
 
-The descriptor stays blocking, because whoever started us may share it. A line that surely fits goes out at once; any
-other is left with a thread, in order. Who writes more than the reader takes waits, so memory stays bounded.
+The descriptor stays blocking, because the parent process may share it. A line that surely fits is written at once; any
+other is left to a thread, in order. A task that writes more than the reader takes waits, so memory stays bounded.
+
+Why not the `BackgroundWriter` of the logs: that drops lines beyond its bound and always hands over to its thread. Here
+a line is a message of the protocol, which must not be dropped, and most are written without a change of threads.
 """
 
 import asyncio
@@ -12,12 +15,11 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-_ENOUGH: Final = 1024 * 1024
-"""Bytes that may wait for the reader."""
+_MAX_QUEUED_BYTES: Final = 1024 * 1024
 
 
 class LineWriter:
-    """Each line is one write, as far as the system lets it be."""
+    """The queue, its thread, and the descriptor. A line is one write, as far as the system takes it at once."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
@@ -25,16 +27,16 @@ class LineWriter:
         self._readiness: Final = select.poll()
         self._readiness.register(descriptor, select.POLLOUT)
         self._wake: Final = threading.Condition()
-        self._waiting: Final[deque[bytes]] = deque()
-        self._waiting_bytes = 0
+        self._queue: Final[deque[bytes]] = deque()
+        self._queued_bytes = 0
         self._is_closing = False
         self._thread: threading.Thread | None = None
         self._has_room: Final = asyncio.Event()
         self._has_room.set()
         self.written = 0
-        """Bytes that the reader took, or that at least fit on the way to it."""
+        """Bytes that the reader took, or that the pipe did."""
         self.gone: Final = asyncio.Event()
-        """Set once nobody reads any more."""
+        """Set once the reader is gone."""
 
     @property
     def has_room(self) -> bool:
@@ -44,21 +46,23 @@ class LineWriter:
         await self._has_room.wait()
 
     async def write(self, line: bytes) -> None:
-        """Write `line` and its end; dropped silently once nobody reads."""
-        if self.gone.is_set():
-            return
-        data = line + b"\n"
-        if not self._waiting_bytes:
-            data = data[self._write_what_fits(data) :]
-        if data and not self.gone.is_set():
-            self._leave_with_thread(data)
+        """Write `line` and a line feed, once there is room; does nothing once the reader is gone."""
+        while not self._has_room.is_set():
             await self._has_room.wait()
+        self._put(line)
+
+    def write_now(self, line: bytes) -> bool:
+        """Do as `write` does if there is room now; tell whether there is."""
+        if not self._has_room.is_set():
+            return False
+        self._put(line)
+        return True
 
     async def close(self, seconds: float) -> None:
-        """Give the reader this long to take what is waiting, then drop the rest."""
+        """Give the reader this long to take the queued lines, then drop the rest."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._waiting_bytes and not self.gone.is_set():
+                while self._queued_bytes and not self.gone.is_set():
                     self._has_room.clear()
                     await self._has_room.wait()
         with self._wake:
@@ -66,8 +70,17 @@ class LineWriter:
             self._wake.notify()
         self._mark_gone()
 
+    def _put(self, line: bytes) -> None:
+        if self.gone.is_set():
+            return
+        data = line + b"\n"  # the only copy; while there is no room, none is made
+        if not self._queued_bytes:
+            data = data[self._write_what_fits(data) :]
+        if data and not self.gone.is_set():
+            self._queue_for_thread(data)
+
     def _write_what_fits(self, data: bytes) -> int:
-        """POSIX pipe(7): what is ready takes PIPE_BUF bytes without blocking."""
+        """Return how many bytes were written. POSIX pipe(7): a ready pipe takes PIPE_BUF bytes without blocking."""
         if len(data) > select.PIPE_BUF:
             return 0
         try:
@@ -80,35 +93,35 @@ class LineWriter:
         self.written += size
         return size
 
-    def _leave_with_thread(self, data: bytes) -> None:
+    def _queue_for_thread(self, data: bytes) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._pass_on, name="stdout writer", daemon=True)
+            self._thread = threading.Thread(target=self._write_queued, name="stdout writer", daemon=True)
             self._thread.start()
         with self._wake:
-            self._waiting.append(data)
+            self._queue.append(data)
             self._wake.notify()
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes > _ENOUGH:
+        self._queued_bytes += len(data)
+        if self._queued_bytes > _MAX_QUEUED_BYTES:
             self._has_room.clear()
 
-    def _pass_on(self) -> None:
-        """The thread."""
+    def _write_queued(self) -> None:
+        """Write the queue, in the thread."""
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._waiting or self._is_closing)
+                self._wake.wait_for(lambda: self._queue or self._is_closing)
                 if self._is_closing:
                     return
-                data = self._waiting.popleft()
+                data = self._queue.popleft()
             is_written = _write_all(self._descriptor, data)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._note_written if is_written else self._note_gone, len(data))
             if not is_written:
                 return
 
     def _note_written(self, size: int) -> None:
-        self._waiting_bytes -= size
+        self._queued_bytes -= size
         self.written += size
-        if self._waiting_bytes <= _ENOUGH // 2:
+        if self._queued_bytes <= _MAX_QUEUED_BYTES // 2:
             self._has_room.set()
 
     def _note_gone(self, _size: int) -> None:
@@ -120,11 +133,11 @@ class LineWriter:
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:
-    """Whether somebody took it."""
+    """Write everything, blocking; False if the reader is gone."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # whoever shares the descriptor made it non-blocking
+        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
             select.select([], [descriptor], [])
         except OSError:
             return False

@@ -1,4 +1,4 @@
-"""Take standard input and output away from everybody else in the process.
+"""Takes standard input and output away from everything else in the process.
 
 On stdio they are the wire. A plugin's `print`, a library's progress bar or a child's chatter on file descriptor 1 would
 end up between the messages, and whoever reads file descriptor 0 would eat some. So the protocol keeps private
@@ -6,12 +6,12 @@ duplicates; descriptor 1 becomes standard error, and descriptor 0 reads as empty
 """
 
 import os
-from dataclasses import dataclass
 from typing import Self
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class StandardStreams:
+
+class StandardStreams(msgspec.Struct, frozen=True):
     """Private descriptors of what were standard input and output. Children do not inherit them."""
 
     reading: int

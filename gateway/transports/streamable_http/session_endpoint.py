@@ -11,58 +11,68 @@ import structlog
 from aiohttp import web
 
 from gateway.errors import ErrorCode, RpcError
-from gateway.protocol import jsonrpc, results
+from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.exchange import Reply
-from gateway.protocol.jsonrpc import Batch, Message, Request
+from gateway.protocol.exchange import Exchange, Reply
 from gateway.protocol.session import Session
-from gateway.protocol.versions import LEGACY, V2025_03_26, is_modern_date
-from gateway.transports.admissions import Admissions
-from gateway.transports.event_stream import EventStream, Pace
-from gateway.transports.incoming import BUSY, MOST_IN_FLIGHT, NOT_ACCEPTABLE, SESSION_HEADER, Incoming
-from gateway.transports.late_response import whole_response
-from gateway.transports.ration import Ration
-from gateway.transports.refusal import Refusal
-from gateway.transports.streamable_http.kept_streams import Cursor
-from gateway.transports.streamable_http.request_stream import RequestStream, Unheard
-from gateway.transports.streamable_http.session_stream import SessionStream
+from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NOT_ACCEPTABLE, HttpError
+from gateway.transports.http.active_requests import ActiveRequests
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
+from gateway.transports.http.response import whole_response
+from gateway.transports.sse.deferred_response import DeferredResponses
+from gateway.transports.sse.event_store import Cursor, LostAnswer
+from gateway.transports.sse.event_stream import EventStream
+from gateway.transports.sse.request_stream import NoStream, RequestStream
+from gateway.transports.sse.session_stream import SessionStream
 from gateway.transports.streamable_http.sessions import LiveSession, Sessions
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, Message, Request, size_of
+from gateway.wire.versions import LEGACY, V2025_03_26, is_modern_date
 
 log: Final = structlog.get_logger()
 
 
 class SessionEndpoint:
-    """What legacy clients do: POST, GET and DELETE."""
+    """Serves POST, GET and DELETE of legacy clients."""
 
     def __init__(
-        self, *, dispatcher: Dispatcher, sessions: Sessions, streams: Ration, admissions: Admissions, pace: Pace
+        self,
+        *,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        streams: ResourceQuota,
+        active_requests: ActiveRequests,
+        responses: DeferredResponses,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
         self._streams: Final = streams
-        self._admissions: Final = admissions
-        self._pace: Final = pace
+        self._active_requests: Final = active_requests
+        self._responses: Final = responses
 
-    async def post(self, message: Message, incoming: Incoming) -> web.StreamResponse:
-        """Answer a legacy message.
+    async def post(self, message: Message, http: HttpRequest, *, size: int) -> web.StreamResponse:
+        """Answer a legacy message of `size` bytes.
 
         1. `initialize` without a session id opens a session
         2. anything else needs one: see `_admit`; nothing that is refused makes a session
         3. a request runs in the session, if not too many do: 503; anything else is taken at once
         """
-        if isinstance(message, Request) and message.method == "initialize" and incoming.session_id is None:
-            return await self._open(message, incoming)
-        live = self._admit(incoming, message)
-        if isinstance(live, Refusal):
-            return incoming.refuse(live, message)
+        if isinstance(message, Request) and message.method == "initialize" and http.session_id is None:
+            return await self._open(message, http)
+        live = await self._admit(http, message)
+        if isinstance(live, HttpError):
+            return http.refuse(live, message)
         if isinstance(message, Request | Batch):
-            if live.load + (len(message.entries) if isinstance(message, Batch) else 1) > MOST_IN_FLIGHT:
-                return incoming.refuse(BUSY, message)
-            return await self._relay(message, live, incoming)
-        reply = await self._dispatcher.answer_legacy(message, live.session, Unheard(incoming.caller))
-        return whole_response(reply, headers=incoming.headers)
+            if live.load + size_of(message) > MAX_IN_FLIGHT:
+                return http.refuse(BUSY, message)
+            if http.accepted.json and self._dispatcher.is_immediate(message, size=size):
+                return await self._answer_now(message, live, http)
+            return await self._relay(message, live, http)
+        reply = await self._answer(message, NoStream(http.caller), live)
+        return whole_response(reply, headers=http.response_headers)
 
-    async def get(self, incoming: Incoming) -> web.StreamResponse:
+    async def get(self, http: HttpRequest) -> web.StreamResponse:
         """Open a stream for what belongs to no request, or go on with any stream of the session after an event of it.
 
         1. the session: see `_admit`
@@ -70,64 +80,99 @@ class SessionEndpoint:
         3. there is room for another stream: 503
         4. `Last-Event-ID`, where there is one, is of this session: 400; what is no longer kept is a new stream's
         """
-        live = self._admit(incoming)
-        if isinstance(live, Refusal):
-            return incoming.refuse(live)
-        if not incoming.accepted.event_stream:
-            return incoming.refuse(NOT_ACCEPTABLE)
-        if (refusal := self._streams.refusal_of(incoming.caller.payer)) is not None:
-            return incoming.refuse(refusal)
-        self._dispatcher.identified(live.session, incoming.caller.identity)
-        with self._admissions.stream(incoming.task, incoming.caller.identity):
-            return await self._open_stream(live, incoming)
+        live = await self._admit(http)
+        if isinstance(live, HttpError):
+            return http.refuse(live)
+        if not http.accepted.event_stream:
+            return http.refuse(NOT_ACCEPTABLE)
+        if (refusal := self._streams.refusal_of(http.caller.rate_limit_key)) is not None:
+            return http.refuse(refusal)
+        self._dispatcher.identity_changed(live.session, http.caller.identity)
+        with self._active_requests.stream(current_task(), http.caller.identity):
+            return await self._open_stream(live, http)
 
-    async def _open_stream(self, live: LiveSession, incoming: Incoming) -> web.StreamResponse:
-        cursor = None if incoming.last_event_id is None else live.streams.find(incoming.last_event_id)
-        if isinstance(cursor, Refusal):
-            return incoming.refuse(cursor)
+    async def _open_stream(self, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
+        cursor = None if http.last_event_id is None else await live.streams.find(http.last_event_id)
+        if isinstance(cursor, HttpError):
+            return http.refuse(cursor)
+        if isinstance(cursor, LostAnswer):
+            return await self._tell_of_loss(cursor, http)
         if cursor is not None:
-            return await self._pass_on(live, cursor, self._event_stream(incoming))
+            return await self._pass_on(live, cursor, self._event_stream(http))
         fresh = live.streams.open(answers_request=False)
-        return await self._pass_on(live, Cursor(fresh, 0), self._event_stream(incoming, preamble=fresh.preamble))
+        return await self._pass_on(live, Cursor(fresh, 0), self._event_stream(http, preamble=fresh.preamble))
 
-    async def delete(self, incoming: Incoming) -> web.StreamResponse:
-        live = self._admit(incoming)
-        if isinstance(live, Refusal):
-            return incoming.refuse(live)
-        self._sessions.end(live.session.id)
-        return web.Response(status=204, headers=incoming.headers)
+    async def delete(self, http: HttpRequest) -> web.StreamResponse:
+        live = await self._admit(http)
+        if isinstance(live, HttpError):
+            return http.refuse(live)
+        await self._sessions.delete(live.session.id)
+        return web.Response(status=204, headers=http.response_headers)
 
-    async def _open(self, request: Request, incoming: Incoming) -> web.StreamResponse:
-        if (refusal := self._sessions.ration.refusal_of(incoming.caller.payer)) is not None:
-            return incoming.refuse(refusal, request)
-        session, reply = await self._dispatcher.open_session(request, Unheard(incoming.caller))
+    async def _open(self, request: Request, http: HttpRequest) -> web.StreamResponse:
+        if (refusal := self._sessions.quota.refusal_of(http.caller.rate_limit_key)) is not None:
+            return http.refuse(refusal, request)
+        reply = await self._dispatcher.answer(request, NoStream(http.caller))
+        session = reply.session
         if session is None:
-            return whole_response(reply, headers=incoming.headers)
-        self._sessions.open(session, caller=incoming.caller.payer)
-        response = incoming.answering({SESSION_HEADER: session.id}).late_response(self._pace)
+            return whole_response(reply, headers=http.response_headers)
+        self._sessions.open(session, caller=http.caller.rate_limit_key)
+        response = self._responses.open(http, headers={**http.response_headers, SESSION_HEADER: session.id})
         try:
             return await response.finish(reply)
         finally:
             response.abandon()
 
-    async def _relay(self, message: Request | Batch, live: LiveSession, incoming: Incoming) -> web.StreamResponse:
+    async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
+        """Answer a request that waits for nothing: it is over before its connection can be lost."""
+        reply = await self._answer(message, NoStream(http.caller), live)
+        response = self._responses.open(http)
+        try:
+            return await response.finish(reply)
+        finally:
+            response.abandon()
+
+    async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Let the session serve a request, and pass on what it says while this connection lasts."""
-        kept = live.streams.open(answers_request=True)
-        stream = RequestStream(message, caller=incoming.caller, stream=kept)
-        response = incoming.late_response(self._pace, preamble=kept.preamble)
+        kept = live.streams.open(answers_request=True, request_id=message.id if isinstance(message, Request) else None)
+        stream = RequestStream(message, caller=http.caller, stream=kept)
+        response = self._responses.open(http, preamble=kept.preamble)
         ending = stream.attach(response)
-        task = live.spawn(self._dispatcher.answer_legacy(message, live.session, stream))
-        task.add_done_callback(lambda task: stream.finish(_reply_of(task, message)))
+        task = live.spawn(stream.answered(self._answer(message, stream, live)))
+
+        def finish(task: asyncio.Task[Reply]) -> None:
+            if not stream.is_over:  # the answer could not be given: it was cancelled, or failed
+                stream.finish(_reply_of(task, message))
+
+        task.add_done_callback(finish)
         try:
             return await response.end(await ending)
         finally:
             stream.detach(response)
             response.abandon()
 
+    async def _answer(self, message: Message, exchange: Exchange, live: LiveSession) -> Reply:
+        """Let the dispatcher answer, and write down what that has changed of the session first."""
+        reply = await self._dispatcher.answer(message, exchange, live.session)
+        if live.has_changed:
+            await self._sessions.save(live)
+        return reply
+
+    async def _tell_of_loss(self, lost: LostAnswer, http: HttpRequest) -> web.StreamResponse:
+        """Answer a request with an error whose process ended before it had: its client would wait for ever."""
+        error = RpcError(ErrorCode.INTERNAL_ERROR, _LOST)
+        reply = results.error_reply(error, request_id=lost.request_id, revision=None)
+        out = self._event_stream(http)
+        try:
+            await out.send(reply.body or b"")
+            return await out.close()
+        finally:
+            out.abandon()
+
     async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
         """Write what came after the cursor, then what comes, until there is no more or the reader goes."""
         try:
-            with self._streams.one(live.caller), live.reading():
+            with self._streams.hold(live.caller), live.reading():
                 await out.open()
                 ending = await cursor.stream.resume(out, after=cursor.after)
                 if not cursor.stream.answers_request:
@@ -138,19 +183,28 @@ class SessionEndpoint:
             cursor.stream.disconnect(out)
             out.abandon()
 
-    def _event_stream(self, incoming: Incoming, *, preamble: bytes = b"") -> EventStream:
-        return EventStream(incoming.request, pace=self._pace, headers=incoming.headers, preamble=preamble)
+    def _event_stream(self, http: HttpRequest, *, preamble: bytes = b"") -> EventStream:
+        return EventStream(
+            http.raw,
+            pace=self._responses.pace,
+            headers=http.response_headers,
+            preamble=preamble,
+            caller=http.caller.rate_limit_key,
+            until_close=True,
+        )
 
-    def _admit(self, incoming: Incoming, message: Message | None = None) -> LiveSession | Refusal:
+    async def _admit(self, http: HttpRequest, message: Message | None = None) -> LiveSession | HttpError:
         """Find the session that a request belongs to.
 
         1. a batch needs one of 2025-03-26: 400
         2. it is named: 400, or 405 for a modern client, which has nothing but POST
-        3. it exists, and is the caller's: 404
+        3. it exists, is the caller's, and of the view that the path names: 404; see `Sessions.find`
         4. the version header, where there is one, names a legacy revision: 400
         """
-        session_id, version = incoming.session_id, incoming.version
-        live = None if session_id is None else self._sessions.find(session_id, owner=incoming.caller.identity.owner)
+        session_id, version = http.session_id, http.version
+        live = None if session_id is None else await self._sessions.find(session_id, http.caller)
+        if isinstance(live, HttpError):
+            return live
         if isinstance(message, Batch) and (live is None or live.session.revision != V2025_03_26):
             return _NO_BATCHES
         if session_id is None:
@@ -159,27 +213,30 @@ class SessionEndpoint:
         if live is None:
             return _SESSION_UNKNOWN
         if version is not None and version not in LEGACY:
-            return Refusal(status=400, message=f"MCP-Protocol-Version {version!r} is none of {', '.join(LEGACY)}")
+            return HttpError(status=400, message=f"MCP-Protocol-Version {version!r} is none of {', '.join(LEGACY)}")
         return live
 
 
-_POST_ALONE: Final = Refusal(
+_POST_ALONE: Final = HttpError(
     status=405, message="This revision of the protocol knows POST alone", headers={"Allow": "POST"}
 )
-_NO_BATCHES: Final = Refusal(status=400, message="Batches are part of revision 2025-03-26 alone, within a session")
-_SESSION_REQUIRED: Final = Refusal(
+_NO_BATCHES: Final = HttpError(status=400, message="Batches are part of revision 2025-03-26 alone, within a session")
+_SESSION_REQUIRED: Final = HttpError(
     status=400, message=f"The header {SESSION_HEADER} is missing; a session begins with `initialize`"
 )
-_SESSION_UNKNOWN: Final = Refusal(
+_SESSION_UNKNOWN: Final = HttpError(
     status=404, message="There is no such session (any more); begin a new one with `initialize`"
 )
+
+
+_LOST: Final = "The server was restarted before this was answered"
 
 
 async def _carry_outbox(session: Session, stream: SessionStream) -> None:
     """Say what belongs to no request, until the session ends."""
     with session.outbox.reader() as reader:
         while (message := await reader.get()) is not None:
-            await stream.say(jsonrpc.encode(message))
+            await stream.send_event(jsonrpc.encode(message))
 
 
 def _reply_of(task: asyncio.Task[Reply], message: Request | Batch) -> Reply:

@@ -1,51 +1,97 @@
-"""The legacy sessions of the HTTP listener: who has one, what runs in it, and when it ends.
+"""Keeps the legacy sessions of the HTTP listener, ends them when they are idle, and owns the calls in them.
 
-A session ends when its client deletes it, when nobody has used it for `listen.session_ttl`, when a reload takes away
-the credential that was shown for it last, or with the daemon. What runs in it ends with it. Over `limits.sessions` a
+A session ends when its client deletes it, when nobody has used it for `listen.session_ttl`, or when a reload takes away
+the credential that was shown for it last. What runs in it ends with it, and with the process; the session itself goes
+on in the next one. Over `limits.sessions` a
 new one is refused rather than an old one evicted: a flood of `initialize` must not throw out those who work.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
 import structlog
 
-from gateway.access.identity import Identity
+from gateway.access.identity.identity import Identity
 from gateway.json_types import Json
-from gateway.protocol.exchange import Reply
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
-from gateway.protocol.versions import V2025_11_25
-from gateway.transports.admissions import Renewed
-from gateway.transports.ration import Ration
-from gateway.transports.streamable_http.kept_streams import KeptStreams, ReplayBounds, ReplayRoom
+from gateway.state.clock import SteadyClock
+from gateway.state.keys import SigningKeys, random_keys
+from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore
+from gateway.transports.errors import HttpError
+from gateway.transports.http.active_requests import Admits, Renewed
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.sse.event_store import EventStore, MemoryEventStore, ReplayBounds, ReplayQuota
+from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
+from gateway.wire.versions import V2025_11_25
 
 log: Final = structlog.get_logger()
 
-FAREWELL_SECONDS: Final = 5.0
+SHUTDOWN_GRACE_SECONDS: Final = 5.0
 """How long cancelled calls may take to end."""
 
-_LONGEST_SWEEP_SECONDS: Final = 30.0
+_MAX_SWEEP_SECONDS: Final = 30.0
 _REPLAY: Final = ReplayBounds()
+
+
+class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
+    """Means by which sessions outlive the process."""
+
+    keys: SigningKeys
+    store: SessionStore
+    clock: Callable[[], float]
+
+    @classmethod
+    def none(cls) -> Self:
+        """Sessions that end with the process, whose key nobody has."""
+        clock = SteadyClock()
+        return cls(keys=random_keys(), store=MemorySessionStore(clock=clock), clock=clock)
 
 
 class LiveSession:
     """A session, with the tasks that serve its requests and what is said in it."""
 
-    __slots__ = ("_readers", "_tasks", "caller", "session", "streams", "used_at")
+    __slots__ = ("_readers", "_tasks", "caller", "nonce", "saved", "session", "streams", "used_at")
 
-    def __init__(self, session: Session, *, caller: str, room: ReplayRoom) -> None:
+    def __init__(self, session: Session, *, nonce: str, caller: str, room: ReplayQuota, process: str) -> None:
         self.session: Final = session
+        self.nonce: Final = nonce
+        """The name of its record."""
         self.caller: Final = caller
         """Whose share of the sessions it is."""
-        self.streams: Final = KeptStreams(room, primes=session.revision >= V2025_11_25)
+        self.streams: Final[EventStore] = MemoryEventStore(
+            room, sends_priming_event=session.revision >= V2025_11_25, process=process
+        )
         self.used_at = asyncio.get_running_loop().time()
         self._tasks: set[asyncio.Task[Reply]] = set()
         self._readers = 0
         """Open GET requests."""
+        self.saved: SessionRecord | None = None
+        """Its record as it was written last."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since it was used last."""
+        return asyncio.get_running_loop().time() - self.used_at if self.is_idle else 0.0
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether its client has set something that is not written down."""
+        saved, session = self.saved, self.session
+        return (
+            saved is None
+            or saved.log_level != session.log_level
+            or saved.is_initialized != session.is_initialized
+            or saved.subscriptions is not session.subscriptions
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -65,7 +111,7 @@ class LiveSession:
 
     def spawn(self, answering: Coroutine[Json, Json, Reply]) -> asyncio.Task[Reply]:
         """Serve a request in a task that no connection holds."""
-        task = asyncio.get_running_loop().create_task(answering, name=f"request of session {self.session.id[:6]}…")
+        task = asyncio.get_running_loop().create_task(answering, name=f"request of session …{self.session.id[-6:]}")
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return task
@@ -92,15 +138,38 @@ class LiveSession:
 
 
 class Sessions:
-    """All of them, by id."""
+    """The sessions that this process serves. One of another process, or of an earlier one, is restored when it is used.
 
-    def __init__(self, *, ration: Ration, ttl: timedelta, replay: ReplayBounds = _REPLAY) -> None:
-        self.ration: Final = ration
-        self.room: Final = ReplayRoom(replay)
+    A session's id carries what `initialize` said, and the store what has changed since. Here are its streams and calls.
+    """
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        quota: ResourceQuota,
+        ttl: timedelta,
+        replay: ReplayBounds = _REPLAY,
+        persistence: SessionPersistence | None = None,
+    ) -> None:
+        persistence = persistence or SessionPersistence.none()
+        self.quota: Final = quota
+        self.room: Final = ReplayQuota(replay)
         self.ttl: Final = ttl
+        self.restored = 0
+        """Sessions of other processes that were taken over."""
+        self._dispatcher: Final = dispatcher
+        self._store: Final = persistence.store
+        self._clock: Final = persistence.clock
+        self._ids: Final = SessionIds(persistence.keys, clock=persistence.clock)
+        self._process: Final = f"{secrets.token_hex(4)}{int(time.time()):x}"
+        """The name of this process and its start, in event ids."""
+        self._slack: Final = ttl.total_seconds() / 4
+        """Seconds by which a use may be written down too late."""
         self._live: dict[str, LiveSession] = {}
         self._ending: set[asyncio.Task[Reply]] = set()
         self._sweeper: asyncio.Task[None] | None = None
+        self._began = self._clock()
 
     async def __aenter__(self) -> Self:
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="session sweeper")
@@ -109,13 +178,15 @@ class Sessions:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Write down all sessions, which go on in the next process, and end what runs in them."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
+        self._save_all(self._live.values())
         for session_id in list(self._live):
-            self.end(session_id)
+            self._close(session_id)
         if self._ending:
-            _, stuck = await asyncio.wait(self._ending, timeout=FAREWELL_SECONDS)
+            _, stuck = await asyncio.wait(self._ending, timeout=SHUTDOWN_GRACE_SECONDS)
             if stuck:
                 log.warning("calls did not end when cancelled", calls=len(stuck))
 
@@ -127,42 +198,59 @@ class Sessions:
         return (live.session for live in self._live.values())
 
     def open(self, session: Session, *, caller: str) -> LiveSession:
-        """Keep a session, which counts as that caller's; the ration was asked before."""
-        self.ration.take(caller)
-        live = self._live[session.id] = LiveSession(session, caller=caller, room=self.room)
+        """Give a new session its id, and keep it; it counts as that caller's."""
+        claims = self._ids.issue(session)
+        live = self._keep(session, claims.nonce, caller=caller)
+        self._save_all([live])
         return live
 
-    def find(self, session_id: str, *, owner: str | None) -> LiveSession | None:
-        """The caller's session. Somebody else's is as unknown as one that ended."""
+    async def find(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
+        """Return the caller's session; None for one that ended, and for somebody else's.
+
+        1. it is served here, the caller's, and of the view that the path names
+        2. or one of our keys has signed the id for this caller
+        3. it has not ended, nor expired
+        4. there is room for it here: 503
+        """
         live = self._live.get(session_id)
-        if live is None or live.session.identity.owner != owner:
+        if live is None:
+            return await self._restore(session_id, caller)
+        if live.session.identity.subject_key != caller.identity.subject_key or live.session.view != caller.view:
             return None
         live.touch()
         return live
 
-    def review(self, renewed: Renewed, *, identified: Callable[[Session, Identity], None]) -> None:
-        """End the sessions of those who would no longer be let in, and tell of those who now hold something else."""
+    async def save(self, live: LiveSession) -> None:
+        """Write down what has changed of a session, before that is acknowledged."""
+        await self._store.save(live.nonce, self._record(live))
+
+    async def delete(self, session_id: str) -> None:
+        """End a session, for every process that could restore it."""
+        if (live := self._live.get(session_id)) is not None:
+            self._close(session_id)
+            await self._store.save(live.nonce, self._end())
+
+    def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
+        """End the sessions of those who would no longer be let in, and tell of those who now hold something else.
+
+        Sessions of a view that is gone end too.
+        """
         for session_id, live in list(self._live.items()):
             identity = renewed(live.session.identity)
-            if identity is None:
+            if identity is None or not admits(live.session.view, identity):
                 self.end(session_id)
             else:
                 identified(live.session, identity)
 
     def end(self, session_id: str) -> None:
-        """Forget a session and end what runs in it."""
-        live = self._live.pop(session_id, None)
-        if live is None:
-            return
-        self.ration.give_back(live.caller)
-        self._ending |= live.tasks
-        for task in live.tasks:
-            task.add_done_callback(self._ending.discard)
-        live.end()
+        """End a session as `delete` does, and wait for nothing."""
+        if (live := self._live.get(session_id)) is not None:
+            self._close(session_id)
+            self._store.save_soon({live.nonce: self._end()})
 
     @property
     def running(self) -> frozenset[asyncio.Task[Reply]]:
-        """What serves the requests of all sessions."""
+        """The tasks that serve the requests of all sessions."""
         return frozenset(task for live in self._live.values() for task in live.tasks)
 
     def end_streams(self) -> None:
@@ -170,13 +258,114 @@ class Sessions:
         for live in self._live.values():
             live.session.outbox.close()
 
+    def _keep(self, session: Session, nonce: str, *, caller: str) -> LiveSession:
+        self.quota.acquire(caller)
+        live = self._live[session.id] = LiveSession(
+            session, nonce=nonce, caller=caller, room=self.room, process=self._process
+        )
+        return live
+
+    def _close(self, session_id: str) -> None:
+        """Serve a session no longer."""
+        live = self._live.pop(session_id)
+        self.quota.release(live.caller)
+        self._ending |= live.tasks
+        for task in live.tasks:
+            task.add_done_callback(self._ending.discard)
+        live.end()
+
+    async def _restore(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
+        claims = self._ids.read(session_id)
+        if claims is None or claims.owner != owner_mark(caller.identity.subject_key) or claims.view != caller.view:
+            return None
+        record = await self._store.load(claims.nonce)
+        if (live := self._live.get(session_id)) is not None:  # another request of it came first
+            live.touch()
+            return live
+        if not self._is_good(claims, record):
+            return None
+        if (refusal := self.quota.refusal_of(caller.rate_limit_key)) is not None:
+            return refusal
+        session = _session_of(claims, record, identity=caller.identity)
+        session.id = session_id
+        live = self._keep(session, claims.nonce, caller=caller.rate_limit_key)
+        live.saved = record
+        self._dispatcher.restore_session(session, told={} if record is None else record.lists)
+        self.restored += 1
+        return live
+
+    def _is_good(self, claims: SessionClaims, record: SessionRecord | None) -> bool:
+        """Tell whether a session that is not served here may go on. Of its end nothing but its record tells.
+
+        One without a record was made too short a while ago to have expired, or nobody could remember it.
+        """
+        if record is not None:
+            return not record.is_ended
+        if claims.issued_at + self._lasts > self._clock():
+            return True
+        return not self._store.knows_the_past and self._began + self._lasts > self._clock()
+
+    @property
+    def _lasts(self) -> float:
+        """Seconds for which a record is good: the use that was written down may not be the last one."""
+        return self.ttl.total_seconds() + 2 * self._slack
+
+    def _end(self) -> SessionRecord:
+        """The record of a session that ended, which is good as long as its id could be."""
+        return SessionRecord(expires=self._clock() + self._lasts, is_ended=True)
+
+    def _record(self, live: LiveSession) -> SessionRecord:
+        """The record of a session as it is now, which is about to be written down."""
+        session, before = live.session, live.saved
+        # Before `initialized` it is told of no change, and knows the lists of its beginning, or newer ones.
+        known = before.lists if before is not None and session.is_initialized else {}
+        live.saved = SessionRecord(
+            expires=self._clock() + self._lasts - live.idle_seconds,
+            log_level=session.log_level,
+            is_initialized=session.is_initialized,
+            subscriptions=session.subscriptions,
+            lists=self._dispatcher.told(session, before=known),
+        )
+        return live.saved
+
+    def _is_stale(self, live: LiveSession) -> bool:
+        """Tell whether a session would end too early by its record, or be told again of what it knows."""
+        saved = live.saved
+        if saved is None or live.has_changed:
+            return True
+        used_until = self._clock() + self._lasts - live.idle_seconds
+        return used_until - saved.expires >= self._slack or saved.lists != self._dispatcher.told(
+            live.session, before=saved.lists
+        )
+
+    def _save_all(self, sessions: Iterable[LiveSession]) -> None:
+        records = {live.nonce: self._record(live) for live in sessions}
+        if records:
+            self._store.save_soon(records)
+
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
-        pause = min(ttl / 4, self.room.bounds.age.total_seconds() / 4, _LONGEST_SWEEP_SECONDS)
+        pause = min(self._slack, self.room.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
         while True:
             await asyncio.sleep(pause)
-            oldest = asyncio.get_running_loop().time() - ttl
             for session_id, live in list(self._live.items()):
                 live.streams.expire()
-                if live.is_idle and live.used_at <= oldest:
+                if live.is_idle and live.idle_seconds >= ttl:
                     self.end(session_id)
+            self._save_all([live for live in self._live.values() if self._is_stale(live)])
+            self._store.forget_expired()
+
+
+def _session_of(claims: SessionClaims, record: SessionRecord | None, *, identity: Identity) -> Session:
+    session = Session(
+        revision=claims.revision,
+        client_info={"name": claims.client_name, "version": claims.client_version},
+        capabilities=claims.capabilities,
+        identity=identity,
+        view=claims.view,
+    )
+    session.is_initialized = record is None or record.is_initialized
+    if record is not None:
+        session.log_level = record.log_level
+        session.subscriptions = record.subscriptions
+    return session

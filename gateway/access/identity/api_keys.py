@@ -1,0 +1,71 @@
+"""Identifies callers by API keys of the file.
+
+Threat answered here: a key guessed byte by byte from the time that a comparison takes. Digests are compared, the one
+that was sent with every known one, in constant time.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gateway.access.identity.identity import Identity
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.auth import MIN_KEY_LENGTH, ApiKey
+
+REALM: Final = "api-key"
+"""The realm of all keys. It cannot be mistaken for an issuer's, because issuers are URLs."""
+_SHOWN_DIGITS: Final = 16
+
+
+class ApiKeys:
+    """All API keys of the file, by digest."""
+
+    def __init__(self, keys: Mapping[str, ApiKey]) -> None:
+        self._holders: Final = tuple(
+            (bytes.fromhex(digest), _identity(name, key, digest))
+            for name, key in keys.items()
+            for digest in digests(key)
+        )
+
+    def find(self, secret: str) -> Identity | None:
+        """Return the identity of a key's holder."""
+        given = hashlib.sha256(secret.encode()).digest()
+        holder = None
+        for digest, identity in self._holders:  # no early exit: where the search ends would tell which digest matched
+            if hmac.compare_digest(digest, given):
+                holder = identity
+        return holder
+
+    def revalidate(self, identity: Identity) -> Identity | None:
+        """Return the identity as the same key has it now; None if the key is gone or has another holder."""
+        return next((holder for _, holder in self._holders if _is_same(holder, identity)), None)
+
+
+def digests(key: ApiKey) -> Iterator[str]:
+    """The SHA-256 of each of a holder's keys, in hexadecimal."""
+    yield from (hashlib.sha256(secret.encode()).hexdigest() for secret in key.secret)
+    yield from key.sha256
+
+
+def check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
+    """Report keys that two holders share, and keys that can be guessed."""
+    holders: dict[str, str] = {}
+    for name, key in keys.items():
+        for digest in dict.fromkeys(digests(key)):
+            first = holders.setdefault(digest, name)
+            if first != name:
+                problems.at(name).error(f"has the same key as `{first}`, so that nobody could tell them apart")
+        if any(len(secret) < MIN_KEY_LENGTH for secret in key.secret):
+            message = (
+                f"a key of less than {MIN_KEY_LENGTH} characters can be guessed; make one with `openssl rand -hex 32`"
+            )
+            problems.at(name, "secret").warning(message)
+
+
+def _identity(name: str, key: ApiKey, digest: str) -> Identity:
+    return Identity(principal=name, realm=REALM, scopes=frozenset(key.scopes), credential=digest[:_SHOWN_DIGITS])
+
+
+def _is_same(one: Identity, other: Identity) -> bool:
+    return (one.subject_key, one.credential) == (other.subject_key, other.credential)

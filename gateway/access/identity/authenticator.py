@@ -1,0 +1,192 @@
+"""Authenticates requests by API key or access token, and checks identities again after a reload.
+
+Without the section `auth` every request is anonymous and holds every scope. The listeners make sure that such a daemon
+cannot be reached from elsewhere (see `reload.exposure`).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from gateway.access.identity.access_tokens import AccessTokens, TokenRules, normal_audience
+from gateway.access.identity.api_keys import REALM, ApiKeys, check_api_keys
+from gateway.access.identity.auth_error import AuthError, invalid_token, missing_credentials
+from gateway.access.identity.credentials import Credential, read_credential
+from gateway.access.identity.identity import ANONYMOUS, Identity
+from gateway.access.identity.issuer import Fetch
+from gateway.access.identity.jose import is_installed
+from gateway.access.identity.jwks import JwksCache
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.address import Address
+from gateway.config.models.auth import Auth, OAuth
+from gateway.json_types import JsonObject
+
+OnDenied = Callable[[AuthError, str, str], None]
+"""Takes an authentication error, the client's address, and the requested path."""
+
+_OFFLINE_ACCESS: Final = "offline_access"
+
+
+class Authenticator:
+    """Holds the API keys and the issuer of the section `auth`. Its methods raise nothing but CancelledError."""
+
+    def __init__(self, fetch: Fetch, *, on_denied: OnDenied | None = None) -> None:
+        """Require nothing until `configure` is called; `fetch` gets the documents that issuers publish."""
+        self._on_denied: Final = on_denied
+        self._fetch: Final = fetch
+        self._auth: Auth | None = None
+        self._keys = ApiKeys({})
+        self._tokens: AccessTokens | None = None
+        self._signing_keys: JwksCache | None = None
+        self._signing_keys_of: tuple[str, str | None] | None = None
+        self._own_names: frozenset[str] = frozenset()
+        self._views: tuple[str, ...] = ()
+        self.denied: Final = Counter({401: 0})
+        """Denied requests, by the status of the response."""
+        self._closing: Final[set[asyncio.Task[None]]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests need no credential."""
+        return self._auth is None
+
+    @property
+    def oauth(self) -> OAuth | None:
+        return None if self._auth is None else self._auth.oauth
+
+    def configure(self, auth: Auth | None, *, views: Iterable[str] = ()) -> None:
+        """Use this section from now on, for these views beside the whole. The keys of an issuer that stays are kept."""
+        self._auth = auth
+        self._views = tuple(views)
+        self._keys = ApiKeys({} if auth is None else auth.api_keys)
+        self._configure_issuer(None if auth is None else auth.oauth)
+
+    def set_audiences(self, names: Iterable[str]) -> None:
+        """Accept tokens whose audience is one of these URLs, where the file names no audience.
+
+        A URL with the name of a view behind it is an audience too, for that view alone.
+        """
+        self._own_names = frozenset(map(normal_audience, names))
+        self._configure_issuer(self.oauth)
+
+    async def identify(self, *, authorization: Sequence[str], api_key: Sequence[str]) -> Identity | AuthError:
+        """Return the identity of a request's sender, by the values of its two header fields.
+
+        1. without a section `auth` the request is anonymous, whatever it carries
+        2. there is one well-formed credential: 400, 401
+        3. it is a known API key or a valid access token: 401, and see `AccessTokens.identify`
+        """
+        if self._auth is None:
+            return ANONYMOUS
+        found = await self._identify(authorization, api_key)
+        if isinstance(found, AuthError):
+            self.denied[found.status] += 1
+        return found
+
+    async def _identify(self, authorization: Sequence[str], api_key: Sequence[str]) -> Identity | AuthError:
+        credential = read_credential(authorization=authorization, api_key=api_key)
+        if not isinstance(credential, Credential):
+            return credential or missing_credentials()
+        holder = self._keys.find(credential.secret)
+        if holder is not None:
+            return holder
+        if self._tokens is None or not credential.is_bearer:
+            return invalid_token("The key is not known here")
+        return await self._tokens.identify(credential.secret)
+
+    def record_denial(self, auth_error: AuthError, *, address: str, path: str) -> None:
+        """Report a denied request, for the audit log."""
+        if self._on_denied is not None:
+            self._on_denied(auth_error, address, path)
+
+    def revalidate(self, identity: Identity) -> Identity | None:
+        """Return the identity that the same credential has now; None if it is no longer valid."""
+        if self._auth is None:
+            return identity if identity == ANONYMOUS else None
+        if identity.realm == REALM:
+            return self._keys.revalidate(identity)
+        is_accepted = self._tokens is not None and self._tokens.rules.accepts(identity)
+        return identity if is_accepted else None
+
+    def status(self) -> JsonObject | None:
+        """Return the part of `/-/status` about authentication; None without a section `auth`."""
+        if self._auth is None:
+            return None
+        keys = self._signing_keys
+        return {
+            "api_keys": list(self._auth.api_keys),
+            "issuer": None if self.oauth is None else self.oauth.issuer,
+            "signing_keys": 0 if keys is None else len(keys),
+            "signing_keys_error": None if keys is None else keys.error,
+        }
+
+    async def close(self) -> None:
+        if self._signing_keys is not None:
+            await self._signing_keys.close()
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _configure_issuer(self, oauth: OAuth | None) -> None:
+        source = None if oauth is None else (oauth.issuer, oauth.jwks_url)
+        if source != self._signing_keys_of:
+            self._drop_issuer()
+            self._signing_keys_of = source
+            if oauth is not None:
+                self._signing_keys = JwksCache(issuer=oauth.issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
+        if self._signing_keys is not None and self._own_names:
+            self._signing_keys.refresh_soon()
+        if oauth is None or self._signing_keys is None:
+            self._tokens = None
+            return
+        audiences = self._own_names if oauth.audience is None else frozenset([normal_audience(oauth.audience)])
+        own = self._own_names if oauth.audience is None else ()
+        rules = TokenRules(
+            issuer=oauth.issuer,
+            audiences=audiences,
+            views={normal_audience(f"{url}/{view}"): view for url in own for view in self._views},
+            required_scopes=oauth.required_scopes,
+        )
+        self._tokens = AccessTokens(rules, self._signing_keys)
+
+    def _drop_issuer(self) -> None:
+        if self._signing_keys is not None:
+            closing = asyncio.get_running_loop().create_task(self._signing_keys.close(), name="issuer left")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._signing_keys = None
+
+
+def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credential | None:
+    """Return the access token that a request was let in with; None where it was let in with something else."""
+    if identity.principal is None or identity.realm == REALM:
+        return None
+    credential = read_credential(authorization=authorization, api_key=())
+    return credential if isinstance(credential, Credential) else None
+
+
+def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
+    """Report problems of the section `auth` that its models cannot see."""
+    auth, problems = loaded.document.auth, problems.at("auth")
+    if auth is None:
+        return
+    check_api_keys(auth.api_keys, problems.at("api_keys"))
+    if auth.oauth is None:
+        return
+    if not is_installed():
+        message = "needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'"
+        problems.at("oauth").error(message)
+    listen = loaded.document.listen
+    is_elsewhere = listen.trusted_proxies or listen.allowed_hosts or not Address.parse(listen.http).is_loopback
+    if auth.oauth.audience is None and listen.public_url is None and is_elsewhere:
+        problems.at("oauth").warning(
+            f"tokens must be meant for this server, and clients do not know it as {listen.http}: "
+            "set `listen.public_url`, or `audience` here"
+        )
+    for key in ("required_scopes", "scopes_supported"):
+        if _OFFLINE_ACCESS in getattr(auth.oauth, key):
+            # MCP 2026-07-28 basic/authorization, "Refresh Tokens".
+            message = f"`{_OFFLINE_ACCESS}` is between clients and the issuer; a server should not ask for it"
+            problems.at("oauth", key).warning(message)

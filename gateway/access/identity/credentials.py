@@ -1,0 +1,58 @@
+"""Reads the credential of a request: `Authorization: Bearer` or `X-API-Key`. Pure; checks the form alone.
+
+A credential in the query string is never read (MCP 2026-07-28 basic/authorization, "Access Token Usage"): URLs end up
+in logs and histories.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.access.identity.auth_error import AuthError, invalid_request
+
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
+"""RFC 6750 §2.1 allows fewer characters; a key that an operator chose may have any visible ones."""
+_BEARER: Final = "bearer"
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """The secret that a request carries."""
+
+    secret: str
+    is_bearer: bool
+    """Whether the secret may be an access token as well as an API key."""
+
+    def __repr__(self) -> str:
+        """Leave the secret out, because tracebacks and logs show it."""
+        return f"Credential(is_bearer={self.is_bearer})"
+
+
+def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> Credential | AuthError | None:
+    """Return the credential among the values of the two header fields; None if there is none.
+
+    1. there is at most one: 400, because two could name two callers
+    2. the value is a scheme and one word, or one word for a key: 400
+    3. the scheme is Bearer; a credential of another scheme counts as none
+    """
+    if len(authorization) + len(api_key) > 1:
+        return invalid_request(
+            "More than one credential was sent: Authorization and X-API-Key take one, and together one"
+        )
+    if api_key:
+        return _credential(api_key[0].strip(), what="X-API-Key", is_bearer=False)
+    if not authorization:
+        return None
+    scheme, _, rest = authorization[0].strip().partition(" ")
+    if not scheme:
+        return invalid_request("The header Authorization is empty")
+    if scheme.lower() != _BEARER:
+        return None
+    return _credential(rest.strip(" "), what="Authorization", is_bearer=True)
+
+
+def _credential(text: str, *, what: str, is_bearer: bool) -> Credential | AuthError:
+    if _VISIBLE.fullmatch(text) is None:
+        return invalid_request(f"The header {what} holds no credential, or more than one word")
+    return Credential(text, is_bearer)

@@ -1,0 +1,78 @@
+"""Finds the key set of an authorization server in its metadata (RFC 8414, OpenID Connect Discovery).
+
+The issuer's URL comes from the operator, so that private addresses are allowed. Its answer is not trusted as much: it
+must name the same issuer as the file (RFC 8414 §3.3), and its keys must have an https URL.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from gateway.config.models.address import host_of, is_loopback_name
+from gateway.json_types import Json
+
+_WELL_KNOWN: Final = "/.well-known"
+_RFC_8414: Final = f"{_WELL_KNOWN}/oauth-authorization-server"
+_OPENID: Final = f"{_WELL_KNOWN}/openid-configuration"
+
+
+class FetchError(Exception):
+    """A JSON document could not be fetched. The text says why, for the operator's log."""
+
+
+class NotFoundError(FetchError):
+    """The server has no document at that URL."""
+
+
+class Fetch(Protocol):
+    """Fetches a JSON document, bounded in time and size, without following redirects."""
+
+    async def __call__(self, url: str) -> Json:
+        """Return the document.
+
+        Raises:
+            FetchError: it could not be fetched.
+        """
+
+
+async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
+    """Return the URL of the issuer's key set.
+
+    Raises:
+        FetchError: its metadata cannot be fetched, or is not acceptable.
+    """
+    for url in metadata_urls(issuer):
+        try:
+            metadata = await fetch(url)
+        except NotFoundError:
+            continue
+        return _keys_url(metadata, issuer=issuer, url=url)
+    raise FetchError(f"{issuer} has no metadata at a well-known place; name its keys with auth.oauth.jwks_url")
+
+
+def metadata_urls(issuer: str) -> Iterator[str]:
+    """Yield well-known URLs (MCP 2025-11-25 basic/authorization, "Authorization Server Metadata Discovery")."""
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    yield urlunsplit(parts._replace(path=f"{_RFC_8414}{path}"))
+    yield urlunsplit(parts._replace(path=f"{_OPENID}{path}"))
+    if path:
+        yield urlunsplit(parts._replace(path=f"{path}{_OPENID}"))
+
+
+def _keys_url(metadata: Json, *, issuer: str, url: str) -> str:
+    if not isinstance(metadata, dict):
+        raise FetchError(f"{url}: is no JSON object")
+    named = metadata.get("issuer")
+    if named != issuer:
+        raise FetchError(f"{url}: its issuer is {named!r}, and auth.oauth.issuer is {issuer!r}; they must be the same")
+    keys_url = metadata.get("jwks_uri")
+    if not isinstance(keys_url, str):
+        raise FetchError(f"{url}: names no jwks_uri; name it with auth.oauth.jwks_url")
+    try:
+        parts = urlsplit(keys_url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback_name(host_of(parts.netloc))):
+        raise FetchError(f"{url}: its jwks_uri {keys_url!r} is no https URL")
+    return keys_url

@@ -1,0 +1,192 @@
+"""Reads and signs JSON Web Tokens, and reads keys, with PyJWT (RFC 7515, RFC 7517, RFC 7519).
+
+The only module that knows PyJWT. It comes with the extra `auth` alone, so it is imported where it is needed. A token's
+header is checked here first, because PyJWT accepts some headers that must be refused.
+"""
+
+import importlib
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gateway.json_types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from jwt.algorithms import AllowedPrivateKeys, AllowedPublicKeys
+
+ALGORITHMS: Final = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", None)),
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+    "EdDSA": ("OKP", None),
+}
+"""Accepted values of `alg`, each with the type and the curve of its key. No shared secrets, and not `none`."""
+
+_LEEWAY_SECONDS: Final = 10
+"""How far the issuer's clock may be ahead: a token is used as soon as it is made. There is none for `exp`: a client
+whose token is refused a little early fetches another one."""
+MAX_TOKEN_LENGTH: Final = 16 * 1024
+"""Characters."""
+MIN_RSA_KEY_BITS: Final = 2048
+"""Bits (RFC 7518 §3.3)."""
+
+_PACKAGES: Final = ("jwt", "cryptography.hazmat.primitives.asymmetric.rsa")
+_FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_MAX_KID_LENGTH: Final = 512
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
+"""Accepted values of `typ`, in lower case: RFC 9068 §2.1, and the values that issuers used before it."""
+_END_OF_TIME: Final = 253_402_300_800
+"""The year 10000, in which a NumericDate (RFC 7519 §2) is no longer a date that Python can represent."""
+_CLAIMS: Final = ("iss", "sub", "exp", "aud")
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+"""Curves by OpenSSL's names, each with its algorithm (RFC 7518 §3.4)."""
+
+
+class TokenError(Exception):
+    """A token is not valid. The text says why, and is sent to the client."""
+
+
+class WrongKeyError(TokenError):
+    """A token was not signed with this key."""
+
+
+def is_installed() -> bool:
+    """Whether the packages of the extra are installed. Imports them, which takes a while the first time."""
+    try:
+        for name in _PACKAGES:
+            importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def read_header(token: str) -> tuple[str, str | None]:
+    """Return `alg` and `kid` of a token that is not verified yet.
+
+    1. the token has the form of a signed JWT (RFC 7519 §3), and a bounded length
+    2. `alg` is one of `ALGORITHMS`
+    3. `typ` is not that of another kind of token, such as a logout token
+    4. there is no `crit`, because no extension is understood (RFC 7515 §4.1.11)
+
+    Raises:
+        TokenError: a check failed.
+    """
+    import jwt  # noqa: PLC0415 - of the extra
+
+    if len(token) > MAX_TOKEN_LENGTH or _FORM.fullmatch(token) is None:
+        raise TokenError("The credential is neither a key of this server nor a signed token")
+    try:
+        header = jwt.get_unverified_header(token)
+    except jwt.PyJWTError:
+        raise TokenError("The header of the token cannot be read") from None
+    algorithm, kind, kid = header.get("alg"), header.get("typ", "JWT"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise TokenError("The token is not signed in a way that this server takes")
+    if not isinstance(kind, str) or kind.lower() not in _TYPES or "crit" in header or len(kid or "") > _MAX_KID_LENGTH:
+        raise TokenError("The token is of a kind that this server does not take")
+    return algorithm, kid
+
+
+def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer: str) -> JsonObject:
+    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf` and `iat`, and with `sub` and `aud`.
+
+    Raises:
+        WrongKeyError: another key may have signed it.
+        TokenError: the token is not valid.
+    """
+    import jwt  # noqa: PLC0415 - of the extra
+
+    try:
+        claims: JsonObject = jwt.decode(
+            token,
+            key,
+            algorithms=[algorithm],
+            issuer=issuer,
+            leeway=_LEEWAY_SECONDS,
+            options={"require": list(_CLAIMS), "verify_aud": False},
+        )
+    except jwt.InvalidSignatureError:
+        raise WrongKeyError("The signature of the token is wrong") from None
+    except jwt.ExpiredSignatureError:
+        raise TokenError("The token has expired") from None
+    except jwt.ImmatureSignatureError:
+        raise TokenError("The token is not valid yet") from None
+    except jwt.InvalidIssuerError:
+        raise TokenError("The token is of another authorization server") from None
+    except jwt.MissingRequiredClaimError as error:
+        raise TokenError(f"The token has no {error.claim}") from None
+    except jwt.PyJWTError:
+        raise TokenError("The token cannot be read") from None
+    if not claims["sub"]:
+        raise TokenError("The token has no sub")
+    if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
+        raise TokenError("The exp of the token is no time")
+    if claims["exp"] <= time.time():
+        raise TokenError("The token has expired")
+    return claims
+
+
+def public_key(entry: Json) -> "AllowedPublicKeys | None":
+    """Return the key of a JSON Web Key; None if it is malformed, private, or too short."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey  # noqa: PLC0415 - of the extra
+    from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - of the extra
+
+    kind, curve = entry["kty"], entry.get("crv")
+    algorithm = next((name for name, takes in ALGORITHMS.items() if takes in {(kind, curve), (kind, None)}), None)
+    if algorithm is None or "d" in entry:
+        return None
+    try:
+        key: AllowedPublicKeys = PyJWK(entry, algorithm).key
+    except (PyJWTError, ValueError, TypeError):
+        return None
+    return None if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_KEY_BITS else key
+
+
+class PrivateKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A private key, with the algorithms that it can sign with, the most common one first."""
+
+    key: "AllowedPrivateKeys"
+    algorithms: Sequence[str]
+
+    def __repr__(self) -> str:
+        """Leave the key out, because tracebacks and logs show it."""
+        return f"PrivateKey(algorithms={list(self.algorithms)})"
+
+
+def read_private_key(pem: str) -> PrivateKey:
+    """Read a private key in PEM (RFC 7468 §10).
+
+    Raises:
+        ValueError: it is none that can be used; the text says why, without the key.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey  # noqa: PLC0415 - of the extra
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - of the extra
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey  # noqa: PLC0415 - of the extra
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 - of the extra
+
+    try:
+        key = load_pem_private_key(pem.encode(), password=None)
+    except TypeError:
+        raise ValueError("is encrypted; write the key without a password") from None
+    except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their texts may quote the key
+        raise ValueError("is not a private key in PEM") from None
+    if isinstance(key, RSAPrivateKey) and key.key_size >= MIN_RSA_KEY_BITS:
+        return PrivateKey(key=key, algorithms=[name for name, (kind, _) in ALGORITHMS.items() if kind == "RSA"])
+    if isinstance(key, EllipticCurvePrivateKey) and key.curve.name in _CURVES:
+        return PrivateKey(key=key, algorithms=[_CURVES[key.curve.name]])
+    if isinstance(key, Ed25519PrivateKey):
+        return PrivateKey(key=key, algorithms=["EdDSA"])
+    raise ValueError(f"is a key that cannot be used: RSA of {MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519")
+
+
+def sign(claims: JsonObject, key: PrivateKey, *, key_id: str | None, preferred: Sequence[str] = ()) -> str:
+    """Return a JSON Web Token; `preferred` are the algorithms that its reader accepts, as far as that is known."""
+    import jwt  # noqa: PLC0415 - of the extra
+
+    algorithm = next((each for each in key.algorithms if each in preferred), key.algorithms[0])
+    headers = None if key_id is None else {"kid": key_id}
+    return jwt.encode(dict(claims), key.key, algorithm=algorithm, headers=headers)

@@ -1,0 +1,204 @@
+"""Caches the public keys of an issuer (JSON Web Key Set, RFC 7517), and refreshes them while requests go on.
+
+Keys are fetched in the background, before they are needed and again when they are old. A request waits for a fetch only
+when its token has an unknown key id. Requests cannot cause many fetches: there is one at a time, a few in a row and
+then one in a while, and fewer the longer the issuer does not answer. Meanwhile the known keys keep working.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from gateway.access.identity.issuer import Fetch, FetchError, discover_keys_url
+from gateway.access.identity.jose import ALGORITHMS, public_key
+from gateway.json_types import Json
+
+if TYPE_CHECKING:
+    from jwt.algorithms import AllowedPublicKeys
+
+log: Final = structlog.get_logger(__name__)
+
+MAX_KEYS: Final = 64
+"""Keys of one issuer that are read; the rest is ignored."""
+
+_MAX_DOUBLINGS: Final = 16
+"""Bound of the exponent of the pause between failures: an issuer may be down for days."""
+RENEW_SECONDS: Final = 600.0
+"""Age of the keys after which a request starts a fetch in the background."""
+INTERVAL_SECONDS: Final = 15.0
+"""Least average interval of fetches."""
+SPARE_FETCHES: Final = 2
+"""Fetches that may follow another at once, because an issuer may rotate its keys right after a fetch."""
+PATIENCE_SECONDS: Final = 5.0
+"""Longest wait of a request for a fetch, which may try several URLs."""
+MAX_PAUSE_SECONDS: Final = 120.0
+"""Longest pause while the issuer does not answer; pauses double up to it."""
+
+
+class KeysUnavailableError(Exception):
+    """A token cannot be verified because the issuer's keys cannot be fetched."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"again in {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One public key."""
+
+    kid: str | None
+    kind: str
+    curve: str | None
+    algorithm: str | None
+    """The only algorithm of the key, where the issuer names one."""
+    key: "AllowedPublicKeys"
+
+    def fits(self, kid: str | None, algorithm: str) -> bool:
+        kind, curve = ALGORITHMS[algorithm]
+        return (
+            (kid is None or self.kid == kid)
+            and self.kind == kind
+            and curve in {None, self.curve}
+            and self.algorithm in {None, algorithm}
+        )
+
+
+class JwksCache:
+    """The keys of one issuer."""
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        keys_url: str | None,
+        fetch: Fetch,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Fetch nothing yet. Without a URL the issuer's metadata is read for each fetch."""
+        self._issuer: Final = issuer
+        self._keys_url: Final = keys_url
+        self._fetch: Final = fetch
+        self._patience_seconds: Final = patience_seconds
+        self._clock: Final = clock
+        self._keys: Sequence[SigningKey] | None = None
+        self._known_since = 0.0
+        self._not_before = 0.0
+        """When the next fetch may begin."""
+        self._paid_until = 0.0
+        """When the average interval of the fetches so far is `INTERVAL_SECONDS`."""
+        self._failures = 0
+        """Failed fetches since the last one that succeeded."""
+        self._fetching: asyncio.Task[None] | None = None
+        self.error: str | None = None
+        """Why the last fetch failed; None if it did not."""
+        self.version = 0
+        """Changes with each fetch. A token that was verified with another version is verified again."""
+
+    def __len__(self) -> int:
+        return len(self._keys or ())
+
+    def refresh_soon(self) -> None:
+        """Start a fetch in the background if the keys are old."""
+        now = self._clock()
+        is_old = self._keys is None or now - self._known_since >= RENEW_SECONDS
+        if is_old and self._may_fetch():
+            self._start()
+
+    async def find(self, kid: str | None, algorithm: str) -> Sequence[SigningKey]:
+        """Return the keys that a token may be signed with; more than one only where it has no `kid`.
+
+        Raises:
+            KeysUnavailableError: no known key fits, and the issuer does not answer.
+        """
+        self.refresh_soon()
+        fitting = self._fitting(kid, algorithm)
+        if not fitting and (self._fetching is not None or self._may_fetch()):
+            await asyncio.wait([self._fetching or self._start()], timeout=self._patience_seconds)
+            fitting = self._fitting(kid, algorithm)
+        if not fitting and (self._failures or self._fetching is not None):
+            raise KeysUnavailableError(max(1.0, self._not_before - self._clock()))
+        return fitting
+
+    async def close(self) -> None:
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+
+    def _fitting(self, kid: str | None, algorithm: str) -> Sequence[SigningKey]:
+        return [key for key in self._keys or () if key.fits(kid, algorithm)]
+
+    def _may_fetch(self) -> bool:
+        return self._fetching is None and self._clock() >= self._not_before
+
+    def _start(self) -> asyncio.Task[None]:
+        self._fetching = asyncio.get_running_loop().create_task(self._renew(), name="signing keys")
+        return self._fetching
+
+    async def _renew(self) -> None:
+        pause = 0.0
+        try:
+            url = self._keys_url or await discover_keys_url(self._issuer, self._fetch)
+            self._keys = read_key_set(await self._fetch(url), url=url)
+        except FetchError as error:
+            self._failures += 1
+            self.error = str(error)
+            pause = min(2.0 ** min(self._failures - 1, _MAX_DOUBLINGS), MAX_PAUSE_SECONDS)
+            log.warning("signing keys not fetched", issuer=self._issuer, reason=str(error), again_in_seconds=pause)
+        else:
+            self._failures, self.error = 0, None
+            self.version += 1
+            self._known_since = self._clock()
+            pause = self._pause()
+            log.debug("signing keys fetched", issuer=self._issuer, keys=len(self._keys))
+        finally:
+            self._fetching = None
+            self._not_before = self._clock() + pause
+
+    def _pause(self) -> float:
+        """Seconds until the next fetch may begin, after one that succeeded."""
+        now = self._clock()
+        self._paid_until = max(self._paid_until, now) + INTERVAL_SECONDS
+        return max(0.0, self._paid_until - SPARE_FETCHES * INTERVAL_SECONDS - now)
+
+
+def read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
+    """Return the keys of a JSON Web Key Set (RFC 7517 §5) that tokens may be signed with.
+
+    Raises:
+        FetchError: the document is no key set, or has no such key.
+    """
+    entries = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise FetchError(f"{url}: is no JSON Web Key Set")
+    keys = tuple(_read_keys(entries[:MAX_KEYS]))
+    if not keys:
+        raise FetchError(f"{url}: holds no key that tokens may be signed with")
+    return keys
+
+
+def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
+    for entry in entries:
+        if not isinstance(entry, dict) or not _is_for_signatures(entry):
+            continue
+        key = public_key(entry)
+        if key is None:
+            log.warning("signing key left out: it is malformed, too short, or of a kind that is not taken")
+        else:
+            kid, algorithm, curve = (entry.get(name) for name in ("kid", "alg", "crv"))
+            yield SigningKey(kid=kid, kind=entry["kty"], curve=curve, algorithm=algorithm, key=key)
+
+
+def _is_for_signatures(entry: Json) -> bool:
+    """Whether a key may be used to verify signatures (RFC 7517 §4.2, §4.3)."""
+    operations = entry.get("key_ops")
+    return (
+        all(isinstance(entry.get(name), str | None) for name in ("kid", "alg", "crv", "use"))
+        and isinstance(entry.get("kty"), str)
+        and entry.get("use", "sig") == "sig"
+        and (operations is None or (isinstance(operations, list) and "verify" in operations))
+    )

@@ -1,0 +1,154 @@
+"""Limits concurrent calls: of each caller, of each primitive, and of all. In memory, for one event loop.
+
+A call that needs several permits acquires them in this order, and all calls do, so that no two can wait for each
+other. Why this order: a call that waits for its own caller's calls delays nobody else, and calls that queue for a slow
+primitive take nothing of the limit of all.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gateway.access.limits.fair_semaphore import FairSemaphore, Limit
+from gateway.errors import OverLimitError
+
+MAX_UNUSED: Final = 1024
+"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
+
+
+class ConcurrencyLimiter:
+    """All semaphores. They outlive reloads, so that an edit of the file does not double what runs."""
+
+    def __init__(self) -> None:
+        self._callers: Final[dict[str, FairSemaphore]] = {}
+        self._primitives: Final[dict[str, FairSemaphore]] = {}
+        self._all: Final[dict[str, FairSemaphore]] = {}
+        self.refused = 0
+        """Calls that found a queue full, or had to leave it for another caller's."""
+
+    def try_acquire(self, primitive: str, limit: Limit) -> "Permit | None":
+        """Return the permit of a call that needs no other limit, if it need not wait for it."""
+        semaphore = _of(self._primitives, primitive)
+        return Permit((semaphore,)) if semaphore.try_acquire(limit) else None
+
+    async def acquire(  # noqa: PLR0913 - three limits, and who waits until when
+        self,
+        primitive: str,
+        limit: Limit,
+        *,
+        caller: str,
+        deadline: float,
+        of_caller: Limit | None = None,
+        of_all: Limit | None = None,
+    ) -> "Permit":
+        """Wait for the permit of a call, until `deadline` (the event loop's clock).
+
+        Raises:
+            OverLimitError: a queue is full.
+            ExecutionError: the deadline has passed.
+        """
+        taken: list[FairSemaphore] = []
+        try:
+            for semaphores, key, each, name in (
+                (self._callers, caller, of_caller, "limits.concurrency, per_caller"),
+                (self._primitives, primitive, limit, "concurrency"),
+                (self._all, "", of_all, "limits.concurrency, in_all"),
+            ):
+                if each is None:
+                    continue
+                semaphore = _of(semaphores, key)
+                await semaphore.acquire(each, caller=caller, deadline=deadline, name=name)
+                taken.append(semaphore)
+        except BaseException as error:
+            _release(taken)
+            self.refused += isinstance(error, OverLimitError)
+            raise
+        return Permit(tuple(taken))
+
+    @property
+    def running(self) -> int:
+        """Calls, those within calls too."""
+        return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(_waiting, (self._callers, self._primitives, self._all)))
+
+
+class Permit:
+    """The right of a call to run: a place of each of its semaphores."""
+
+    __slots__ = ("_holders", "_is_suspended", "_semaphores")
+
+    def __init__(self, semaphores: tuple[FairSemaphore, ...]) -> None:
+        self._semaphores: Final = semaphores
+        self._holders = 1
+        """The call, and the tasks that it left behind."""
+        self._is_suspended = False
+        for semaphore in semaphores:
+            semaphore.permits += 1
+
+    def hold_until_done(self, task: asyncio.Task[None]) -> None:
+        """Keep the permit, after the call was answered, until `task` is done."""
+        self._holders += 1
+        task.add_done_callback(lambda _: self.release())
+
+    def suspend(self) -> None:
+        """Let other calls run until `resume` or `force_resume`, as while a question to the client is open."""
+        if self._holders and not self._is_suspended:
+            self._is_suspended = True
+            _release(self._semaphores)
+
+    async def resume(self) -> None:
+        """Wait for the permit, ahead of calls that have not begun; if the wait is cancelled, see `force_resume`."""
+        taken = 0
+        try:
+            for semaphore in self._semaphores if self._is_suspended else ():
+                await semaphore.reacquire()
+                taken += 1
+        finally:
+            if self._is_suspended:
+                self._resume_over_limit(self._semaphores[taken:])
+            else:  # forced or released meanwhile
+                _release(self._semaphores[:taken])
+
+    def force_resume(self) -> None:
+        """Hold the permit again at once, over the limits if need be: the call was cancelled and is about to end.
+
+        Why not go on without: what a call leaves behind, such as a thread, would be counted nowhere.
+        """
+        if self._is_suspended:
+            self._resume_over_limit(self._semaphores)
+
+    def release(self) -> None:
+        """Give the permit back, which counts once the call and every task that holds it have done so."""
+        self._holders -= 1
+        if self._holders == 0:
+            for semaphore in self._semaphores:
+                semaphore.permits -= 1
+            if not self._is_suspended:
+                _release(self._semaphores)
+            self._is_suspended = False
+
+    def _resume_over_limit(self, semaphores: Sequence[FairSemaphore]) -> None:
+        self._is_suspended = False
+        for semaphore in semaphores:
+            semaphore.running += 1
+
+
+def _release(semaphores: Sequence[FairSemaphore]) -> None:
+    for semaphore in semaphores:
+        semaphore.release()
+
+
+def _of(semaphores: dict[str, FairSemaphore], key: str) -> FairSemaphore:
+    if (semaphore := semaphores.get(key)) is None:
+        if len(semaphores) >= MAX_UNUSED:
+            for unused in [each for each, old in semaphores.items() if not old.running and not old.permits]:
+                del semaphores[unused]
+        semaphore = semaphores[key] = FairSemaphore()
+    return semaphore
+
+
+def _waiting(semaphores: Mapping[str, FairSemaphore]) -> int:
+    return sum(each.waiting for each in semaphores.values())

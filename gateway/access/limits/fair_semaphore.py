@@ -1,0 +1,163 @@
+"""A semaphore that is fair between callers, with a bounded queue. In memory, for one event loop.
+
+Waiting callers are served in rotation, and the calls of one caller in order of arrival. Where the queue is full, the
+caller with most calls in it loses its last one to a caller who has fewer.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from gateway.errors import ExecutionError, OverLimitError
+
+_RETRY_SECONDS: Final = 1
+"""When a refused caller is told to retry: nobody knows how long the running calls will take."""
+
+_Turn = asyncio.Future[None]
+
+Limit = tuple[int, int]
+"""How many calls may run at once, and how many more may wait."""
+
+
+class FairSemaphore:
+    """Counts the calls that run, and queues those that wait.
+
+    The limit comes with each call rather than with the semaphore, so that an edit of the file applies at once and does
+    not double what runs. A suspended call does not count, and goes ahead of the queue when it resumes.
+    """
+
+    __slots__ = ("_capacity", "_queue", "_resuming", "permits", "running")
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.permits = 0
+        """Of calls that run or are suspended. Without either the semaphore may be forgotten: nobody waits then."""
+        self._capacity = 0
+        self._queue: Final = _CallerQueue()
+        self._resuming: Final[deque[_Turn]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        return self._queue.length + len(self._resuming)
+
+    def try_acquire(self, limit: Limit) -> bool:
+        """Take a place if one is free, which none is while calls wait: `_wake` gives it to them first."""
+        if limit[0] != self._capacity:
+            self._capacity = limit[0]
+            self._wake()
+        if self.running >= self._capacity:
+            return False
+        self.running += 1
+        return True
+
+    async def acquire(self, limit: Limit, *, caller: str, deadline: float, name: str) -> None:
+        """Wait for a place until `deadline` (the event loop's clock). `name` is the limit's in the file.
+
+        Raises:
+            OverLimitError: the queue is full, or another caller's call took this one's place in it.
+            ExecutionError: the deadline has passed.
+        """
+        if self.try_acquire(limit):
+            return
+        turn = self._enqueue(caller, limit[1], name)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._wait(turn, partial(self._queue.remove, caller, turn))
+        except TimeoutError as error:
+            message = f"Timed out while waiting for its turn ({name}): other calls are still running."
+            raise ExecutionError(message) from error
+
+    async def reacquire(self) -> None:
+        """Wait for the place of a call that was suspended."""
+        if self.running < self._capacity:
+            self.running += 1
+            return
+        turn: _Turn = asyncio.get_running_loop().create_future()
+        self._resuming.append(turn)
+        await self._wait(turn, partial(_discard, self._resuming, turn))
+
+    def release(self) -> None:
+        self.running -= 1
+        self._wake()
+
+    def _enqueue(self, caller: str, most: int, name: str) -> _Turn:
+        greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None
+        if self._queue.length >= most and greediest is None:
+            raise self._refusal(name)
+        if greediest is not None and not (evicted := self._queue.pop_last(greediest)).done():
+            evicted.set_exception(self._refusal(name))
+        turn: _Turn = asyncio.get_running_loop().create_future()
+        self._queue.append(caller, turn)
+        return turn
+
+    def _wake(self) -> None:
+        while self.running < self._capacity and (self._resuming or self._queue.length):
+            turn = self._resuming.popleft() if self._resuming else self._queue.pop()
+            if not turn.done():
+                self.running += 1
+                turn.set_result(None)
+
+    async def _wait(self, turn: _Turn, leave: Callable[[], object]) -> None:
+        try:
+            await turn
+        except BaseException:
+            if not turn.done() or turn.cancelled():
+                leave()
+            elif turn.exception() is None:  # the place came free, and the wait was cancelled before it went on
+                self.release()
+            raise
+
+    def _refusal(self, name: str) -> OverLimitError:
+        message = f"Busy: {self.running} calls are running and {self._queue.length} are waiting ({name})"
+        return OverLimitError(message, retry_after=_RETRY_SECONDS)
+
+
+class _CallerQueue:
+    """Calls in line, by caller; the caller whose turn is next stands first."""
+
+    __slots__ = ("_turns", "length")
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._turns: Final[dict[str, deque[_Turn]]] = {}
+
+    def append(self, caller: str, turn: _Turn) -> None:
+        self._turns.setdefault(caller, deque()).append(turn)
+        self.length += 1
+
+    def pop(self) -> _Turn:
+        """The next turn; its caller's following one comes after those of all others."""
+        caller, turns = next(iter(self._turns.items()))
+        self._turns[caller] = self._turns.pop(caller)
+        turn = turns.popleft()
+        self._count_out(caller)
+        return turn
+
+    def pop_last(self, caller: str) -> _Turn:
+        turn = self._turns[caller].pop()
+        self._count_out(caller)
+        return turn
+
+    def remove(self, caller: str, turn: _Turn) -> None:
+        if _discard(self._turns.get(caller, deque()), turn):
+            self._count_out(caller)
+
+    def greediest(self, *, than: str) -> str | None:
+        """The caller with most turns, if that is more than `than` would have with one more."""
+        caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
+        return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
+
+    def _count_out(self, caller: str) -> None:
+        self.length -= 1
+        if not self._turns[caller]:
+            del self._turns[caller]
+
+
+def _discard(turns: deque[_Turn], turn: _Turn) -> bool:
+    """Whether it was there."""
+    if turn not in turns:
+        return False
+    turns.remove(turn)
+    return True

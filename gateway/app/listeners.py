@@ -1,0 +1,165 @@
+"""The transports that a daemon was asked to serve: HTTP, stdio, or both. Opens, reports and drains them."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+
+from gateway.config.models.address import Address
+from gateway.config.settings import Settings
+from gateway.config.variables import flag_of
+from gateway.errors import ConfigError, Problem
+from gateway.language.templates.expressions import did_you_mean
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
+from gateway.reload.exposure import exposed
+from gateway.reload.pipeline import Candidate
+from gateway.telemetry.health import Health
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http_server import HttpServer, ListenAddress
+from gateway.transports.listener.socket_activation import ADMIN, Inherited, address_of
+from gateway.transports.stdio.standard_streams import StandardStreams
+from gateway.transports.stdio.stdio import Stdio
+from gateway.transports.write_quota import WriteQuota
+
+log: Final = structlog.get_logger()
+
+_INHERITED: Final = "LISTEN_FDS"
+_NOTICE_SHARE: Final = 0.25
+"""The share of the time to drain for which connections are still accepted."""
+_MAX_NOTICE_SECONDS: Final = 10.0
+
+
+def check_view(name: str | None, views: Collection[str]) -> None:
+    """Refuse the name of a view that there is not.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name is not None and name not in views:
+        message = f"there is no view `{name}`{did_you_mean(name, [*views])}"
+        raise ConfigError([Problem(message=message, path=flag_of("view"))])
+
+
+class Listeners:
+    """The open transports of one daemon."""
+
+    def __init__(  # noqa: PLR0913 - the parts that a daemon brings
+        self,
+        settings: Settings,
+        served: Candidate,
+        *,
+        http: HttpServer,
+        dispatcher: Dispatcher,
+        health: Health,
+        inherited: Inherited,
+        standard_streams: StandardStreams | None,
+        on_input_end: Callable[[], None],
+    ) -> None:
+        """Open nothing yet. The sections `listen` and `limits` of `served` hold until the end."""
+        self.http: Final = http
+        self._settings: Final = settings
+        self._served: Final = served
+        self._dispatcher: Final = dispatcher
+        self._health: Final = health
+        self._inherited: Final = inherited
+        self._standard_streams: Final = standard_streams
+        self._on_input_end: Final = on_input_end
+        self._stdio: Stdio | None = None
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Begin to listen, until the stack closes.
+
+        Raises:
+            ConfigError: an address cannot be listened on, or must not be without authentication.
+        """
+        if self._settings.serves_http:
+            main, admin = self._main_address(), self._admin_address()
+            for where in filter(None, (admin, main)):
+                self._require_auth_or_loopback(where)
+            await self.http.open(stack, main, admin=admin)
+        if self._standard_streams is not None:
+            check_view(self._settings.view, self._served.document.views)
+            self._open_stdio(self._standard_streams, stack)
+
+    @property
+    def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
+        """The quotas of HTTP, by their keys under `limits`."""
+        return self.http.quotas
+
+    def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
+        """The open sessions of the legacy era, each with its transport."""
+        yield from self.http.open_sessions()
+        if self._stdio is not None:
+            yield from ((Binding.STDIO, session) for session in self._stdio.open_sessions)
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing that lasts, let load balancers notice, and give the calls in flight this long to end."""
+        self.http.begin_draining()
+        notice = self._notice(seconds)
+        await asyncio.sleep(notice)
+        self.http.stop_accepting()
+        self._dispatcher.notifier.close()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.http.drain(seconds - notice))
+            if self._stdio is not None:
+                group.create_task(self._stdio.drain(seconds - notice))
+
+    def _notice(self, seconds: float) -> float:
+        """Seconds to accept connections for although `/-/ready` says no, so that a load balancer refuses nobody.
+
+        None if nobody has asked for it; nor if another process holds the sockets, in which connections then wait.
+        """
+        if self.http.address is None or self._inherited.get("") or not self._health.is_watched:
+            return 0
+        return min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS)
+
+    def _main_address(self) -> ListenAddress:
+        if sockets := self._inherited.get("", ()):
+            return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
+        if self._settings.http is not None:
+            return ListenAddress(source=flag_of("http"), address=self._settings.http)
+        return ListenAddress(source="listen.http", address=Address.parse(self._served.document.listen.http))
+
+    def _admin_address(self) -> ListenAddress | None:
+        if sockets := self._inherited.get(ADMIN, ()):
+            return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
+        admin = self._served.document.listen.admin
+        return None if admin is None else ListenAddress(source="listen.admin", address=Address.parse(admin))
+
+    def _require_auth_or_loopback(self, where: ListenAddress) -> None:
+        """Refuse an address beyond loopback: without authentication, everybody who reaches it may run the tools."""
+        if self._served.document.auth is not None or where.address.is_loopback:
+            return
+        if not self._settings.allow_anonymous:
+            problem = self._served.exposures.get(where.source)
+            raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
+        log.warning("anybody who reaches this address is served", address=str(where.address))
+
+    def _open_stdio(self, streams: StandardStreams, stack: AsyncExitStack) -> None:
+        self._stdio = stdio = Stdio(
+            dispatcher=self._dispatcher,
+            streams=streams,
+            max_line=self._served.document.listen.max_body,
+            scopes=self._settings.scopes,
+            view=self._settings.view,
+        )
+        task = asyncio.get_running_loop().create_task(self._serve_stdio(stdio), name="stdio")
+
+        async def close() -> None:
+            await stdio.close()
+            await asyncio.wait([task])
+
+        stack.push_async_callback(close)
+        log.info("serving on standard input and output")
+
+    async def _serve_stdio(self, stdio: Stdio) -> None:
+        try:
+            await stdio.serve()
+        except Exception:  # Boundary: the owner of the task does not look at its result
+            log.exception("stdio failed")
+        finally:
+            self._on_input_end()

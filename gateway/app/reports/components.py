@@ -1,0 +1,55 @@
+"""The components of a running daemon that reports read."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from gateway.access.identity.authenticator import Authenticator
+from gateway.app.listeners import Listeners
+from gateway.audit.recorder import AuditRecorder
+from gateway.executors.services import Services
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
+from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.reloader import Reloader
+from gateway.state.state import State
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.write_quota import WriteQuota
+from gateway.upstreams.source import UpstreamSource
+
+
+class Components(msgspec.Struct, frozen=True, kw_only=True):
+    """References to what reports read when they are asked for."""
+
+    pipeline: ReloadPipeline
+    reloader: Reloader[Candidate]
+    dispatcher: Dispatcher
+    services: Services
+    authenticator: Authenticator
+    auditing: AuditRecorder
+    state: State
+    upstreams: UpstreamSource
+    listeners: Callable[[], Listeners | None]
+    """None until the daemon listens."""
+
+    @property
+    def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
+        """The quotas of HTTP, by their keys under `limits`."""
+        listeners = self.listeners()
+        return {} if listeners is None else listeners.quotas
+
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """The number of refusals by each limit, by its key under `limits`."""
+        return {
+            "rate": self.dispatcher.rates.refused,
+            "concurrency": self.dispatcher.concurrency.refused,
+            "tasks": self.dispatcher.tasks.runner.refused,
+            **{name: quota.refused for name, quota in self.quotas.items()},
+        }
+
+    def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
+        """The open sessions of the legacy era, each with its transport."""
+        listeners = self.listeners()
+        return iter(()) if listeners is None else listeners.open_sessions()

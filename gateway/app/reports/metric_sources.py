@@ -1,0 +1,158 @@
+"""The sources of metrics that are read at each scrape, rather than counted."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from gateway import __version__
+from gateway.app.reports.components import Components
+from gateway.catalog.primitives import Catalog
+from gateway.catalog.search import OWN_NAMES
+from gateway.executors.services import Services
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.reloader import Reloader
+from gateway.tasks.task import TaskStatus
+from gateway.telemetry.call_metrics import CallMetrics
+from gateway.telemetry.health import Health
+from gateway.telemetry.metrics import Reading
+from gateway.upstreams.source import UpstreamSource
+
+Sources = Mapping[str, Callable[[], Reading]]
+
+
+def metric_sources(components: Components, *, health: Health, calls: CallMetrics) -> Sources:
+    """A source for each metric of `gateway.telemetry.metric_definitions.READ`."""
+    return {
+        "mcp_gateway_build_info": lambda: {(__version__,): 1},
+        "mcp_gateway_ready": lambda: health.is_ready,
+        "mcp_gateway_calls_in_flight": calls.in_flight,
+        **_work(components.services, components.dispatcher),
+        "mcp_gateway_requests_denied_total": lambda: {
+            (str(status),): count for status, count in components.authenticator.denied.items()
+        },
+        **_clients(components),
+        **_upstreams(components.upstreams),
+        **_config(components.pipeline, components.reloader),
+        "mcp_gateway_view_primitives": lambda: {
+            (name, *kind): count
+            for name, part in components.dispatcher.parts_of_views()
+            for kind, count in _counts(part).items()
+        },
+        "mcp_gateway_audit_records_total": lambda: components.auditing.written,
+        "mcp_gateway_audit_records_dropped_total": lambda: components.auditing.dropped,
+        "mcp_gateway_audit_failing": lambda: components.auditing.is_failing,
+        "mcp_gateway_state_durable": lambda: components.state.database.is_durable,
+        "mcp_gateway_state_faults_total": lambda: _by_label(components.state.database.faults),
+    }
+
+
+def names(catalog: Catalog) -> dict[str, frozenset[str]]:
+    """The names under which calls are counted, by kind: what the catalog does not have must not become a label."""
+    prompts = frozenset(catalog.prompts)
+    own = OWN_NAMES if catalog.searches else ()
+    resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))
+    return {
+        "tool": frozenset((*catalog.tools, *own)),
+        "resource": resources,
+        "prompt": prompts,
+        "completion": prompts | resources,
+    }
+
+
+def _work(services: Services, dispatcher: Dispatcher) -> Sources:
+    return {
+        "mcp_gateway_calls_running": lambda: dispatcher.concurrency.running,
+        "mcp_gateway_calls_waiting": lambda: dispatcher.concurrency.waiting,
+        "mcp_gateway_children": lambda: {
+            ("running",): services.processes.running,
+            ("ending",): services.processes.ending,
+        },
+        "mcp_gateway_tasks": lambda: {
+            (status.value,): dispatcher.tasks.runner.store.counts.get(status, 0) for status in TaskStatus
+        },
+        "mcp_gateway_orphans": lambda: services.processes.orphans,
+        "mcp_gateway_orphans_reaped_total": lambda: services.processes.orphans_reaped,
+        "mcp_gateway_strays_killed_total": lambda: services.processes.orphans_killed,
+        "mcp_gateway_threads_busy": lambda: services.plugin_threads_busy + services.worker_threads.busy,
+        "mcp_gateway_threads_stuck": lambda: services.plugin_threads_stuck + services.worker_threads.stuck,
+        "mcp_gateway_outputs_too_large_total": lambda: _by_label(services.overflows.counts),
+        "mcp_gateway_outputs_parked": lambda: services.output_store.count,
+    }
+
+
+def _clients(components: Components) -> Sources:
+    def streams() -> Reading:
+        listeners = components.listeners()
+        return 0 if listeners is None else len(listeners.http.limits.streams)
+
+    def restored() -> Reading:
+        listeners = components.listeners()
+        return 0 if listeners is None else listeners.http.sessions.restored
+
+    counters = components.dispatcher.notifier.counters
+    return {
+        "mcp_gateway_limit_refusals_total": lambda: _by_label(components.refusals),
+        "mcp_gateway_limit_used": lambda: _by_label({name: len(quota) for name, quota in components.quotas.items()}),
+        "mcp_gateway_limit_max": lambda: _by_label({name: quota.in_all for name, quota in components.quotas.items()}),
+        "mcp_gateway_sessions": lambda: Counter(
+            (binding.value, session.revision) for binding, session in components.open_sessions()
+        ),
+        "mcp_gateway_sessions_restored_total": restored,
+        "mcp_gateway_streams": streams,
+        "mcp_gateway_notifications_sent_total": lambda: _by_label(counters.sent),
+        "mcp_gateway_notifications_dropped_total": lambda: _by_label(counters.dropped),
+    }
+
+
+def _upstreams(upstreams: UpstreamSource) -> Sources:
+    return {
+        "mcp_gateway_upstream_up": lambda: {
+            (name,): server.status()["state"] == "up" for name, server in upstreams.servers.items()
+        },
+        "mcp_gateway_upstream_calls_total": lambda: {
+            (name, outcome): count
+            for name, server in upstreams.servers.items()
+            for outcome, count in server.pool.calls.items()
+        },
+        "mcp_gateway_upstream_restarts_total": lambda: {
+            (name,): server.pool.restarts for name, server in upstreams.servers.items()
+        },
+    }
+
+
+def _config(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> Sources:
+    def last_good() -> float:
+        return reloader.last_good.timestamp()
+
+    return {
+        "mcp_gateway_primitives": lambda: _counts(pipeline.store.current),
+        "mcp_gateway_primitives_left_out": lambda: Counter(
+            (each.kind.removesuffix("s"),) for each in pipeline.store.current.left_out
+        ),
+        "mcp_gateway_config_info": lambda: {(pipeline.served.digest,): 1},
+        "mcp_gateway_config_generation": lambda: pipeline.store.current.generation,
+        "mcp_gateway_config_problems": lambda: len(reloader.status.problems),
+        "mcp_gateway_config_warnings": lambda: len(pipeline.store.current.warnings),
+        "mcp_gateway_config_restart_required": lambda: bool(pipeline.restart_required),
+        "mcp_gateway_config_last_reload_successful": lambda: reloader.status.is_good,
+        "mcp_gateway_config_last_reload_success_timestamp_seconds": last_good,
+        "mcp_gateway_config_reloads_total": lambda: {
+            ("success",): reloader.succeeded,
+            ("failure",): reloader.refused,
+        },
+        "mcp_gateway_config_watch_failed": lambda: reloader.watch_error is not None,
+    }
+
+
+def _counts(catalog: Catalog) -> dict[tuple[str, ...], float]:
+    return {
+        ("tool",): len(catalog.tools),
+        ("resource",): len(catalog.resources),
+        ("resource_template",): len(catalog.resource_templates),
+        ("prompt",): len(catalog.prompts),
+        ("skill",): len(catalog.skills),
+    }
+
+
+def _by_label(counts: Mapping[str, int]) -> Reading:
+    return {(label,): count for label, count in counts.items()}

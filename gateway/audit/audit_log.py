@@ -1,0 +1,203 @@
+"""The audit log: a file of records, one line of JSON each, that never makes a call wait.
+
+A `BackgroundWriter` writes it. Records that cannot be written (a full disk, a directory that was removed) stay in its
+bounded queue and are tried again; a record of its own tells of those that were dropped. The file may be moved away or
+truncated to rotate it: it is opened again when its name leads to another file, or to none.
+"""
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import orjson
+import structlog
+
+from gateway.json_types import JsonObject
+from gateway.telemetry.background_writer import BackgroundWriter
+
+log: Final = structlog.get_logger(__name__)
+
+MAX_QUEUED_BYTES: Final = 32 * 2**20
+"""Of queued records."""
+RETRY_SECONDS: Final = 1.0
+"""Between two attempts to write to a file that cannot be written."""
+GATHER_SECONDS: Final = 0.02
+"""In which the first of several records waits for the others: waking the thread takes longer than writing one."""
+SHUTDOWN_GRACE_SECONDS: Final = 2.0
+"""Longest wait of the process's end for the last records."""
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_MODE: Final = 0o600
+"""Of a new file. Its records tell who did what, so that only the owner may read them."""
+
+
+class AuditLog:
+    """The file, between `start` and `stop`; before and after, records are dropped in silence."""
+
+    def __init__(self, path: Path, *, most_bytes: int = MAX_QUEUED_BYTES, retry_seconds: float = RETRY_SECONDS) -> None:
+        self.path: Final = path
+        self._file: Final = _File(path)
+        self._writer: Final = BackgroundWriter(
+            self._file,
+            name="audit log",
+            max_bytes=most_bytes,
+            on_drop=lambda count: _line({"time": _now(), "event": "dropped", "records": count}),
+            retry_seconds=retry_seconds,
+            gather_seconds=GATHER_SECONDS,
+            on_end=self._report_lost,
+        )
+
+    def start(self) -> None:
+        """Begin to take records. `refusal_of` tells before whether the file can be written."""
+        self._writer.start()
+
+    def end(self) -> None:
+        """Take no more records; the queued ones are written in the background. Never waits."""
+        self._writer.end()
+
+    def stop(self, seconds: float = SHUTDOWN_GRACE_SECONDS) -> None:
+        """Write the queued records, as far as that is possible in this time."""
+        if self._writer.has_ended:
+            return
+        self._writer.stop(seconds)
+        if not self._writer.has_ended:  # the disk hangs; otherwise the thread has told at its end
+            self._report_lost()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be written any more."""
+        return self._writer.has_ended
+
+    def _report_lost(self) -> None:
+        if lost := self._writer.waiting + self._writer.unreported:
+            log.error("audit records lost", file=str(self.path), records=lost)
+
+    def reopen(self) -> None:
+        """Continue in the file that has the name now, as after a rotation."""
+        self._file.leave()
+        self._writer.retry()
+
+    @property
+    def written(self) -> int:
+        """Records in the file."""
+        return self._writer.written
+
+    @property
+    def dropped(self) -> int:
+        """Records that the queue had no room for."""
+        return self._writer.dropped
+
+    @property
+    def waiting(self) -> int:
+        return self._writer.waiting
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be written now."""
+        return self._file.problem
+
+    def append(self, record: JsonObject) -> None:
+        """Queue a record, with the time in front of it. Never waits, and never raises for what is in it."""
+        had_room = not self._writer.unreported
+        self._writer.put(_line({"time": _now(), **record}))
+        if had_room and self._writer.unreported:
+            log.error("audit records dropped", file=str(self.path), reason=self.problem or "the disk is too slow")
+
+
+class _File:
+    """The file as the sink of records: its descriptor, and how far the last line got."""
+
+    def __init__(self, path: Path) -> None:
+        self.problem: str | None = None
+        self._path: Final = path
+        self._descriptor = -1
+        self._has_left = False
+        """Whether the file is to be opened again before the next line."""
+        self._is_mid_line = False
+        """Whether only a part of a line was written, as on a disk that became full."""
+
+    def open(self) -> None:
+        descriptor = os.open(self._path, _FLAGS, _MODE)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError("is not a regular file")
+        self._descriptor, self._has_left = descriptor, False
+        self._is_mid_line = self._is_mid_line and os.fstat(descriptor).st_size > 0
+
+    def leave(self) -> None:
+        self._has_left = True
+
+    def write(self, lines: Iterator[bytes]) -> None:
+        """Append lines to the file that has the name now."""
+        try:
+            if self._has_left or not self._is_where_it_was():
+                self.close()
+                self.open()
+            for line in lines:
+                self._append(line)
+        except OSError as error:
+            self._report(error)
+            raise
+        if self.problem is not None:
+            log.info("audit log written again", file=str(self._path))
+            self.problem = None
+
+    def _append(self, line: bytes) -> None:
+        """Append a line with one system call, as far as the system takes it at once."""
+        rest = b"\n" + line if self._is_mid_line else line
+        while rest:
+            written = os.write(self._descriptor, rest)
+            rest = rest[written:]
+            self._is_mid_line = bool(rest)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _report(self, error: OSError) -> None:
+        problem = (error.strerror or str(error)).lower()
+        if problem != self.problem:
+            self.problem = problem
+            log.error("audit log cannot be written", file=str(self._path), reason=problem)
+
+    def _is_where_it_was(self) -> bool:
+        if self._descriptor < 0:
+            return False
+        try:
+            there = self._path.stat()
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(self._descriptor))
+
+
+def refusal_of(path: Path) -> str | None:
+    """Return why a file cannot be appended to; None if it can. Creates the file if there is none."""
+    file = _File(path)
+    try:
+        file.open()
+    except (OSError, ValueError) as error:
+        return (getattr(error, "strerror", None) or str(error)).lower()
+    file.close()
+    return None
+
+
+def _now() -> str:
+    """RFC 3339, UTC, milliseconds."""
+    return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _line(record: JsonObject) -> bytes:
+    """A record as one line for every reader: callers choose text that some readers take for the end of a line."""
+    try:
+        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        is_shown_as_it_is = line[:-1].decode().isprintable()
+    except TypeError:  # a lone surrogate, or an integer of more than 64 bits
+        is_shown_as_it_is = False
+    return (
+        line if is_shown_as_it_is else json.dumps(record, default=repr, separators=(",", ":")).encode("ascii") + b"\n"
+    )

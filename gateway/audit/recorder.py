@@ -1,0 +1,209 @@
+"""Keeps the audit log of a daemon: opens it before the daemon listens, follows reloads, and closes it at the end.
+
+Only a daemon has one. A user who runs `mcp-gateway call` with a file could run its commands without the gateway as
+well, and may not be allowed to write to the daemon's log.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from gateway import __version__
+from gateway.audit.audit_file import audit_path
+from gateway.audit.audit_log import SHUTDOWN_GRACE_SECONDS, AuditLog, refusal_of
+from gateway.audit.audit_trail import AuditedTask, AuditTrail
+from gateway.audit.denial_log_limiter import DenialLogLimiter
+from gateway.config.models.audit import Audit
+from gateway.config.models.document import Document
+from gateway.errors import ConfigError, Location, Problem
+from gateway.json_types import Json
+from gateway.telemetry.observer import Call, CallResult
+
+_MAX_LENGTH: Final = 256
+"""Characters of what a caller chose."""
+
+
+class ServedConfig(Protocol):
+    """The loaded configuration, as far as the audit log needs it."""
+
+    @property
+    def document(self) -> Document: ...
+    @property
+    def root(self) -> Path: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def lock_differences(self) -> Sequence[str]: ...
+    @property
+    def audit_place(self) -> tuple[Location | None, str]: ...
+
+
+class DeniedRequest(Protocol):
+    """The error of a request that was not authenticated (`AuthError`), as far as the audit log needs it."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+class AuditRecorder:
+    """Records calls, reloads and denied requests while the file has a section `audit`, and nothing otherwise."""
+
+    def __init__(self, *, key: bytes, generation: Callable[[], int]) -> None:
+        self._key: Final = key
+        self._generation: Final = generation
+        self._denials: Final = DenialLogLimiter()
+        self._section: Audit | None = None
+        self._log: AuditLog | None = None
+        self._trail: AuditTrail | None = None
+        self._replaced: Final[list[AuditLog]] = []
+        """Logs that a reload replaced, and that may still be written."""
+        self._lost = self._written = 0
+        """Records of logs that have ended."""
+
+    def open(self, served: ServedConfig) -> None:
+        """Begin to record.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        self.check(served)
+        self._follow(served)
+        self._note({"event": "started", "version": __version__, **self._facts(served)})
+
+    def close(self) -> None:
+        """Write the queued records, and close the log."""
+        self._note({"event": "stopped"})
+        self._replace()
+        deadline = time.monotonic() + SHUTDOWN_GRACE_SECONDS
+        for log in self._replaced:
+            log.stop(max(0.0, deadline - time.monotonic()))
+
+    def check(self, served: ServedConfig) -> None:
+        """Refuse a candidate whose audit log could not be written. Blocking.
+
+        Raises:
+            ConfigError: its file cannot be written.
+        """
+        if served.document.audit is None:
+            return
+        path = audit_path(served.document.audit, served.root)
+        if (refusal := refusal_of(path)) is not None:
+            location, line = served.audit_place
+            message = f"{path} cannot be written: {refusal}"
+            raise ConfigError([Problem(message=message, path="audit.file", location=location, source_line=line)])
+
+    def serve(self, served: ServedConfig) -> None:
+        """Record a reload that succeeded, in the file that the new configuration names."""
+        self._follow(served)
+        self._note({"event": "reloaded", **self._facts(served)})
+
+    def refuse(self, error: ConfigError) -> None:
+        """Record a reload that failed."""
+        self._note({"event": "reload refused", "problems": len(error.errors), "first": str(error.errors[0])})
+
+    def denied(self, denied: DeniedRequest, address: str, path: str) -> None:
+        """Record a denied request. Nothing of its credential is known here."""
+        if self._log is not None and (suppressed := self._denials.allows()) is not None:
+            facts = {
+                "address": address,
+                "path": path[:_MAX_LENGTH],
+                "status": denied.status,
+                "error": denied.error,
+            }
+            self._log.append({"event": "denied", **facts, "others": suppressed})
+
+    def reopen(self) -> None:
+        if self._log is not None:
+            self._log.reopen()
+
+    @property
+    def status(self) -> dict[str, Json] | None:
+        """The part of `/-/status` about the audit log; None where nothing is recorded."""
+        if self._log is None:
+            return None
+        return {
+            "file": str(self._log.path),
+            "written": self.written,
+            "waiting": self._log.waiting,
+            "dropped": self.dropped,
+            "trouble": self._log.problem,
+        }
+
+    @property
+    def written(self) -> int:
+        return self._written + sum(log.written for log in self._logs)
+
+    @property
+    def dropped(self) -> int:
+        return self._lost + sum(log.dropped for log in self._logs)
+
+    @property
+    def is_failing(self) -> bool:
+        return self._log is not None and self._log.problem is not None
+
+    def began(self, call: Call) -> None:
+        """Do nothing: see `AuditTrail`."""
+
+    def ended(self, call: Call, ending: CallResult) -> None:
+        if self._trail is not None:
+            self._trail.ended(call, ending)
+
+    def input_requested(self, call: Call, methods: Mapping[str, str]) -> None:
+        if self._trail is not None:
+            self._trail.input_requested(call, methods)
+
+    def confirmed(self, call: Call, answer: str) -> None:
+        if self._trail is not None:
+            self._trail.confirmed(call, answer)
+
+    def task_changed(self, task: AuditedTask) -> None:
+        if self._trail is not None:
+            self._trail.task_changed(task)
+
+    def task_progressed(self, task: AuditedTask) -> None:
+        """Do nothing: progress is not recorded."""
+
+    def _follow(self, served: ServedConfig) -> None:
+        section = served.document.audit
+        if section == self._section:
+            return
+        self._section = section
+        path = None if section is None else audit_path(section, served.root)
+        if self._log is None or self._log.path != path:  # two writers of one file would mix their records
+            self._replace()
+        if section is None or path is None:
+            return
+        if self._log is None:
+            self._log = AuditLog(path)
+            self._log.start()
+        keeps_arguments = section.arguments == "full"
+        self._trail = AuditTrail(self._log.append, keeps_arguments=keeps_arguments, key=self._key)
+
+    def _replace(self) -> None:
+        """Begin no more records of this log. It writes those it has in its own thread: a disk may be slow."""
+        if self._log is not None:
+            self._log.end()
+            self._replaced.append(self._log)
+        self._log = self._trail = None
+        for log in [each for each in self._replaced if each.has_ended]:
+            self._replaced.remove(log)
+            self._written += log.written
+            self._lost += log.dropped
+
+    @property
+    def _logs(self) -> list[AuditLog]:
+        return self._replaced if self._log is None else [*self._replaced, self._log]
+
+    def _facts(self, served: ServedConfig) -> dict[str, Json]:
+        """The served configuration: one hash of its files, and its differences from the lock file."""
+        differs = [*served.lock_differences]
+        facts: dict[str, Json] = {"generation": self._generation(), "files_sha256": served.digest}
+        return {**facts, "differs": differs} if differs else facts
+
+    def _note(self, record: Mapping[str, Json]) -> None:
+        if self._log is not None:
+            self._log.append({**record, "pid": os.getpid()})

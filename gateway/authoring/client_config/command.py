@@ -1,0 +1,152 @@
+"""The command `client-config`: prints what to paste into a client, and where, so that it finds this server."""
+
+import json
+import re
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.app.listeners import check_view
+from gateway.authoring.client_config.prerequisites import Prerequisites, prerequisites_of
+from gateway.authoring.client_config.snippets import CLIENTS, Client, HttpServer, StdioServer
+from gateway.command_line.console import Console
+from gateway.command_line.options import VIEW, add_log_level, add_option, one_shot_settings
+from gateway.command_line.parser import Parser
+from gateway.command_line.positional import refusal
+from gateway.command_line.protect_stdout import protect_stdout
+from gateway.command_line.remote import AuthRequirement, probe_auth, view_url
+from gateway.config.variables import flag_of
+
+_NAME: Final = "mcp-gateway"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="CLIENT [CONFIG | --url URL]",
+        summary="Print what to paste into a client, so that it finds this server.",
+        epilog=f"""\
+examples:
+  {name} claude           it starts `serve ./config.yaml --stdio`
+  {name} cursor config.yaml --name ops
+  {name} vscode --url https://tools.example.com/ops/mcp
+  {name} claude config.yaml --view support
+
+Where it is to be pasted is said on standard error. Variables that the file reads are named in
+`env`. No key and no value is ever printed: the client takes them from its environment or asks.""",
+    )
+    arguments.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=", ".join(CLIENTS))
+    arguments.add_argument(
+        "config_file", nargs="?", default=None, metavar="CONFIG", help="the file that is to be served"
+    )
+    arguments.add_argument(
+        "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
+    )
+    arguments.add_argument(
+        "--name", default=None, help="what the client calls it (default: `server.name`, or the URL's host)"
+    )
+    arguments.add_argument(
+        "--key-from",
+        default=None,
+        metavar="VARIABLE",
+        help="show the server the key in this variable (default: if it wants one)",
+    )
+    add_option(arguments, VIEW)
+    add_log_level(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    client = CLIENTS[options.client]
+    if options.url is not None:
+        if options.config_file is not None:
+            raise refusal("--url", f"and {options.config_file} are given; a client has one of them")
+        server = await _http_server(options, hints)
+        snippet, place = client.http(server), client.http_place
+    elif options.key_from is not None:
+        raise refusal("--key-from", "goes with --url; a server that the client starts asks for no key")
+    else:
+        snippet, place = client.stdio(_stdio_server(options, client, hints)), client.stdio_place
+    hints.line(hints.styled(f"For {client.title}: {place}", "dim"))
+    out.line(json.dumps(snippet, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioServer:
+    settings = one_shot_settings(options, options.config_file)
+    with protect_stdout():
+        prerequisites = prerequisites_of(settings)
+    check_view(settings.view, prerequisites.views)
+    for hint in _variable_hints(prerequisites, client):
+        hints.line(hint)
+    command, *arguments = _own_command()
+    config = str(settings.config.absolute())
+    return StdioServer(
+        name=options.name or _named(prerequisites.name, settings.view),
+        command=command,
+        arguments=[*arguments, "serve", config, "--stdio", *_view_flag(settings.view)],
+        variables=prerequisites.variables,
+    )
+
+
+def _named(name: str, view: str | None) -> str:
+    """A name that tells the views of one server apart."""
+    return name if view is None else f"{name}-{view}"
+
+
+def _view_flag(view: str | None) -> list[str]:
+    return [] if view is None else [flag_of("view"), view]
+
+
+def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[str]:
+    if prerequisites.unset:
+        yield f"Not set here, so that the file could not be checked: {', '.join(prerequisites.unset)}"
+    if prerequisites.variables:
+        yield f"What `env` names is not written into the file: {client.source_of_variables}."
+    optional = [name for name, variable in prerequisites.variables.items() if not variable.is_needed]
+    if optional:
+        yield f"The server starts without these, too; leave out what you do not set: {', '.join(optional)}"
+
+
+def _own_command() -> list[str]:
+    """The command that starts this program whatever the client's PATH and working directory are."""
+    found = shutil.which(sys.argv[0])
+    if found is not None and Path(found).name.startswith("mcp-gateway"):
+        return [str(Path(found).absolute())]
+    return [sys.executable, "-m", "gateway"]
+
+
+async def _http_server(options: Namespace, hints: Console) -> HttpServer:
+    view = getattr(options, "view", None)
+    url = view_url(options.url, view)
+    name = options.name or _named(urlsplit(url).hostname or _NAME, view)
+    variable = options.key_from
+    if variable is not None and _VARIABLE.fullmatch(variable) is None:  # do not quote it: it may be the key
+        raise refusal("--key-from", "expected the name of a variable that holds the key, such as OPS_API_KEY")
+    match await probe_auth(url):
+        case AuthRequirement.KEY if variable is None:
+            variable = _variable_for(name)
+        case AuthRequirement.LOGIN:
+            hints.line("The server takes OAuth: the client asks you to log in.")
+        case AuthRequirement.SOMETHING_ELSE:
+            hints.line(f"What answers there now is no MCP server at {urlsplit(url).path}, or not for this machine.")
+        case AuthRequirement.UNKNOWN:
+            hints.line(
+                "Nobody answers there now, so whether the server wants a key is not known (--key-from VARIABLE)."
+            )
+        case _:
+            pass
+    if variable is not None:
+        hints.line(f"The client takes the key from {variable}, or asks for it; it is not written into the file.")
+    return HttpServer(name=name, url=url, key_variable=variable)
+
+
+def _variable_for(name: str) -> str:
+    """The name of an environment variable for the key; POSIX lets none begin with a digit."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+    return f"{'MCP_' * (not words[:1].isalpha())}{words}_API_KEY"

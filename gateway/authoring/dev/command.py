@@ -1,0 +1,74 @@
+"""The command `dev`: serves a file while it is written, and shows calls, clients and changes."""
+
+import os
+from argparse import Namespace
+from contextlib import ExitStack
+from datetime import timedelta
+from importlib import import_module
+from typing import Final
+
+from gateway.authoring.dev.developing import develop
+from gateway.authoring.dev.plain_view import PlainView, View
+from gateway.authoring.dev.raw_terminal import raw_terminal
+from gateway.command_line.console import Console
+from gateway.command_line.options import (
+    ALLOW_ANONYMOUS,
+    HTTP,
+    POLL,
+    Option,
+    add_config,
+    add_log_level,
+    add_option,
+    settings_of,
+)
+from gateway.command_line.parser import EXIT_CODES, Parser
+from gateway.config.settings import NO_STATE
+
+_DRAIN: Final = timedelta(seconds=1)
+_LIVE: Final = "gateway.authoring.dev.live_view"
+"""Needs the extra `dev`, and is imported only when there is a terminal."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Serve the file while you write it, and show here what arrives, what runs and what changes.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml --http :9000
+  {name} config.yaml --log-level debug       every message, too
+
+A file that cannot be served is shown with its mistakes, and served as soon as it is right. In a
+pipe or a file there are plain lines; Ctrl-C ends it.
+
+{EXIT_CODES}""",
+    )
+    add_config(arguments)
+    for option in (HTTP, ALLOW_ANONYMOUS, POLL):
+        add_option(arguments, option)
+    add_option(arguments, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s")
+    add_log_level(arguments, default=None)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, _hints: Console) -> int:
+    settings = settings_of(options)
+    drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": _DRAIN}
+    settings = settings.model_copy(
+        update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
+    )
+    with ExitStack() as stack:
+        terminal = stack.enter_context(raw_terminal())
+        console = Console(terminal.stream)
+        view: View = PlainView(console)
+        if out.is_terminal and os.environ.get("TERM") != "dumb":
+            try:
+                live = import_module(_LIVE).LiveView
+            except ImportError:
+                console.line("(a live view comes with the extra: pip install 'mcp-gateway-daemon[dev]')")
+            else:
+                view = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
+        terminal.hand_over(view.written)
+        await develop(settings, view.report, on_exit=terminal.leave)
+    return 0

@@ -1,0 +1,239 @@
+"""Serves a file while it is written: reports each call, client and change, and waits while the file is broken."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import orjson
+import structlog
+
+from gateway.app.gateway import Gateway
+from gateway.app.reports.clients import title_of
+from gateway.authoring.plan.planning import Change, plan
+from gateway.catalog.skills.discovery import watched
+from gateway.config.definition_source import load_definitions
+from gateway.config.fs_checks import is_directory
+from gateway.config.reading.file_pattern import FilePattern
+from gateway.config.reading.inclusion import SUFFIXES
+from gateway.config.settings import Settings
+from gateway.errors import ConfigError, Problem
+from gateway.json_types import Json, JsonObject, empty
+from gateway.reload.watch_plan import Snapshot, WatchPlan
+from gateway.reload.watcher import Watcher
+from gateway.telemetry.observer import Call, CallResult, Outcome
+
+log: Final = structlog.get_logger()
+
+_SNAPSHOT_SECONDS: Final = 0.25
+_POLL: Final = timedelta(seconds=2)
+"""The interval at which a broken file is compared, where the file system sends no events."""
+_MAX_LENGTH: Final = 2000
+"""Characters of a call's arguments that are kept."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    what: str
+    """The primitive's name; if there is none, the name or URI of the request."""
+    arguments: str
+    """JSON, with secrets masked."""
+    client: str
+
+
+class CallEnded(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    is_good: bool
+    outcome: str
+    """Text for a person; empty for a plain success."""
+    seconds: float
+
+
+class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A new catalog is served."""
+
+    generation: int
+    changes: tuple[Change, ...]
+
+
+class StatusSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the daemon; sent several times a second."""
+
+    status: JsonObject
+    """The answer of `/-/status`; empty while nothing is served."""
+    url: str | None
+    problems: tuple[Problem, ...]
+    """The problems that keep the file from being served."""
+    apps: Mapping[str, Path] = msgspec.field(default_factory=empty)
+    """The file of each page that is served for a tool, by the tool's name."""
+
+
+DevEvent = CallStarted | CallEnded | Reloaded | StatusSnapshot
+DevListener = Callable[[DevEvent], None]
+"""Called on the event loop's thread; must not block."""
+
+
+async def develop(settings: Settings, report: DevListener, *, on_exit: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM, and wait for a file that cannot be served to change.
+
+    `on_exit` is called from any thread just before the process ends without cleaning up.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    while True:
+        began_at = time.time_ns()
+        gateway = Gateway(settings, observers=[_Calls(report)])
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(gateway)
+            except ConfigError as error:
+                with _stop_signals() as stop:
+                    report(StatusSnapshot(status={}, url=None, problems=tuple(error.problems)))
+                    if not await _has_changed(settings.config, since=began_at, stop=stop):
+                        return
+                continue
+            async with _polling_status(gateway, report):
+                await gateway.serve(on_exit=on_exit)
+            return
+
+
+@asynccontextmanager
+async def _polling_status(gateway: Gateway, report: DevListener) -> AsyncIterator[None]:
+    task = asyncio.create_task(_send_snapshots(gateway, report), name="status snapshots")
+    try:
+        yield
+    finally:
+        task.cancel()
+        [ended] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(ended, Exception):  # a bug in the view must not end the server
+            log.error("view failed", exc_info=ended)
+
+
+async def _send_snapshots(gateway: Gateway, report: DevListener) -> None:
+    served, generation, apps = await gateway.manifest(), gateway.status()["generation"], gateway.apps
+    while True:
+        status = gateway.status()
+        if status["generation"] != generation:
+            before, served, generation = served, await gateway.manifest(), status["generation"]
+            apps = gateway.apps
+            report(Reloaded(generation=generation, changes=plan(before, served).changes))
+        report(StatusSnapshot(status=status, url=gateway.url, problems=gateway.problems, apps=apps))
+        await asyncio.sleep(_SNAPSHOT_SECONDS)
+
+
+class _Calls:
+    """An observer that reports calls as events."""
+
+    def __init__(self, report: DevListener) -> None:
+        self._report: Final = report
+
+    def began(self, call: Call) -> None:
+        params = call.params
+        asked: Json = params.get("name") or params.get("uri") or params.get("ref")
+        arguments = params.get("arguments") or params.get("argument") or ({"uri": asked} if "uri" in params else {})
+        redactor = call.redactor
+        self._report(
+            CallStarted(
+                id=call.id,
+                what=call.name or f"{asked} (unknown)",
+                arguments=_as_json(redactor.json(arguments)),
+                client=title_of(call.client_info),
+            )
+        )
+
+    def ended(self, call: Call, ending: CallResult) -> None:
+        error_text = "" if ending.error is None else f": {call.redactor.text(ending.error.message)}"
+        self._report(
+            CallEnded(
+                id=call.id,
+                is_good=ending.outcome in {Outcome.OK, Outcome.INPUT_REQUIRED},
+                outcome=_WORDS[ending.outcome] + error_text,
+                seconds=ending.seconds,
+            )
+        )
+
+
+_WORDS: Final = {
+    Outcome.OK: "",
+    Outcome.TOOL_ERROR: "tool error",
+    Outcome.PROTOCOL_ERROR: "refused",
+    Outcome.INPUT_REQUIRED: "asks the user",
+    Outcome.CANCELLED: "cancelled",
+}
+
+
+def _as_json(value: Json) -> str:
+    try:
+        return orjson.dumps(value).decode()[:_MAX_LENGTH] if value else ""
+    except TypeError:  # orjson refuses integers of more than 64 bits, and lone surrogates
+        return repr(value)[:_MAX_LENGTH]
+
+
+async def _has_changed(path: Path, *, since: int, stop: asyncio.Event) -> bool:
+    """Wait until one of the files has changed since that time; False if a signal to stop came first."""
+    seen = Snapshot(taken_at=since)
+    while True:
+        watched = await asyncio.to_thread(_watch_plan, path)
+        async with Watcher(watched, poll=_POLL) as watcher:
+            now = await asyncio.to_thread(watched.snapshot)
+            if await asyncio.to_thread(now.differs_from, seen):
+                return True
+            seen = now
+            if await _stopped_before(watcher, stop):
+                return False
+
+
+async def _stopped_before(watcher: Watcher, stop: asyncio.Event) -> bool:
+    waiting = [asyncio.create_task(watcher.hint()), asyncio.create_task(stop.wait())]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    return stop.is_set()
+
+
+@contextmanager
+def _stop_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set, for as long as the context lasts."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _watch_plan(path: Path) -> WatchPlan:
+    """The files to watch for a configuration that cannot be served; includes only if it can be read."""
+    itself = WatchPlan(
+        files=frozenset({path}),
+        directories=frozenset({path if is_directory(path) else path.parent}),
+        patterns=frozenset(FilePattern(path.absolute(), f"*{suffix}") for suffix in SUFFIXES),
+    )
+    try:
+        loaded = load_definitions(path)
+    except ConfigError:
+        return itself
+    plugins = frozenset(loaded.root / directory for directory in loaded.document.plugins)
+    skills = (
+        FilePattern.parse(each.dir, directory=loaded.sources.directory(("skills", index)))
+        for index, each in enumerate(loaded.document.skills)
+    )
+    return itself | WatchPlan(
+        globs=frozenset(map(watched, skills)),
+        files=frozenset(loaded.files),
+        directories=loaded.directories,
+        patterns=frozenset(loaded.globs),
+        trees=loaded.trees | plugins,
+    )

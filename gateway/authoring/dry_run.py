@@ -1,0 +1,155 @@
+"""Loads and compiles a file without serving it, for commands that inspect it or call its tools without a listener."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.authoring.upstreams import asked_upstreams
+from gateway.catalog.compile.compiler import Check, compile_catalog
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.lockfile.lock import read_lock
+from gateway.catalog.manifest import Manifest, manifest
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.primitives import Catalog
+from gateway.catalog.store import CatalogStore
+from gateway.config.definition_source import load_definitions
+from gateway.config.loader import LoadedConfig
+from gateway.config.secrets.redactor import Redactor
+from gateway.config.settings import Settings
+from gateway.errors import Problem
+from gateway.executors.cache import ResponseCache
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.output.output_store import OutputStore
+from gateway.executors.processes.processes import Processes
+from gateway.executors.services import Services, running_services
+from gateway.executors.threads import DaemonThreadPool
+from gateway.json_types import JsonObject
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.reload.interpreter import gc_paused
+from gateway.reload.listener_identity import with_identity
+from gateway.reload.pipeline import CHECKS
+from gateway.state.keys import random_keys
+from gateway.telemetry.logs import Logs
+from gateway.transports.memory import MemoryClient
+from gateway.upstreams.source import UpstreamSource
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A loaded file, the catalog compiled from it, and the services behind its executors."""
+
+    loaded: LoadedConfig
+    catalog: Catalog
+    services: Services
+
+    def client(self, offered: Catalog, *, capabilities: JsonObject) -> MemoryClient:
+        """A client of the newest revision, with a dispatcher of its own that serves this catalog."""
+        dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
+        return MemoryClient(dispatcher, capabilities=capabilities)
+
+
+@contextmanager
+def dry_run(
+    settings: Settings,
+    *,
+    heeds_lock: bool = True,
+    checks: Sequence[Check] = (),
+    upstreams: UpstreamSource | None = None,
+) -> Iterator[DryRun]:
+    """Load and compile the file, or the directory of files. No tool can run, and plugins are only imported.
+
+    Definitions that differ from the lock are warned of if `heeds_lock`; none is left out for it. Problems that `checks`
+    find are reported with the others. Without `upstreams` that were asked, theirs are checked, and offer nothing.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    plugins, services = Plugins(), _idle_services()
+    source = upstreams or UpstreamSource(services=services, documents=None)
+    with _loaded(settings, source) as loaded:
+        try:
+            yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks)
+        finally:
+            plugins.close()
+
+
+async def manifest_of(settings: Settings, *, on_upstream: Callable[[Problem], None] = lambda _: None) -> Manifest:
+    """The manifest of what the file, and its upstreams, would offer.
+
+    `on_upstream` is called for each warning of what an upstream offers, such as a name that is taken.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    async with asked_upstreams(settings) as upstreams:
+        with dry_run(settings, upstreams=upstreams) as dry:
+            offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
+            for warning in dry.catalog.warnings:
+                if warning.path.startswith("upstreams.") or warning.path in offered:
+                    on_upstream(warning)
+            return manifest(dry.loaded.document, dry.catalog)
+
+
+@asynccontextmanager
+async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
+    """Load, compile and start services and plugins, so that tools can be called.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    plugins = Plugins()
+    async with asked_upstreams(settings) as upstreams:
+        with _loaded(settings, upstreams) as loaded:
+            async with _started(loaded, plugins) as dry:
+                yield dry
+
+
+@asynccontextmanager
+async def _started(loaded: LoadedConfig, plugins: Plugins) -> AsyncIterator[DryRun]:
+    async with running_services(threads=loaded.document.limits.threads) as services:
+        try:
+            dry = _compiled(loaded, services, plugins, heeds_lock=False)
+            await plugins.start(services.hook_threads)
+            yield dry
+        finally:
+            await plugins.stop(services.hook_threads)
+
+
+@contextmanager
+def _loaded(settings: Settings, source: UpstreamSource | None) -> Iterator[LoadedConfig]:
+    """The loaded file, with logging that masks its secrets."""
+    redactors: list[Redactor] = []
+
+    def mask(text: str) -> str:
+        return redactors[0].text(text) if redactors else text
+
+    with Logs(level=settings.log_level, style=settings.log_format, mask=mask):
+        with gc_paused():
+            loaded, _ = with_identity(
+                load_definitions(settings.config, () if source is None else (source,)), dependencies=FileDependencies()
+            )
+        redactors.append(loaded.redactor)
+        yield loaded
+
+
+def _compiled(
+    loaded: LoadedConfig, services: Services, plugins: Plugins, *, heeds_lock: bool, checks: Sequence[Check] = ()
+) -> DryRun:
+    lock = replace(read_lock(loaded.root), excludes=False) if heeds_lock else None
+    with gc_paused():
+        catalog = compile_catalog(
+            loaded, services=services, plugins=plugins, generation=1, lock=lock, checks=(*CHECKS, *checks)
+        )
+    return DryRun(loaded=loaded, catalog=catalog, services=services)
+
+
+def _idle_services() -> Services:
+    """Services that are not started: executors can be built with them, and not run."""
+    return Services(
+        processes=Processes(),
+        http=HttpClients(),
+        threads=DaemonThreadPool(1),
+        cache=ResponseCache(),
+        output_store=OutputStore(),
+    )

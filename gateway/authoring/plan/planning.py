@@ -1,0 +1,173 @@
+"""Computes what serving one file in place of another would change, and for whom. Pure.
+
+It compares manifests rather than catalogs, so that the old one may come from a daemon that runs elsewhere.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+import msgspec
+import yaml
+
+from gateway.catalog.manifest import KINDS, Audience, Manifest
+from gateway.json_types import Json
+from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
+
+_CONTEXT: Final = 1
+"""Unchanged lines that are shown around a change."""
+_NO_AUDIENCE: Final = Audience(names={}, fingerprints={})
+
+
+class ChangeKind(StrEnum):
+    ADDED = "+"
+    CHANGED = "~"
+    REMOVED = "-"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition, connection or section that differs."""
+
+    sign: ChangeKind
+    place: str
+    """Its place in the file: `tools.deploy`."""
+    what: str
+    """The keys that differ, or another reason, in a few words."""
+    difference: tuple[str, ...] = ()
+    """Lines of a unified diff: each begins with `+`, `-` or a space."""
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes that callers with the same scopes notice."""
+
+    gains: tuple[str, ...]
+    loses: tuple[str, ...]
+    announced: tuple[str, ...]
+    """Lists whose change is announced to them."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    changes: tuple[Change, ...]
+    effects: Mapping[str, Effect]
+    """By audience, as in `Manifest.audiences`; those for whom nothing changes are left out."""
+    restart_required: tuple[str, ...]
+    """Sections that are read at start only."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.changes and not self.effects
+
+    def as_json(self) -> dict[str, Json]:
+        found: dict[str, Json] = msgspec.to_builtins(self)
+        return found
+
+
+def plan(old: Manifest, new: Manifest) -> Plan:
+    """Compare what is served with what would be served."""
+    return Plan(
+        changes=tuple(_changes(old, new)),
+        effects=dict(_effects(old, new)),
+        restart_required=tuple(
+            section for section in FIXED_SECTIONS if _fixed(old.written, section) != _fixed(new.written, section)
+        ),
+    )
+
+
+def _fixed(written: Mapping[str, Json], section: str) -> Json:
+    """The part of a section that is read at start only: not limits of calls, nor the certificate."""
+    said = written.get(section, {})
+    if section == "limits":
+        return {key: value for key, value in said.items() if key not in LOOKED_UP}
+    return {**said, "tls": said.get("tls") is not None}
+
+
+def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
+    renamed = _renamed(new)
+    for place in (*new.written, *(place for place in old.written if place not in new.written)):
+        before, after = old.written.get(place), new.written.get(place)
+        if before is None:
+            what = new.left_out.get(place)
+            note = "new" if what is None else f"new, but left out: {what}"
+            yield Change(sign=ChangeKind.ADDED, place=place, what=note, difference=_difference(None, after))
+        elif after is None:
+            new_place = renamed.get(place)
+            note = "removed" if new_place is None else f"removed; its name still works, for {new_place}"
+            yield Change(sign=ChangeKind.REMOVED, place=place, what=note)
+        elif what := "; ".join(_reasons(place, old, new)):
+            yield Change(sign=ChangeKind.CHANGED, place=place, what=what, difference=_difference(before, after))
+
+
+def _renamed(manifest: Manifest) -> dict[str, str]:
+    """The place of each definition with an alias, by the place that the alias would have."""
+    return {
+        f"{place.partition('.')[0]}.{alias}": place
+        for place, written in manifest.written.items()
+        if place.partition(".")[0] in KINDS
+        for alias in written.get("aliases", ())
+    }
+
+
+def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
+    if keys := list(_changed_keys(old.written[place], new.written[place])):
+        yield ", ".join(keys)
+    if old.code.get(place) != new.code.get(place) and place in old.code and place in new.code:
+        yield "the code of its plugin"
+    before, after = old.left_out.get(place), new.left_out.get(place)
+    if before != after:
+        yield "is on offer again" if after is None else f"is left out: {after}"
+
+
+def _changed_keys(before: Json, after: Json) -> Iterator[str]:
+    """The keys that differ; where both values are mappings, the differing keys within them."""
+    for key in dict.fromkeys([*before, *after]):
+        one, other = before.get(key), after.get(key)
+        if one == other and (key in before) == (key in after):
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from (
+                f"{key}.{inner}" for inner in dict.fromkeys([*one, *other]) if one.get(inner) != other.get(inner)
+            )
+        else:
+            yield key
+
+
+def _effects(old: Manifest, new: Manifest) -> Iterator[tuple[str, Effect]]:
+    for name in dict.fromkeys([*old.audiences, *new.audiences]):
+        before, after = old.audiences.get(name, _NO_AUDIENCE), new.audiences.get(name, _NO_AUDIENCE)
+        seen_before, seen_after = _places(before), _places(after)
+        effect = Effect(
+            gains=tuple(place for place in seen_after if place not in seen_before),
+            loses=tuple(place for place in seen_before if place not in seen_after),
+            announced=tuple(kind for kind in KINDS if before.fingerprints.get(kind) != after.fingerprints.get(kind)),
+        )
+        if effect.gains or effect.loses or effect.announced:
+            yield name, effect
+
+
+def _places(audience: Audience) -> dict[str, None]:
+    return dict.fromkeys(f"{kind}.{name}" for kind in KINDS for name in audience.names.get(kind, ()))
+
+
+def _difference(before: Json, after: Json) -> tuple[str, ...]:
+    lines = unified_diff(_lines(before), _lines(after), lineterm="", n=_CONTEXT)
+    hunks = islice(lines, 3, None)  # without `---`, `+++` and the first `@@`
+    return tuple("  …" if line.startswith("@@") else line for line in hunks)
+
+
+def _lines(value: Json) -> Sequence[str]:
+    if value is None:
+        return ()
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100).splitlines()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as a literal block."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,110 @@
+"""Compares the result of a call with what its test expects. Pure."""
+
+import json
+import re
+from collections.abc import Iterator
+from difflib import ndiff
+from typing import Final, NamedTuple
+
+import orjson
+
+from gateway import exact_json
+from gateway.config.models.tool_tests import Expectation, TextMatch
+from gateway.json_types import Json, JsonObject
+
+_MAX_LINES: Final = 60
+"""Lines of a difference that are shown."""
+_ABSENT: Final[Json] = object()
+
+
+class Mismatch(NamedTuple):
+    """The reason why a result is not as expected."""
+
+    reason: str
+    difference: tuple[str, ...] = ()
+    """Lines that begin with `- ` if only expected, with `+ ` if only received, with spaces if both have them."""
+
+
+def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | None:
+    """Compare the result of `tools/call` with the expectation; None if it meets it."""
+    text = _text_of(result)
+    failed = result.get("isError") is True
+    if expected is not None and expected.error is not None:
+        if not failed:
+            return Mismatch("expected an error, and it succeeded", _received(text))
+        return _text_mismatch(text, expected.error, what="error")
+    if failed:
+        return Mismatch("failed", _received(text))
+    if expected is None:
+        return None
+    if expected.text is not None:
+        return _text_mismatch(text, expected.text, what="text")
+    return _json_mismatch(_json_of(result, text), expected.json_, text)
+
+
+def _text_of(result: JsonObject) -> str:
+    """The text of all blocks, one after the other, as a model reads it."""
+    return "\n".join(block["text"] for block in result.get("content", ()) if block.get("type") == "text")
+
+
+def _json_of(result: JsonObject, text: str) -> Json:
+    if "structuredContent" in result:
+        return result["structuredContent"]
+    try:
+        return exact_json.loads(text)
+    except orjson.JSONDecodeError:
+        return _ABSENT
+
+
+def _text_mismatch(received: str, expected: TextMatch, *, what: str) -> Mismatch | None:
+    received = received.rstrip("\n")
+    if expected.is_ is not None:
+        whole = expected.is_.rstrip("\n")
+        return None if received == whole else Mismatch(f"the {what} is another", _difference(whole, received))
+    if expected.contains is not None:
+        if expected.contains in received:
+            return None
+        return Mismatch(f"the {what} does not contain {expected.contains!r}", _received(received))
+    if re.search(expected.matches or "", received):
+        return None
+    return Mismatch(f"the {what} does not match {expected.matches}", _received(received))
+
+
+def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None:
+    if received is _ABSENT:
+        return Mismatch("expected JSON, and it answered text", _received(text))
+    if received == expected and _booleans_of(received) == _booleans_of(expected):
+        return None
+    return Mismatch("the JSON is another", _difference(_pretty(expected), _pretty(received)))
+
+
+def _booleans_of(value: Json) -> Json:
+    """The structure of a value with True for each boolean: in Python, True == 1."""
+    match value:
+        case dict():
+            return {name: _booleans_of(member) for name, member in value.items()}
+        case list():
+            return [_booleans_of(item) for item in value]
+        case _:
+            return isinstance(value, bool)
+
+
+def _pretty(value: Json) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _difference(expected: str, received: str) -> tuple[str, ...]:
+    lines = ndiff(expected.splitlines(), received.splitlines())
+    return tuple(_cut(line for line in lines if not line.startswith("? ")))
+
+
+def _received(text: str) -> tuple[str, ...]:
+    return tuple(_cut(f"+ {line}" for line in text.splitlines()))
+
+
+def _cut(lines: Iterator[str]) -> Iterator[str]:
+    for index, line in enumerate(lines):
+        if index == _MAX_LINES:
+            yield "  …"
+            return
+        yield line[:500]

@@ -1,0 +1,104 @@
+"""A stub of the server that an HTTP backend asks: it listens on loopback, and an executor is diverted to it."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import orjson
+from aiohttp import web
+from msgspec.structs import replace
+from yarl import URL
+
+from gateway.config.models.tool_tests import StandInAnswer
+from gateway.errors import ExecutionError
+from gateway.executors.cache import CachingExecutor
+from gateway.executors.http.address_guard import AddressGuard, AddressPolicy
+from gateway.executors.http.executor import HttpExecutor
+from gateway.executors.http.request import Header, Request
+from gateway.executors.http.sender import Response, Sender
+from gateway.executors.http.tls import ClientIdentity
+from gateway.executors.invocation import Executor
+from gateway.executors.output.media_types import media_type_of
+from gateway.json_types import JsonObject
+
+_UNKNOWN_BYTES: Final = "application/octet-stream"
+_LOOPBACK_TOO: Final = AddressPolicy(guard=AddressGuard(allows_all=True))
+
+
+class StubServer:
+    """Answers every request with the same response, while it is entered."""
+
+    def __init__(self, answer: StandInAnswer, *, directory: Path) -> None:
+        """Prepare without I/O; the answer's file is relative to `directory`."""
+        self._answer: Final = answer
+        self._directory: Final = directory
+        self._body = b""
+        self._runner: Final = web.AppRunner(self._application(), access_log=None)
+        self.origin: URL
+
+    async def __aenter__(self) -> Self:
+        """Listen on a free port.
+
+        Raises:
+            ExecutionError: the answer's file cannot be read.
+        """
+        self._body = self._read()
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.origin = URL(f"http://127.0.0.1:{site.port}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        return application
+
+    async def _handle(self, _request: web.Request) -> web.Response:
+        media_type = media_type_of(self._answer.file) if self._answer.file else None
+        kind = "application/json" if self._answer.has_json else media_type or _UNKNOWN_BYTES
+        return web.Response(status=self._answer.status, body=self._body, headers={"Content-Type": kind})
+
+    def _read(self) -> bytes:
+        if self._answer.file is None:
+            return orjson.dumps(self._answer.json_) if self._answer.has_json else b""
+        try:
+            return (self._directory / self._answer.file).read_bytes()
+        except OSError as error:
+            raise ExecutionError(f"the file {self._answer.file} cannot be read: {error.strerror}") from error
+
+
+def diverted_to(executor: Executor, stub: StubServer) -> Executor:
+    """The executor without its cache, and with every request sent to the stub."""
+    match executor:
+        case CachingExecutor():
+            return diverted_to(executor.executor, stub)
+        case HttpExecutor(sender=Sender() as sender):
+            return replace(executor, sender=_Diverted(sender, stub.origin), authorization=None)
+    raise TypeError(f"{type(executor).__name__} asks no server")
+
+
+class _Diverted(msgspec.Struct, frozen=True):
+    """A sender to another origin, without proxy, client certificate and redirects: they are for the real server."""
+
+    sender: Sender
+    origin: URL
+
+    async def send(self, request: Request, *, deadline: float) -> Response:
+        here = replace(self.sender, policy=_LOOPBACK_TOO, proxy=None, identity=ClientIdentity(), max_redirects=0)
+        host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
+        url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)
+        return await here.send(replace(request, url=url, headers=(*_but_host(request), host)), deadline=deadline)
+
+    def facts(self, host: str) -> JsonObject:
+        return self.sender.facts(host)
+
+
+def _but_host(request: Request) -> tuple[Header, ...]:
+    return tuple(header for header in request.headers if header.name.lower() != "host")

@@ -1,0 +1,114 @@
+"""The command `validate`: reports every problem of a file, without serving it."""
+
+import json
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from gateway.audit.audit_file import check_audit_file
+from gateway.authoring.dry_run import dry_run
+from gateway.authoring.test.running import check_test_files
+from gateway.authoring.upstreams import asked_upstreams, unreachable
+from gateway.authoring.validate.cross_check import cross_check_schemas
+from gateway.command_line.console import Console, counted
+from gateway.command_line.options import add_config, add_json, one_shot_settings
+from gateway.command_line.parser import Parser
+from gateway.command_line.protect_stdout import protect_stdout
+from gateway.config.diagnostics.render import as_json, render
+from gateway.config.loader import LoadedConfig
+from gateway.config.settings import Settings
+from gateway.errors import ConfigError, Problem, Severity
+from gateway.reload.exposure import exposures
+from gateway.upstreams.source import UpstreamSource
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Check the file, and all that it names, without serving it. Every mistake is shown at once.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} --strict config.yaml && systemctl reload mcp-gateway
+  {name} --connect config.yaml
+
+exit codes:
+  0    it can be served; warnings may have been shown
+  1    there are warnings, and --strict was given
+  2    it cannot be served""",
+    )
+    add_config(arguments)
+    arguments.add_argument("--strict", action="store_true", default=False, help="fail on warnings too")
+    arguments.add_argument(
+        "--connect", action="store_true", default=False, help="ask the upstreams, and check what they offer, too"
+    )
+    add_json(arguments, "the problems as a JSON list")
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    settings = one_shot_settings(options, None)
+    problems: Sequence[Problem]
+    try:
+        with protect_stdout():
+            problems = await _checked(settings, connects=options.connect, on_left_out=hints.line)
+    except ConfigError as error:
+        problems = error.problems
+    errors = sum(problem.severity is Severity.ERROR for problem in problems)
+    if options.json:
+        out.line(json.dumps([as_json(problem) for problem in problems], indent=2))
+    else:
+        if problems:
+            out.line(render(problems, colour=out.has_colour))
+        hints.line(_summary(str(settings.config), errors, len(problems) - errors, hints))
+    if errors:
+        return 2
+    return 1 if problems and options.strict else 0
+
+
+async def _checked(settings: Settings, *, connects: bool, on_left_out: Callable[[str], None]) -> Sequence[Problem]:
+    if not connects:
+        return check(settings, on_left_out=on_left_out)
+    async with asked_upstreams(settings) as upstreams:
+        problems = check(settings, on_left_out=on_left_out, upstreams=upstreams)
+        return problems if upstreams is None else (*problems, *unreachable(upstreams))
+
+
+def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
+    counts = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
+    if errors:
+        return hints.styled(f"{config} cannot be served: {', '.join(counts)}", "red")
+    return hints.styled(f"{config} is valid" + f" ({', '.join(counts)})" * bool(counts), "green")
+
+
+def check(
+    settings: Settings,
+    *,
+    on_left_out: Callable[[str], None] = lambda _: None,
+    upstreams: UpstreamSource | None = None,
+) -> Sequence[Problem]:
+    """Load and compile the file, and return its warnings.
+
+    `on_left_out` is called for each definition that is right, and cannot be served on this machine.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    with dry_run(settings, checks=(check_audit_file, check_test_files), upstreams=upstreams) as dry:
+        for each in dry.catalog.left_out:
+            on_left_out(str(each))
+        exposed = _exposures(dry.loaded, settings)
+        return (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
+
+
+def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
+    """Warnings for addresses that `serve` refuses unless a flag overrules the file."""
+    if settings.allow_anonymous or not settings.serves_http:
+        return []
+    overruled = set() if settings.http is None else {"listen.http"}
+    return [
+        replace(problem, severity=Severity.WARNING)
+        for key, problem in exposures(loaded).items()
+        if key not in overruled
+    ]

@@ -1,0 +1,86 @@
+"""Checks the schemas of tools with a second validator (jsonschema). For `validate` alone, because it is slow.
+
+Why: jsonschema-rs decides here, but clients validate with libraries of their own, and a schema that two libraries read
+differently will not work with all of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import orjson
+
+from gateway.catalog.primitives import Catalog, Tool
+from gateway.errors import Problem, Severity
+from gateway.json_types import Json, JsonObject
+
+_FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
+"""Keys of free text: schemas that differ in it alone are equally valid."""
+
+
+def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
+    """Warnings for schemas that jsonschema refuses."""
+    validator = _SecondValidator()
+    for tool in catalog.tools.values():
+        for member, key in (("inputSchema", "input"), ("outputSchema", "output.schema")):
+            if (reason := _refusal(tool, member, validator)) is not None:
+                message = f"another JSON Schema validator (jsonschema) refuses the {member}: {reason}"
+                yield Problem(message=message, path=f"tools.{tool.name}.{key}", severity=Severity.WARNING)
+
+
+def _refusal(tool: Tool, member: str, validator: "_SecondValidator") -> str | None:
+    schema: JsonObject | None = tool.definition.get(member)
+    return None if schema is None else validator.refusal(dict(schema))
+
+
+class _SecondValidator:
+    """Remembers what jsonschema accepts, schemas without their free text: each check takes milliseconds."""
+
+    def __init__(self) -> None:
+        self._accepted: Final[set[tuple[Json, bytes]]] = set()
+        """The metaschema and the JSON of each."""
+
+    def refusal(self, schema: dict[str, Json]) -> str | None:
+        import jsonschema  # noqa: PLC0415 - takes longer to import than everything else here takes to run
+
+        dialect = jsonschema.validators.validator_for(schema)
+
+        def refused(part: Json) -> str | None:
+            try:
+                dialect.check_schema(part)
+            except jsonschema.SchemaError as error:
+                return str(error.message)
+            return None
+
+        if all(self._accepts(part, dialect.META_SCHEMA.get("$schema"), refused) for part in _parts(schema)):
+            return None
+        return refused(schema)
+
+    def _accepts(self, part: Json, dialect: Json, refused: Callable[[Json], str | None]) -> bool:
+        try:
+            key = dialect, orjson.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS)
+        except TypeError:  # a value that JSON has no form for
+            return False
+        if key not in self._accepted and refused(part) is None:
+            self._accepted.add(key)
+        return key in self._accepted
+
+
+def _parts(schema: dict[str, Json]) -> Iterator[Json]:
+    """The schema without its properties, and each property: a metaschema checks them independently."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if isinstance(properties, Mapping):
+        are_names = isinstance(required, list) and all(isinstance(name, str) for name in required)
+        is_right = required and are_names and len(set(required)) == len(required)
+        yield {**schema, "properties": {}, **({"required": ["name"]} if is_right else {})}
+        yield from properties.values()
+    else:
+        yield schema
+
+
+def _without_text(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return {
+            key: "" if key in _FREE_TEXT and isinstance(member, str) else _without_text(member)
+            for key, member in value.items()
+        }
+    return [_without_text(item) for item in value] if isinstance(value, list | tuple) else value

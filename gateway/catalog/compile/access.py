@@ -1,0 +1,128 @@
+"""Compiles the scopes that definitions need: from their own `access`, and from every rule in `auth.rules` that fits."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import translate
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.access import Access
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models import common_keys as models
+from gateway.config.models.auth import Match, Rule
+from gateway.config.models.common_keys import Definition
+from gateway.config.models.definitions import Resource, Tool
+from gateway.config.models.document import Document
+from gateway.json_types import DocumentPath
+from gateway.plugin import ListKind
+
+Accesses = Mapping[tuple[ListKind, str], Access]
+"""The access to each definition by kind and name; one that is not in it is for everybody."""
+
+_WILDCARD: Final = re.compile(r"[*?\[]")
+
+
+class SkillAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill as `access` and `auth.rules` see it: one definition of resources."""
+
+    key: str
+    """Its name among resources."""
+    name: str
+    config: Resource
+    place: DocumentPath
+    """Its entry in the file."""
+
+
+class _Candidate(msgspec.Struct, frozen=True):
+    kind: ListKind
+    key: str
+    name: str
+    """The name that rules match."""
+    config: Definition
+    place: DocumentPath
+
+
+def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[SkillAccess] = ()) -> Accesses:
+    """Collect the scopes that each definition of the file, and each skill, needs.
+
+    `access` without `auth` is an error, and a rule that fits nothing a warning, unless an error elsewhere explains it.
+    """
+    document = loaded.document
+    has_auth = document.auth is not None or loaded.is_hidden("auth")
+    rules = [] if document.auth is None else document.auth.rules
+    indexed = _RulesByName(rules)
+    fitting: set[int] = set()
+    accesses: dict[tuple[ListKind, str], Access] = {}
+    for each in chain(_definitions(document), _skills(skills)):
+        kind, config = each.kind, each.config
+        if config.access is not None and not has_auth:
+            problems.at(*each.place, "access").error("goes with `auth`: without it nobody could hold a scope")
+        fits = [index for index in indexed.of(each.name) if _fits(rules[index].match, kind, config)]
+        fitting.update(fits)
+        if fits or config.access is not None:
+            accesses[kind, each.key] = _access(config, [rules[index] for index in fits])
+    if not problems.has_errors:  # the definitions that a rule is for may be missing from the document
+        for index in sorted(set(range(len(rules))) - fitting):
+            problems.at("auth", "rules", index, "match").warning("fits none of the definitions")
+    return accesses
+
+
+class _RulesByName:
+    """Finds rules by the name that they match: a file may have as many rules as definitions."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._named: dict[str, list[int]] = {}
+        self._others: list[tuple[int, re.Pattern[str]]] = []
+        for index, rule in enumerate(rules):
+            name = "*" if rule.match.name is None else rule.match.name
+            if _WILDCARD.search(name):
+                self._others.append((index, re.compile(translate(name))))
+            else:
+                self._named.setdefault(name, []).append(index)
+
+    def of(self, name: str) -> list[int]:
+        """Indexes of the rules whose `match.name` fits, in the order of the file."""
+        others = (index for index, pattern in self._others if pattern.match(name))
+        return sorted([*self._named.get(name, ()), *others])
+
+
+def _definitions(document: Document) -> Iterator[_Candidate]:
+    for name, tool in document.tools.items():
+        yield _Candidate("tools", name, name, tool, ("tools", name))
+    for name, resource in document.resources.items():
+        yield _Candidate("resources", name, name, resource, ("resources", name))
+    for name, prompt in document.prompts.items():
+        yield _Candidate("prompts", name, name, prompt, ("prompts", name))
+
+
+def _skills(skills: Iterable[SkillAccess]) -> Iterator[_Candidate]:
+    for skill in skills:
+        yield _Candidate("resources", skill.key, skill.name, skill.config, skill.place)
+
+
+def _fits(match: Match, kind: ListKind, config: Definition) -> bool:
+    """Whether a rule whose `name` fits also fits otherwise."""
+    if match.kind is not None and match.kind != kind:
+        return False
+    if match.tag is not None and match.tag not in config.tags:
+        return False
+    return match.annotation is None or _is_annotated(config, match.annotation)
+
+
+def _is_annotated(config: Definition, annotation: str) -> bool:
+    return (
+        isinstance(config, Tool) and config.annotations is not None and getattr(config.annotations, annotation) is True
+    )
+
+
+def _access(config: Definition, rules: Sequence[Rule]) -> Access:
+    """Combine all scopes; the definition is listed to callers without them only if every source allows it."""
+    own = [] if config.access is None else [config.access]
+    sources = list(chain[Rule | models.Access](rules, own))
+    return Access(
+        scopes=frozenset(scope for source in sources for scope in source.scopes),
+        is_visible=all(source.visible for source in sources),
+    )

@@ -1,0 +1,78 @@
+"""Compiles `app:` of a tool into the resource of its page, and into what the tool says of it (SEP-1865, MCP Apps)."""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.resources import compile_resource
+from gateway.catalog.primitives import ContentsShape, Resource
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models import definitions as models
+from gateway.config.models.apps import App
+from gateway.executors.invocation import Outcome
+from gateway.json_types import Json, JsonObject
+
+APP_MEDIA_TYPE: Final = "text/html;profile=mcp-app"
+_OLD_KEY: Final = "ui/resourceUri"
+"""The key that hosts read before 2026-01-26."""
+
+
+def app_uri(tool: str, *, server: str) -> str:
+    """The URI of a tool's page."""
+    return f"ui://{quote(server, safe='')}/{tool}.html"
+
+
+def tool_meta(config: App, *, uri: str) -> JsonObject:
+    """The part of a tool's `_meta` that names its page (SEP-1865, McpUiToolMeta)."""
+    return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
+
+
+def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> Resource | None:
+    """Compile the page of a tool, which needs the scopes of its tool; None if it has none.
+
+    `problems` is the tool's place.
+    """
+    if config.app is None:
+        return None
+    uri = app_uri(name, server=context.server)
+    page = models.Resource(
+        uri=uri, file=config.app.file, mime_type=APP_MEDIA_TYPE, title=config.title, description=config.description
+    )
+    compiled = compile_resource(uri, page, problems=problems.at("app"), context=context)
+    if compiled is None:
+        return None
+    [resource] = compiled.resources
+    meta = {"ui": _page_meta(config.app)}
+    return replace(
+        resource,
+        access=context.access_to("tools", name),
+        tags=tuple(config.tags),
+        contents=_AppContents(page=resource.contents, meta=meta),
+        definition={**resource.definition, "name": name, "_meta": meta},
+    )
+
+
+class _AppContents(msgspec.Struct, frozen=True, kw_only=True):
+    """Adds to a page's contents what the host must know of it; that counts before what the list says."""
+
+    page: ContentsShape
+    meta: JsonObject
+
+    def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
+        return [{**item, "_meta": self.meta} for item in self.page.contents(outcome, uri=uri)]
+
+
+def _page_meta(config: App) -> JsonObject:
+    """Make the `_meta.ui` of a page (SEP-1865, UIResourceMeta). The host decides about what the file does not say."""
+    meta: dict[str, Json] = {}
+    if config.csp is not None:
+        meta["csp"] = {"connectDomains": config.csp.connect, "resourceDomains": config.csp.resources}
+    if "permissions" in config.model_fields_set:
+        meta["permissions"] = {name: {} for name in config.permissions}
+    if config.border is not None:
+        meta["prefersBorder"] = config.border
+    return meta

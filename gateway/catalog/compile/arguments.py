@@ -1,0 +1,238 @@
+"""Compiles a tool's arguments from the short form, the long form or a function's signature."""
+
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.compile.relayed import relayed_of
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import is_directory, real_path
+from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
+from gateway.errors import ExecutionError
+from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.coercion import coerced
+from gateway.language.schemas.confinement import Confinement
+from gateway.language.schemas.defaults import Defaults, defaults_of
+from gateway.language.schemas.header_parameters import header_parameters
+from gateway.language.schemas.json_schema import SchemaError, Validator, compile_schema
+from gateway.language.schemas.rules import SchemaPath, subschemas
+from gateway.language.scope import Inputs
+from gateway.wire.headers import HeaderParameter
+
+NO_ARGUMENTS: Final[JsonObject] = {"type": "object", "additionalProperties": False}
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+Place = Callable[[SchemaPath], SchemaPath]
+"""Maps a path in the composed schema to the place below the tool where it was written."""
+
+
+class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a tool: the schema for clients, the inputs for templates, and the validator for calls."""
+
+    schema: JsonObject
+    """The `inputSchema` that clients see."""
+    inputs: Inputs
+    header_parameters: tuple[HeaderParameter, ...]
+    validator: Validator
+    defaults: Defaults
+    confinements: Mapping[str, Confinement]
+    coerce: bool
+    validates: bool = True
+
+    def prepare(self, arguments: JsonObject) -> JsonObject:
+        """Fill in defaults, coerce, validate, confine paths.
+
+        Raises:
+            ExecutionError: the arguments do not fit; the text names each by JSON Pointer.
+        """
+        if not self.validates:
+            return arguments
+        prepared: JsonObject = self.defaults.fill(arguments)
+        if not self.validator.is_valid(prepared):
+            prepared = self._coerced(prepared)
+        if self.confinements:
+            self._confine(prepared)
+        return prepared
+
+    def _coerced(self, arguments: JsonObject) -> JsonObject:
+        prepared = arguments
+        if self.coerce:
+            # Text may have been decoded to an object that has defaults of its own.
+            prepared = self.defaults.fill(coerced(arguments, self.validator))
+        if errors := self.validator.errors(prepared, noun="argument"):
+            raise _mismatch(errors)
+        return prepared
+
+    def _confine(self, arguments: JsonObject) -> None:
+        refusals = [
+            SchemaError(path=(name,), message=refusal)
+            for name, confinement in self.confinements.items()
+            if (refusal := confinement.refusal(arguments.get(name)))
+        ]
+        if refusals:
+            raise _mismatch(refusals)
+
+
+def compile_arguments(
+    config: Tool, problems: Problems, *, derived: JsonObject | None = None, coerce: bool = True
+) -> CompiledArguments:
+    """Compile `input`, `input_schema`, or else the schema `derived` from a function's signature; else no arguments.
+
+    `problems` is the view of the tool; `coerce` holds where the tool says nothing of it.
+    """
+    schema, place = _written(config, derived or NO_ARGUMENTS, problems)
+    validator = compile_schema(schema, problems, what="JSON Schema", place=place)
+    if place is _in_long_form:
+        _check_long_form(schema, problems.at("input_schema"))
+    headers, schema_problems = header_parameters(validator.schema)
+    for schema_problem in schema_problems:
+        problems.at(*place(schema_problem.path)).error(schema_problem.message)
+    relayed = relayed_of(config)
+    # Another server fills in its own defaults.
+    defaults = defaults_of(validator.schema if relayed is None else NO_ARGUMENTS)
+    _check_defaults(defaults, validator, problems, place)
+    return CompiledArguments(
+        schema=validator.schema,
+        inputs=_inputs_of(schema),
+        header_parameters=headers,
+        validator=validator,
+        defaults=defaults,
+        confinements=_confinements(config.input or {}, problems.at("input")),
+        coerce=coerce if config.coerce is None else config.coerce,
+        validates=relayed is None or relayed.validates,
+    )
+
+
+def _written(config: Tool, derived: JsonObject, problems: Problems) -> tuple[JsonObject, Place]:
+    if config.input is not None:
+        return _compose(config.input, problems.at("input")), _in_short_form
+    if config.input_schema is not None:
+        return config.input_schema, _in_long_form
+    return derived, _in_signature
+
+
+def _in_short_form(path: SchemaPath) -> SchemaPath:
+    return ("input", *path[1:]) if path[:1] == ("properties",) else ("input",)
+
+
+def _in_long_form(path: SchemaPath) -> SchemaPath:
+    return ("input_schema", *path)
+
+
+def _in_signature(_path: SchemaPath) -> SchemaPath:
+    return ("python", "call")
+
+
+def _mismatch(errors: list[SchemaError]) -> ExecutionError:
+    return ExecutionError("\n".join(["The arguments do not fit:", *map(str, errors)]))
+
+
+def _compose(written: Mapping[str, InputProperty], problems: Problems) -> JsonObject:
+    """Write out the short form as the JSON Schema that it stands for."""
+    properties: dict[str, Json] = {}
+    required = []
+    for name, value in written.items():
+        if not _NAME.fullmatch(name):
+            problems.at(name).error("not a name for an input: expected letters, digits, _ and -, no digit or - first")
+        properties[name], is_required = _property(value, problems.at(name))
+        if is_required:
+            required.append(name)
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {key: value for key, value in schema.items() if value or key in {"type", "additionalProperties"}}
+
+
+def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, bool]:
+    """Return the schema of one input, without our own keys, and whether it is required."""
+    if isinstance(written, str):
+        word = written.removesuffix("?")
+        if word not in TYPE_WORDS:
+            near = get_close_matches(word, TYPE_WORDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(TYPE_WORDS)}, each also with a ?"
+            problems.error(f"no type is called {str(written)!r}; {hint}")
+            return {}, not written.endswith("?")
+        return {"type": word}, not written.endswith("?")
+    required = written.get("required")
+    ours = {"within", "required"} if isinstance(required, bool) else {"within"}
+    schema = {key: value for key, value in written.items() if key not in ours}
+    _refuse_within(schema, problems)
+    return schema, required if isinstance(required, bool) else "default" not in schema
+
+
+def _check_long_form(schema: JsonObject, problems: Problems) -> None:
+    if schema.get("type") != "object" and problems.at("type").has_no_errors:
+        problems.error("the root of an input schema must say `type: object`")
+    _refuse_within(schema, problems)
+
+
+def _refuse_within(schema: JsonObject, problems: Problems) -> None:
+    """Report `within` where it would look like a limit and nothing enforces it."""
+    if "within" in schema:
+        problems.at("within").error(
+            "`within` stands directly beside the keys of an input, in `input`, and nowhere else"
+        )
+    for path, member in subschemas(schema):
+        _refuse_within(member, problems.at(*path))
+
+
+def _check_defaults(defaults: Defaults, validator: Validator, problems: Problems, place: Place) -> None:
+    for path in defaults.paths():
+        errors = validator.errors(defaults.at(path))
+        if mismatch := next((error for error in errors if error.path[: len(path)] == path), None):
+            steps = [step for name in path for step in ("properties", name)]
+            problems.at(*place((*steps, "default"))).error(f"the default does not fit: {mismatch.message}")
+
+
+def _inputs_of(schema: JsonObject) -> Inputs:
+    properties = schema.get("properties")
+    schemas = {
+        name: member if isinstance(member, dict) else {}
+        for name, member in (properties.items() if isinstance(properties, dict) else ())
+    }
+    required = schema.get("required")
+    return Inputs(
+        schemas=schemas,
+        always_given=frozenset(
+            name
+            for name, member in schemas.items()
+            if "default" in member or (name in required if isinstance(required, list) else required is not None)
+        ),
+        is_open=schema.get("additionalProperties") is not False or bool(schema.get("patternProperties")),
+    )
+
+
+def _confinements(written: Mapping[str, InputProperty], problems: Problems) -> dict[str, Confinement]:
+    return {
+        name: confinement
+        for name, value in written.items()
+        if isinstance(value, dict) and "within" in value
+        if (confinement := _confinement(value, problems.at(name)))
+    }
+
+
+def _confinement(written: Mapping[str, Json], problems: Problems) -> Confinement | None:
+    directory, is_otherwise_right = written["within"], problems.has_no_errors
+    problems = problems.at("within")
+    if not isinstance(directory, str) or not directory:
+        problems.error("expected a directory")
+        return None
+    if is_otherwise_right and not _holds_paths(written):
+        problems.error("`within` goes with `type: string`, or with an array of strings")
+    root = Path(problems.directory, directory).absolute()
+    if not is_directory(root):
+        problems.warning(f"there is no directory {root}")
+    return Confinement(root, real_path(root))
+
+
+def _holds_paths(schema: JsonObject) -> bool:
+    match schema.get("type"), schema.get("items"):
+        case "string" | ["string", "null"] | ["null", "string"], _:
+            return True
+        case "array", {"type": "string"}:
+            return True
+        case _:
+            return False

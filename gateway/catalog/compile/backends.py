@@ -1,0 +1,270 @@
+"""Compiles the backend of a tool or resource: the one key that says how its work is done."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.relayed import relayed_of
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import is_file
+from gateway.config.models.backends import Connection, Http, PythonCall
+from gateway.config.models.common_keys import Definition
+from gateway.config.models.content import Block
+from gateway.config.models.definitions import Resource, Tool
+from gateway.executors.cache import CachingExecutor
+from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
+from gateway.executors.explanation import Explanation
+from gateway.executors.files.executor import FileReader, SingleFile
+from gateway.executors.http.executor import compile_http
+from gateway.executors.invocation import Executor, Invocation, Outcome, RawOutput
+from gateway.executors.output.result_shaper import OutputTraits
+from gateway.executors.python.executor import compile_python
+from gateway.executors.python.signature import Signature
+from gateway.executors.shell.executor import compile_shell
+from gateway.language.scope import Scope
+from gateway.language.templates.templating import TextTemplate, compile_text
+
+
+def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
+    """Find the function that `python:` names; None without one, or where it cannot be had, which is then reported."""
+    if config is None:
+        return None
+    if not context.has_all_plugins and not context.plugins.contains(config.call):
+        return None
+    return context.plugins.signature(config.call, problems.at("call"))
+
+
+def described(config: Definition, signature: Signature | None) -> str | None:
+    """The description: from the file, or else the function's docstring."""
+    return config.description or (signature.description if signature else None) or None
+
+
+def compile_backend(
+    config: Tool | Resource, *, signature: Signature | None, scope: Scope, context: CompileContext, max_size: int
+) -> Executor:
+    """Compile the backend into an executor that returns at most `max_size` bytes."""
+    _check_old_name(config, scope.problems.at("http", "cache"))
+    executor = BACKENDS[config.backend].compile(_Definition(config, signature, scope, context, max_size))
+    return cached(executor, config, signature, problems=scope.problems, context=context)
+
+
+def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
+    """Report `http.cache`, the old name of `cache`."""
+    if config.http is None or config.http.cache is None:
+        return
+    if config.cache is None:
+        problems.warning("is an old name for the definition's own `cache`: write it beside `http`, not in it")
+    else:
+        problems.error("means the same as `cache` beside `http`; only one can be given")
+
+
+def cached(
+    executor: Executor, config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
+) -> Executor:
+    """Wrap the executor in a cache, where the definition asks for one."""
+    ttl = cache_of(config)
+    if ttl is None:
+        return executor
+    identity = _identity(config, signature, problems=problems, context=context)
+    return CachingExecutor(executor=executor, ttl=ttl, cache=context.services.cache, key_prefix=identity)
+
+
+def cache_of(config: Definition) -> timedelta | None:
+    """The lifetime of cached results: `cache`, or its old name in `http`."""
+    http = _http_of(config)
+    return config.cache if http is None or config.cache is not None else http.cache
+
+
+def connection_of(config: Definition, *, context: CompileContext) -> Connection | None:
+    """The connection that the definition names, if any."""
+    http = _http_of(config)
+    return None if http is None else context.connections.get(http.connection or "")
+
+
+def has_answer_per_caller(config: Definition, *, context: CompileContext) -> bool:
+    """Whether the service that it asks is signed in to with the token of each caller."""
+    connection = connection_of(config, context=context)
+    return connection is not None and connection.auth is not None and connection.auth.token_exchange is not None
+
+
+def _http_of(config: Definition) -> Http | None:
+    return config.http if isinstance(config, Tool | Resource) else None
+
+
+def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: CompileContext) -> None:
+    """Watch for missing files of blocks. Those that exist are read at each call, and need no watch."""
+    for block in blocks:
+        source = block.image or block.audio or block.resource
+        if source is not None and source.file is not None and not is_file(problems.directory / source.file):
+            context.dependencies.files.add(problems.directory / source.file)
+
+
+def _identity(config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext) -> str:
+    """A cache key: changes with the definition, with its plugin's code and with its connection."""
+    code = signature.function.__module__ if signature else ""  # named after the content of the plugin's directory
+    facts = f"{code} {config!r} {connection_of(config, context=context)!r}"
+    return f"{problems.path} {hashlib.sha256(facts.encode()).hexdigest()}"
+
+
+class _Definition(msgspec.Struct, frozen=True):
+    config: Tool | Resource
+    signature: Signature | None
+    scope: Scope
+    context: CompileContext
+    max_size: int
+
+    @property
+    def reader(self) -> FileReader:
+        return FileReader(threads=self.context.services.worker_threads, max_size=self.max_size)
+
+
+def _shell(given: _Definition) -> Executor:
+    assert given.config.shell is not None  # noqa: S101 - the table's key says so; the same below
+    return compile_shell(
+        given.config.shell,
+        scope=given.scope.at("shell"),
+        services=given.context.services,
+        redactor=given.context.redactor,
+        max_output=given.max_size,
+    )
+
+
+def _http(given: _Definition) -> Executor:
+    assert given.config.http is not None  # noqa: S101
+    context, config = given.context, given.config
+    return compile_http(
+        given.config.http,
+        connections=context.connections,
+        scope=given.scope.at("http"),
+        services=context.services,
+        redactor=context.redactor,
+        authorizations=context.authorizations,
+        idempotent=isinstance(config, Tool) and config.annotations is not None and bool(config.annotations.idempotent),
+    )
+
+
+def _python(given: _Definition) -> Executor:
+    assert given.config.python is not None  # noqa: S101
+    assert given.signature is not None  # noqa: S101 - a definition without its function is not compiled
+    return compile_python(
+        given.config.python, given.signature, scope=given.scope.at("python"), threads=given.context.services.threads
+    )
+
+
+def file_of(config: Resource, *, problems: Problems) -> str:
+    """The path of a resource's one file."""
+    return os.path.normpath(problems.at("file").directory / (config.file or ""))
+
+
+def _content(given: _Definition) -> Executor:
+    assert isinstance(given.config, Tool)  # noqa: S101
+    scope, written = given.scope.at("content"), given.config.content or []
+    watch_missing(written, problems=scope.problems, context=given.context)
+    blocks = compile_blocks(written, scope=scope, reader=given.reader)
+    return ContentExecutor(blocks=blocks, is_error=given.config.is_error)
+
+
+def _text(given: _Definition) -> Executor:
+    assert isinstance(given.config, Resource)  # noqa: S101
+    return _WrittenText(compile_text(given.config.text or "", given.scope.at("text")))
+
+
+def _blob(given: _Definition) -> Executor:
+    assert isinstance(given.config, Resource)  # noqa: S101
+    return _WrittenBytes(decoded_base64(given.config.blob or "", scope=given.scope.at("blob")))
+
+
+def _file(given: _Definition) -> Executor:
+    assert isinstance(given.config, Resource)  # noqa: S101
+    problems = given.scope.problems.at("file")
+    path = file_of(given.config, problems=given.scope.problems)
+    given.context.dependencies.files.add(Path(path))
+    if not is_file(path):
+        problems.warning(f"there is no file `{given.config.file}` now")
+    return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
+
+
+class _WrittenText(msgspec.Struct, frozen=True):
+    template: TextTemplate
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does="gives a text that the file fixes")
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        return RawOutput(data=self.template.render(invocation.arguments).encode(), media_type="text/plain")
+
+
+class _WrittenBytes(msgspec.Struct, frozen=True):
+    data: bytes
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does="gives bytes that the file fixes", facts={"bytes": len(self.data)})
+
+    async def execute(self, _invocation: Invocation) -> Outcome:
+        return RawOutput(data=self.data, is_blob=True)
+
+
+def _upstream(given: _Definition) -> Executor:
+    relayed = relayed_of(given.config)
+    assert relayed is not None  # noqa: S101
+    given.scope.use_all()
+    return relayed.executor
+
+
+def _never(_config: object) -> bool:
+    return False
+
+
+def _always(_config: object) -> bool:
+    return True
+
+
+def _forwards_headers(config: object) -> bool:
+    return isinstance(config, Http) and bool(config.forward_headers)
+
+
+_TEXT_OUTPUT: Final = OutputTraits()
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table of backends: the facts about one, beside its model and its executor."""
+
+    compile: Callable[[_Definition], Executor]
+    """Makes the executor."""
+    output: OutputTraits = _TEXT_OUTPUT
+    """The traits of its results that a tool's `output` reads."""
+    timeout_bounds: Literal["call", "attempt"] = "call"
+    """The extent of a `timeout` in its own mapping; the definition's own limits the whole call."""
+    sees_caller: Callable[[object], bool] = _always
+    """True if its result may depend on who calls, given its mapping in the file: such a result is not shared."""
+    is_of_operator: bool = False
+    """True if its result is the operator's own text or file, which keeps its control characters."""
+
+
+BACKENDS: Final[Mapping[str, Backend]] = {
+    "shell": Backend(
+        compile=_shell,
+        output=OutputTraits(names=("exit_code", "stderr")),
+        sees_caller=_never,
+    ),
+    "http": Backend(
+        compile=_http,
+        output=OutputTraits(names=("status", "headers"), has_media_type=True),
+        timeout_bounds="attempt",
+        sees_caller=_forwards_headers,
+    ),
+    "python": Backend(compile=_python, output=OutputTraits(is_bytes=True)),
+    "content": Backend(compile=_content, output=OutputTraits(is_written=True), is_of_operator=True),
+    "text": Backend(compile=_text, sees_caller=_never, is_of_operator=True),
+    "blob": Backend(compile=_blob, sees_caller=_never, is_of_operator=True),
+    "file": Backend(compile=_file, sees_caller=_never, is_of_operator=True),
+    "upstream": Backend(compile=_upstream),
+}
+"""The backends by the key that names each in the file. It is a field of `Tool`, of `Resource`, or of both, marked
+`BACKEND`. `files` is no backend of one resource, but many resources: see `compile.resources`."""

@@ -1,0 +1,48 @@
+"""The limits of calls that a definition, its backend and the file's defaults come to."""
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.compile.backends import BACKENDS, connection_of
+from gateway.catalog.compile.context import CompileContext
+from gateway.config.models.backends import Connection
+from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.config.models.rates import RateLimit
+
+_TIMEOUT: Final = timedelta(seconds=60)
+_CONCURRENCY: Final = 16
+_ASK_TIMEOUT: Final = timedelta(minutes=10)
+_QUEUE: Final = 64
+
+
+class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of calls: duration, concurrency, queue length and rate."""
+
+    timeout: timedelta
+    concurrency: int
+    queue: int
+    rate_limit: RateLimit | None
+    ask_timeout: timedelta
+
+
+def call_settings_of(config: Tool | Resource | Prompt, *, context: CompileContext) -> CallSettings:
+    """The settings of the definition and its backend, else the file's defaults, else the built-in ones."""
+    defaults = context.defaults
+    return CallSettings(
+        timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
+        concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
+        ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or _ASK_TIMEOUT,
+        queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
+        rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
+    )
+
+
+def _timeout_of(config: Tool | Resource | Prompt, connection: Connection | None, *, default: timedelta) -> timedelta:
+    own: timedelta | None = getattr(getattr(config, config.backend), "timeout", None)
+    row = BACKENDS.get(config.backend)
+    if row is not None and row.timeout_bounds == "attempt":
+        attempt = own or (connection.timeout if connection is not None else None)
+        return config.timeout or max(default, attempt or default)  # one attempt, at least, must fit into the call
+    return min((timeout for timeout in (config.timeout, own) if timeout is not None), default=default)

@@ -1,0 +1,270 @@
+"""Compiles the configuration into a catalog, or reports everything that is wrong with it.
+
+A definition that the loader found an error in is not compiled. All others are, and all problems are reported together,
+the loader's among them; nothing is reported that only follows from an error in another definition.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from gateway.catalog.compile import wire_definitions
+from gateway.catalog.compile.access import SkillAccess, compile_access
+from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler, common_of
+from gateway.catalog.compile.mask_definitions import mask_text
+from gateway.catalog.compile.references import check_aliases, warn_of_dangling_references
+from gateway.catalog.compile.skills import key_of, resource_config
+from gateway.catalog.compile.views import compile_searches, compile_views
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.lints.linter import lint
+from gateway.catalog.lockfile.digests import INSTRUCTIONS, SECTIONS, Name, digests_of
+from gateway.catalog.lockfile.lock import Change, Difference, Lock
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.primitives import (
+    CallLimits,
+    Catalog,
+    Resource,
+    ResourceTemplate,
+)
+from gateway.catalog.skills.discovery import FoundSkill, find_skills
+from gateway.catalog.steps import NO_STEPS, StepRecord, Steps
+from gateway.config.definition_source import not_offered
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.backends import Connection
+from gateway.config.models.document import Document
+from gateway.config.models.server import Limits, Quota, SamplingLimits
+from gateway.errors import ConfigError, Problem
+from gateway.executors.http.authorization import Authorization
+from gateway.executors.http.tls import files_of
+from gateway.executors.outbound_auth.compiler import compile_connection, key_file_of
+from gateway.executors.services import Services
+from gateway.json_types import DocumentPath
+from gateway.language.uris.overlap import TemplateIndex
+
+Check = Callable[[LoadedConfig, Problems], None]
+"""Checks a section that no part of the catalog is made of."""
+
+_QUEUE: Final = 64
+_QUEUE_IN_ALL: Final = 1024
+
+
+def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
+    loaded: LoadedConfig,
+    *,
+    services: Services,
+    plugins: Plugins,
+    generation: int,
+    environ: Mapping[str, str] = os.environ,
+    dependencies: FileDependencies | None = None,
+    lock: Lock | None = None,
+    checks: Iterable[Check] = (),
+    earlier: StepRecord = NO_STEPS,
+) -> Catalog:
+    """Compile every definition; blocking. Warnings are in the catalog.
+
+    `dependencies` are filled in, even if there are errors. With a lock that is enforced, a definition that differs from
+    it is left out without compiling it: not even its plugin is imported. Problems of `checks` join the same report.
+    What `earlier`, the record of the catalog that is served, has of unchanged definitions is taken over.
+
+    Raises:
+        ConfigError: there are errors; it has every problem, the loader's too, in the order of the files.
+    """
+    loaded = replace(loaded, redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))
+    problems = loaded.start_problems()
+    dependencies = dependencies or FileDependencies()
+    skills = find_skills(loaded, problems=problems, dependencies=dependencies)
+    dependencies.trees.update(plugins.open(loaded.document.plugins, problems.at("plugins")))
+    has_all_plugins = problems.at("plugins").has_no_errors and not loaded.is_hidden("plugins")
+    steps = Steps(
+        common=common_of(loaded, services=services, has_all_plugins=has_all_plugins),
+        problems=problems,
+        dependencies=dependencies,
+        earlier=earlier,
+    )
+    context = CompileContext(
+        server=loaded.document.server.name,
+        services=services,
+        plugins=plugins,
+        has_all_plugins=has_all_plugins,
+        redactor=loaded.redactor,
+        connections=loaded.document.connections,
+        authorizations=_compile_connections(
+            loaded, services=services, steps=steps, problems=problems.at("connections")
+        ),
+        defaults=loaded.document.defaults,
+        accesses=compile_access(loaded, problems=problems, skills=_access_of(skills)),
+        dependencies=dependencies,
+    )
+    document = loaded.document
+    pins = digests_of(loaded, plugins, skills=skills)
+    lock_differences: Sequence[Difference] = ()
+    if lock is not None:
+        is_enforced = document.server.lock == "enforce"
+        lock_differences = lock.compare(pins, is_enforced=is_enforced, problems=problems, is_hidden=loaded.is_hidden)
+    excluded = _excluded(lock, lock_differences, document)
+    compiling = DefinitionCompiler(context, loaded, steps=steps, pins=pins, problems=problems)
+    for check in checks:
+        check(loaded, problems)
+    for name, connection in document.connections.items():
+        place = problems.at("connections", name)
+        context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
+        context.dependencies.files.update(key_file_of(connection.auth, place.at("auth")))
+    compiled = compiling.compile(environ=environ, excluded=excluded, skills=skills)
+    _check_across(compiled, loaded, problems=problems)
+    instructions = mask_text(
+        document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")
+    )
+    views = compile_views(loaded, tuple(compiled.primitives()), problems=problems.at("views"))
+    searches = compile_searches(loaded, context=context, problems=problems.at("views"))
+    if problems.has_errors:
+        refused = [*compiled.primitives(), *steps.forget()]
+        del compiled
+        while refused:  # one by one: other threads have turns between two of them, which the error's traceback has not
+            refused.pop()
+        raise ConfigError(_in_file_order(problems, loaded))
+    compiled = compiled.without(compiling.unsound())
+    if compiled.has_all_resources:
+        warn_of_dangling_references(document, served=compiled.uris, problems=problems)
+    lint(
+        document,
+        tools=compiled.tools,
+        prompts=compiled.prompts,
+        plugins=context.plugins.directories,
+        steps=steps,
+        problems=problems,
+    )
+    catalog = Catalog(
+        generation=generation,
+        server_info=loaded.redactor.json(wire_definitions.server_info(document.server)),
+        instructions=None if INSTRUCTIONS in excluded else instructions,
+        page_size=document.server.page_size,
+        cache_ttl=document.server.cache_ttl,
+        left_out=tuple(compiling.left_out),
+        warnings=_in_file_order(problems, loaded),
+        redactor=loaded.redactor,
+        lock_differences=tuple(lock_differences),
+        pins={name: pin for name, pin in pins.items() if name not in excluded},
+        limits=_call_limits(document.limits),
+        views=views,
+        steps=steps.record(),
+        searches=searches,
+    )
+    return catalog.with_primitives(compiled.primitives())
+
+
+def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:
+    """The definitions that must not be compiled, and why: where the lock is enforced, those added or changed."""
+    if lock is None or not lock.excludes or document.server.lock != "enforce":
+        return {}
+    return {each.name: each.how for each in lock_differences if each.change is not Change.REMOVED}
+
+
+def _call_limits(limits: Limits) -> CallLimits:
+    at_once, waiting = limits.concurrency or Quota(), limits.queue or Quota()
+    return CallLimits(
+        rate_limit=limits.rate_limit,
+        of_caller=None if at_once.per_caller is None else (at_once.per_caller, waiting.per_caller or _QUEUE),
+        of_all=None if at_once.in_all is None else (at_once.in_all, waiting.in_all or _QUEUE_IN_ALL),
+        sampling=limits.sampling or SamplingLimits(),
+        tasks=limits.tasks,
+    )
+
+
+def _access_of(skills: Iterable[FoundSkill]) -> list[SkillAccess]:
+    return [
+        SkillAccess(key=key_of(each.name), name=each.name, config=resource_config(each), place=("skills", each.index))
+        for each in skills
+    ]
+
+
+def _compile_connections(
+    loaded: LoadedConfig, *, services: Services, steps: Steps, problems: Problems
+) -> Mapping[str, Authorization]:
+    """Check every connection, also one that no definition uses yet; return how those sign in that do."""
+    auth = loaded.document.auth
+    has_oauth = loaded.is_hidden("auth") or (auth is not None and auth.oauth is not None)
+
+    def compiled(name: str, connection: Connection) -> Authorization | None:
+        def work(_: FileDependencies) -> Authorization | None:
+            return compile_connection(
+                connection,
+                services=services,
+                redactor=loaded.redactor,
+                has_oauth=has_oauth,
+                problems=problems.at(name),
+            )
+
+        return steps.take(("connections", name), work, objects=(connection,), values=(has_oauth,))
+
+    found = {name: compiled(name, connection) for name, connection in loaded.document.connections.items()}
+    return {name: authorization for name, authorization in found.items() if authorization is not None}
+
+
+def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, problems: Problems) -> None:
+    """Report what is wrong between definitions that are right by themselves."""
+    in_tools, in_resources, in_prompts = (problems.at(kind) for kind in SECTIONS)
+    by_uri: dict[str, Resource] = {}
+    places: dict[str, DocumentPath] = {}
+    resources = [(("resources", each.name), each) for each in compiled.resources]
+    own_resources = [((*path, "uri"), each) for path, each in resources if path not in loaded.origins]
+    _add(by_uri, places, own_resources, problems=problems)
+    _add(by_uri, places, ((("skills", index), each) for index, each in compiled.skills), problems=problems)
+    _add(by_uri, places, ((("tools", tool, "app"), each) for tool, each in compiled.apps), problems=problems)
+    # Last: what another server offers takes no URI from the file.
+    for path, each in resources:
+        first = places.setdefault(each.uri, path)
+        if path in loaded.origins and by_uri.setdefault(each.uri, each) is not each:
+            problems.at(*path, "uri").error(not_offered(loaded, path, first=first))
+    _warn_of_overlaps(compiled.templates, problems=in_resources)
+    # A name that another server gives to something of its own takes an alias away, and is no error in this file.
+    own = {
+        kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins}
+        for kind in SECTIONS
+    }
+    uris = {uri for uri, each in by_uri.items() if each.name in own["resources"]}
+    check_aliases(compiled.tools, taken=own["tools"], problems=in_tools)
+    check_aliases(by_uri, taken=uris, problems=in_resources)
+    check_aliases(compiled.prompts, taken=own["prompts"], problems=in_prompts)
+
+
+def _add(
+    by_uri: dict[str, Resource],
+    places: dict[str, DocumentPath],
+    resources: Iterable[tuple[DocumentPath, Resource]],
+    *,
+    problems: Problems,
+) -> None:
+    """Add resources, each with the place that its URI comes from, which is reported if the URI is taken."""
+    reported: set[DocumentPath] = set()
+    for path, resource in resources:
+        first = by_uri.setdefault(resource.uri, resource)
+        places.setdefault(resource.uri, path)
+        if first is not resource and path not in reported:  # the first of many files says enough
+            reported.add(path)
+            problems.at(*path).error(f"`{resource.uri}` is a URI of `resources.{first.name}` too")
+
+
+def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:
+    index = TemplateIndex()
+    for template in templates:
+        if (number := index.first(template.uri_template)) is not None:
+            first = templates[number]
+            what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
+            problems.at(template.name, "uri").warning(f"{what}, which goes first")
+        index.add(template.uri_template)
+    if index.is_exhausted:
+        problems.warning("too many URI templates begin alike to compare all of them; some may overlap")
+
+
+def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[Problem, ...]:
+    files = {path: index for index, path in enumerate(loaded.files)}
+
+    def position(problem: Problem) -> tuple[int, int, int]:
+        place = problem.location
+        return (-1, 0, 0) if place is None else (files.get(place.file, len(files)), place.line, place.column)
+
+    return tuple(sorted(problems, key=position))

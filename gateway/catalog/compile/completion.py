@@ -1,0 +1,165 @@
+"""Compiles sources of completion values, for a prompt's argument or a variable of a URI template."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from gateway.catalog.compile.backends import signature_of
+from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.wire_definitions import displayed
+from gateway.catalog.primitives import Completer
+from gateway.config.models.backends import Shell
+from gateway.config.models.definitions import CommandCompletion
+from gateway.errors import ExecutionError, InsufficientScopeError
+from gateway.executors.deadline import Deadline
+from gateway.executors.files.executor import compile_file_globs
+from gateway.executors.files.globs import Globs
+from gateway.executors.invocation import Executor, Failure, Invocation, RawOutput
+from gateway.executors.python.executor import PythonExecutor, compile_python
+from gateway.executors.python.results import valid_text
+from gateway.executors.shell.executor import compile_shell
+from gateway.executors.shell.launcher import Launcher
+from gateway.executors.threads import DaemonThreadPool
+from gateway.executors.workers import run_in_worker
+from gateway.language.scope import Inputs, Scope
+
+log: Final = structlog.get_logger(__name__)
+
+SECONDS: Final = 3.0
+"""The deadline of a source: somebody is typing."""
+_TEXT: Final = {"type": "string"}
+_MAX_FILES: Final = 10_000
+
+
+def fitting(candidates: Iterable[str], value: str) -> tuple[str, ...]:
+    """Filter the candidates: prefix first, then elsewhere; case-insensitive, in the order of the source."""
+    wanted = value.casefold()
+    beginning, holding = [], []
+    for candidate in dict.fromkeys(candidates):
+        folded = candidate.casefold()
+        if folded.startswith(wanted):
+            beginning.append(candidate)
+        elif wanted in folded:
+            holding.append(candidate)
+    return (*beginning, *holding)
+
+
+def compile_completer(
+    config: list[str] | CommandCompletion,
+    *,
+    name: str,
+    scope: Scope,
+    context: CompileContext,
+    launcher: Launcher | None = None,
+) -> Completer | None:
+    """Compile the source for argument `name`; None where it was written wrongly, which is then reported.
+
+    A source may name the other arguments, none of which need have been given yet, and `value`: what was typed so far.
+    `launcher` has the limits and the sandbox of a command.
+    """
+    if isinstance(config, list):
+        return FixedValues(tuple(config))
+    others = {key: schema for key, schema in scope.inputs.schemas.items() if key != name}
+    others["value"] = _TEXT
+    inputs = Inputs(schemas=others, always_given=frozenset({"value"}))
+    scope = Scope(inputs=inputs, problems=scope.problems)
+    source = _compile_source(config, scope=scope, context=context, launcher=launcher)
+    return None if source is None else _SourcedValues(source)
+
+
+class FixedValues(msgspec.Struct, frozen=True):
+    """Values that are known when the file is read."""
+
+    values: tuple[str, ...]
+
+    async def complete(self, value: str, _arguments: Mapping[str, str], _invocation: Invocation) -> Sequence[str]:
+        return fitting(self.values, value)
+
+
+class _Source(Protocol):
+    async def candidates(self, invocation: Invocation) -> Iterable[str]:
+        """All values, not filtered yet; `invocation` has the arguments and `value`."""
+
+
+class _SourcedValues(msgspec.Struct, frozen=True):
+    """Asks its source each time. A source that fails has no values: a suggestion is not worth an error."""
+
+    source: _Source
+
+    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Sequence[str]:
+        now = asyncio.get_running_loop().time()
+        asked = invocation.narrowed(
+            arguments={**arguments, "value": value},
+            deadline=Deadline(min(invocation.deadline.at, now + SECONDS)),
+        )
+        try:
+            return fitting(await self.source.candidates(asked), value)
+        except (ExecutionError, InsufficientScopeError) as error:
+            log.warning("completion source failed", error=str(error))
+            return ()
+
+
+def _compile_source(
+    config: CommandCompletion, *, scope: Scope, context: CompileContext, launcher: Launcher | None
+) -> _Source | None:
+    if config.command is not None:
+        shell = Shell(command=config.command)
+        return _Printed(
+            compile_shell(shell, scope=scope, services=context.services, redactor=context.redactor, launcher=launcher)
+        )
+    if config.python is not None:
+        place = scope.at("python")
+        signature = signature_of(config.python, problems=place.problems, context=context)
+        if signature is None:
+            return None
+        threads = context.services.threads
+        return _Returned(compile_python(config.python, signature, scope=place, threads=threads, every_input=False))
+    globs = compile_file_globs([config.files or ""], root=None, problems=scope.problems)
+    if globs is None:
+        return None
+    context.dependencies.add_root(globs.root, place=globs.place, problems=scope.problems.at("files"))
+    return _Listed(globs, context.services.worker_threads)
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    globs: Globs
+    threads: DaemonThreadPool
+
+    async def candidates(self, invocation: Invocation) -> Iterable[str]:
+        look = partial(self.globs.listing, at_most=_MAX_FILES)
+        listing = await run_in_worker(look, what="Listing the directory", call=invocation, threads=self.threads)
+        return (found.path for found in listing.files if displayed(found.path) == found.path)
+
+
+class _Printed(msgspec.Struct, frozen=True):
+    """A command that prints a value on each line."""
+
+    command: Executor
+
+    async def candidates(self, invocation: Invocation) -> Iterable[str]:
+        match await self.command.execute(invocation):
+            case RawOutput(data=data):
+                return filter(None, data.decode("utf-8", "replace").splitlines())
+            case Failure(text=text):
+                raise ExecutionError(text)
+            case _:
+                return ()
+
+
+class _Returned(msgspec.Struct, frozen=True):
+    """A function that returns a list of values."""
+
+    function: PythonExecutor
+
+    async def candidates(self, invocation: Invocation) -> Iterable[str]:
+        return await self.function.call(invocation, convert=_texts)
+
+
+def _texts(returned: object) -> Sequence[str]:
+    if not isinstance(returned, list | tuple):
+        raise ExecutionError("a function that completes returns a list of texts")
+    return [valid_text(str(value)) for value in returned]

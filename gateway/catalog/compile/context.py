@@ -1,0 +1,54 @@
+"""The context that the compile steps of all definitions share, and settings that each definition has."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.access import EVERYBODY, Access
+from gateway.catalog.compile.access import Accesses
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.config.models.backends import Connection
+from gateway.config.models.common_keys import Defaults
+from gateway.config.secrets.redactor import Redactor
+from gateway.executors.http.authorization import Authorization
+from gateway.executors.services import Services
+from gateway.language.scope import Scope
+from gateway.plugin import ListKind
+
+MAX_SIZE: Final = 10 * 2**20
+"""Bytes of a resource, unless the file says otherwise; also the least that a tool's backend may return."""
+
+
+class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Shared by the compile steps of all definitions of one file; they add to `dependencies`."""
+
+    server: str
+    """The server's name."""
+    services: Services
+    plugins: Plugins
+    has_all_plugins: bool
+    """Whether every directory of `plugins` is there; if not, a function that is not found may be in the missing one."""
+    redactor: Redactor
+    connections: Mapping[str, Connection]
+    authorizations: Mapping[str, Authorization]
+    """Those of the connections that have one."""
+    defaults: Defaults
+    accesses: Accesses
+    dependencies: FileDependencies
+
+    def access_to(self, kind: ListKind, name: str) -> Access:
+        return self.accesses.get((kind, name), EVERYBODY)
+
+
+def warn_of_unused(scope: Scope, *, at: Callable[[str], tuple[str, ...]]) -> None:
+    """Report inputs that nothing names: callers would be asked for them in vain. `at` is where each was written.
+
+    Reports nothing where there is an error: the text that it stands in could have named them.
+    """
+    if not scope.problems.has_no_errors:
+        return
+    for name in scope.inputs.schemas:
+        if name not in scope.used:
+            scope.problems.at(*at(name)).warning(f"`{name}` is used nowhere")

@@ -1,0 +1,37 @@
+"""Versions of primitives: digests that change when an edit of the files changes a primitive. Opens no file."""
+
+import hashlib
+
+from gateway.catalog.compile.backends import connection_of, file_of
+from gateway.catalog.compile.context import CompileContext
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.executors.files.regular_files import Facts, facts_of
+from gateway.executors.python.signature import Signature
+
+
+def definition_version(config: Tool | Prompt, signature: Signature | None, *, context: CompileContext) -> str:
+    """The version of a tool or prompt, from its definition, its plugin's code and its connection."""
+    return _digest(config, context.defaults, connection_of(config, context=context), _code_of(signature))
+
+
+def resource_version(
+    config: Resource, signature: Signature | None, *, problems: Problems, context: CompileContext
+) -> str:
+    """The version of a resource, or of what a template serves, from its backend with code, connection or file."""
+    facts = facts_of(file_of(config, problems=problems)) if config.file is not None else None
+    connection = connection_of(config, context=context)
+    return _digest(config.mime_type, getattr(config, config.backend), connection, _code_of(signature), facts)
+
+
+def file_version(config: Resource, facts: Facts) -> str:
+    """The version of one file of a glob."""
+    return _digest(config.mime_type, facts)
+
+
+def _code_of(signature: Signature | None) -> str:
+    return signature.function.__module__ if signature else ""  # named after the content of the plugin's directory
+
+
+def _digest(*facts: object) -> str:
+    return hashlib.sha256(repr(facts).encode()).hexdigest()

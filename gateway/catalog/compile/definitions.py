@@ -1,0 +1,240 @@
+"""Compiles each definition by itself, or takes over what an earlier compilation made of it."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.catalog.compile.apps import compile_app
+from gateway.catalog.compile.backends import connection_of
+from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.mask_definitions import mask_definitions
+from gateway.catalog.compile.prompts import compile_prompt
+from gateway.catalog.compile.requirements import unmet
+from gateway.catalog.compile.resources import CompiledResources, compile_resource
+from gateway.catalog.compile.skills import compile_skill
+from gateway.catalog.compile.tools import compile_tool
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.fingerprints import definition_digest
+from gateway.catalog.lockfile.digests import DefinitionDigests, Name, functions_of
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool, Unavailable
+from gateway.catalog.skills.discovery import FoundSkill
+from gateway.catalog.steps import Steps
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.common_keys import Definition
+from gateway.config.models.definitions import Resource as ResourceConfig
+from gateway.config.models.definitions import Tool as ToolConfig
+from gateway.config.reading.validated import content_key
+from gateway.executors.services import Services
+from gateway.plugin import ListKind
+
+P = TypeVar("P", bound=Primitive)
+
+_UNSOUND: Final = "it has errors, which are among the warnings"
+
+_COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | CompiledResources | None]]] = {
+    "tools": compile_tool,
+    "resources": compile_resource,
+    "prompts": compile_prompt,
+}
+
+
+class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
+    """The compiled primitives of each kind, in the order of lists."""
+
+    tools: Mapping[str, Tool]
+    resources: tuple[Resource, ...]
+    skills: tuple[tuple[int, Resource], ...]
+    """The files of skills, each with the number of the skill's entry."""
+    apps: tuple[tuple[str, Resource], ...]
+    """The pages of tools, each with the tool's name."""
+    templates: tuple[ResourceTemplate, ...]
+    prompts: Mapping[str, Prompt]
+    has_all_resources: bool
+    """True if every definition of `resources:` is among them."""
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """The URIs of resources, and the URI templates."""
+        return (
+            *(template.uri_template for template in self.templates),
+            *(resource.uri for resource in self._all_resources()),
+        )
+
+    def primitives(self) -> Iterator[Primitive]:
+        return chain[Primitive](self.tools.values(), self._all_resources(), self.templates, self.prompts.values())
+
+    def without(self, names: set[Name]) -> "CompiledDefinitions":
+        if not names:
+            return self
+        return replace(
+            self,
+            tools={name: each for name, each in self.tools.items() if ("tools", name) not in names},
+            resources=tuple(each for each in self.resources if ("resources", each.name) not in names),
+            apps=tuple(each for each in self.apps if ("tools", each[0]) not in names),
+            templates=tuple(each for each in self.templates if ("resources", each.name) not in names),
+            prompts={name: each for name, each in self.prompts.items() if ("prompts", name) not in names},
+        )
+
+    def _all_resources(self) -> Iterator[Resource]:
+        yield from self.resources
+        yield from (resource for _, resource in (*self.skills, *self.apps))
+
+
+class DefinitionCompiler:
+    """Compiles all definitions but those that the lock excludes, or whose `requires` is unmet.
+
+    Why a definition can be taken over: its steps read its model and its connection (the same objects if they are made
+    of the same), its digests (the text, the directory, the code of its plugins), its access, facts about the machine,
+    and what `common_of` names. Whatever else a step comes to read has to be added there or here.
+    """
+
+    def __init__(
+        self,
+        context: CompileContext,
+        loaded: LoadedConfig,
+        *,
+        steps: Steps,
+        pins: DefinitionDigests,
+        problems: Problems,
+    ) -> None:
+        self._context = context
+        self._loaded = loaded
+        self._steps = steps
+        self._pins = pins
+        self._problems = problems
+        self.left_out: list[Unavailable] = []
+
+    def compile(
+        self, *, environ: Mapping[str, str], excluded: Mapping[Name, str], skills: Iterable[FoundSkill]
+    ) -> CompiledDefinitions:
+        """Compile all but the `excluded` ones, which are given with the reason."""
+        self.left_out += [
+            Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True)
+            for (kind, name), reason in excluded.items()
+        ]
+        compiled = [
+            primitive
+            for kind in _COMPILE_ONE
+            for name, config in self._served(kind, environ=environ, excluded=excluded)
+            for primitive in self._compiled(kind, name, config)
+        ]
+        tools = {each.name: each for each in compiled if isinstance(each, Tool)}
+        resources = {each.name for each in compiled if each.kind == "resources"}
+        return CompiledDefinitions(
+            tools=tools,
+            resources=tuple(each for each in compiled if isinstance(each, Resource)),
+            skills=tuple(self._skills(each for each in skills if ("skills", each.name) not in excluded)),
+            apps=tuple((name, app) for name in tools for app in self._app(name)),
+            templates=tuple(each for each in compiled if isinstance(each, ResourceTemplate)),
+            prompts={each.name: each for each in compiled if isinstance(each, Prompt)},
+            has_all_resources=resources == self._loaded.document.resources.keys(),
+        )
+
+    def unsound(self) -> set[Name]:
+        """The definitions of other sources that have errors; they are left out."""
+        found = {(str(kind), str(name)) for kind, name in self._loaded.origins}
+        found = {name for name in found if not self._problems.at(*name).has_no_errors}
+        self.left_out += [Unavailable(kind=kind, name=name, reason=_UNSOUND) for kind, name in sorted(found)]
+        return found
+
+    def _served(
+        self, kind: ListKind, *, environ: Mapping[str, str], excluded: Mapping[Name, str]
+    ) -> Iterator[tuple[str, Definition]]:
+        definitions: Mapping[str, Definition] = getattr(self._loaded.document, kind)
+        for name, config in definitions.items():
+            if (kind, name) in excluded or _has_broken_connection(config, self._loaded):
+                continue
+            reason = unmet(config.requires, environ=environ)
+            if reason is None:
+                yield name, config
+            else:
+                self.left_out.append(Unavailable(kind=kind, name=name, reason=reason))
+
+    def _compiled(self, kind: ListKind, name: str, config: Definition) -> Sequence[Primitive]:
+        place = self._problems.at(kind, name)
+
+        def work(dependencies: FileDependencies) -> Sequence[Primitive]:
+            context = replace(self._context, dependencies=dependencies)
+            compiled = _COMPILE_ONE[kind](name, config, problems=place, context=context)
+            return self._finished(_primitives_of(compiled), place)
+
+        def again() -> None:  # plugins' code that the new catalog has not asked for is unloaded
+            for function in functions_of(config):
+                self._context.plugins.function(function, place)
+
+        return self._steps.take(
+            (kind, name),
+            work,
+            objects=self._read_by(config),
+            values=(self._pins[kind, name], self._context.access_to(kind, name)),
+            again=again,
+        )
+
+    def _app(self, tool: str) -> Sequence[Resource]:
+        """Compile the page of a tool that has one."""
+        config, place = self._loaded.document.tools[tool], self._problems.at("tools", tool)
+        if config.app is None:
+            return ()
+
+        def work(dependencies: FileDependencies) -> Sequence[Resource]:
+            context = replace(self._context, dependencies=dependencies)
+            page = compile_app(tool, config, problems=place, context=context)
+            return () if page is None else self._finished([page], place.at("app"))
+
+        values = (self._pins["tools", tool], self._context.access_to("tools", tool))
+        return self._steps.take(("apps", tool), work, objects=(config,), values=values)
+
+    def _skills(self, skills: Iterable[FoundSkill]) -> Iterator[tuple[int, Resource]]:
+        """Compile the files of skills; always anew, since all files are read anyway."""
+        is_pinned = self._loaded.document.server.lock == "enforce"
+        for found in skills:
+            files = compile_skill(found, is_pinned=is_pinned, context=self._context)
+            for resource in self._finished(files, self._problems.at("skills", found.index)):
+                yield found.index, resource
+
+    def _read_by(self, config: Definition) -> tuple[object, ...]:
+        """The objects that the steps of a definition read."""
+        connection = connection_of(config, context=self._context)
+        http = config.http if isinstance(config, ToolConfig | ResourceConfig) else None
+        return config, connection, None if http is None else self._context.authorizations.get(http.connection or "")
+
+    def _finished(self, primitives: Sequence[P], problems: Problems) -> Sequence[P]:
+        """Mask what clients see, and digest it, so that views of the catalog have their fingerprints soon."""
+        masked = mask_definitions(primitives, redactor=self._context.redactor, problems=problems)
+        return tuple(
+            each if each.digest else replace(each, digest=definition_digest(each.definition)) for each in masked
+        )
+
+
+def common_of(loaded: LoadedConfig, *, services: Services, has_all_plugins: bool) -> tuple[object, ...]:
+    """The values that the steps of every definition may read."""
+    return (
+        services,
+        loaded.redactor,
+        has_all_plugins,
+        loaded.document.server.name,
+        content_key(loaded.document.defaults),
+        dict(os.environ),  # what of it programs inherit, and the PATH
+    )
+
+
+def _primitives_of(compiled: Primitive | CompiledResources | None) -> Sequence[Primitive]:
+    match compiled:
+        case None:
+            return ()
+        case CompiledResources():
+            return (*compiled.resources, *compiled.templates)
+        case _:
+            return (compiled,)
+
+
+def _has_broken_connection(config: Definition, loaded: LoadedConfig) -> bool:
+    """Say whether a definition cannot be compiled because of an error in its connection, which is reported there."""
+    http = config.http if isinstance(config, ToolConfig | ResourceConfig) else None
+    name = None if http is None else http.connection
+    return name is not None and name not in loaded.document.connections and loaded.is_hidden("connections", name)

@@ -1,0 +1,251 @@
+"""Compiles definitions of `prompts:`: fixed messages with templates in them, or a function that returns messages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.compile import wire_definitions
+from gateway.catalog.compile.backends import cached, described, signature_of, watch_missing
+from gateway.catalog.compile.call_limits import call_settings_of
+from gateway.catalog.compile.completion import compile_completer
+from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
+from gateway.catalog.compile.definition_digest import definition_version
+from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.requirements import required_capabilities
+from gateway.catalog.primitives import Completer, Prompt, PromptArgument
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models import definitions as models
+from gateway.errors import ExecutionError
+from gateway.executors.content import BlocksTemplate, compile_blocks
+from gateway.executors.explanation import Explainable, Explanation
+from gateway.executors.files.executor import FileReader
+from gateway.executors.invocation import Blocks, Executor, Invocation, text_size
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.python.executor import PythonExecutor, compile_python
+from gateway.executors.python.results import block_of, plain_json, valid_text
+from gateway.executors.python.signature import Signature
+from gateway.executors.threads import DaemonThreadPool
+from gateway.executors.workers import shaped
+from gateway.json_types import JsonObject
+from gateway.language.scope import Inputs, Scope
+from gateway.plugin import Audio, EmbeddedResource, Image, ResourceLink, Text
+
+_TEXT: Final = {"type": "string"}
+
+
+def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, context: CompileContext) -> Prompt | None:
+    """Compile one definition; None where its function cannot be had, which is then reported."""
+    signature = signature_of(config.python, problems=problems.at("python"), context=context)
+    if config.python is not None and signature is None:
+        return None
+    arguments = config.arguments or _arguments_of(signature, problems=problems)
+    scope = Scope(inputs=_inputs(arguments), problems=problems)
+    messages = cached(
+        _compile_messages(config, signature, scope=scope, context=context),
+        config,
+        signature,
+        problems=problems,
+        context=context,
+    )
+    completers = {
+        **_compile_completers(arguments, scope=scope, context=context),
+        **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
+    }
+    warn_of_unused(scope, at=lambda name: ("arguments", name))
+    call_settings = call_settings_of(config, context=context)
+    return Prompt(
+        name=name,
+        definition=wire_definitions.prompt_definition(
+            name, config, description=described(config, signature), arguments=arguments
+        ),
+        timeout=call_settings.timeout,
+        concurrency=call_settings.concurrency,
+        queue=call_settings.queue,
+        rate_limit=call_settings.rate_limit,
+        ask_timeout=call_settings.ask_timeout,
+        access=context.access_to("prompts", name),
+        aliases=tuple(config.aliases),
+        tags=tuple(config.tags),
+        required_capabilities=required_capabilities(config.requires),
+        version=definition_version(config, signature, context=context),
+        arguments=tuple(_argument(key, argument) for key, argument in arguments.items()),
+        messages=_MaskedMessages(
+            messages,
+            sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=config.python is None),
+            threads=context.services.worker_threads,
+        ),
+        completers=completers,
+    )
+
+
+def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping[str, models.PromptArgument]:
+    """Derive the arguments from a function's signature. Its own defaults need not be sent to it."""
+    if signature is None:
+        return {}
+    arguments = {}
+    for name, schema in signature.input_schema.get("properties", {}).items():
+        if not _takes_text(schema):
+            problems.at("python").error(f"a prompt's arguments are text, and the parameter {name} takes none")
+        arguments[name] = models.PromptArgument(
+            title=schema.get("title"),
+            description=schema.get("description"),
+            required=name in signature.input_schema.get("required", ()),
+            complete=_choices(schema),
+        )
+    return arguments
+
+
+def _takes_text(schema: JsonObject) -> bool:
+    if "anyOf" in schema:
+        return any(_takes_text(choice) for choice in schema["anyOf"])
+    return "type" not in schema or schema["type"] == "string"
+
+
+def _choices(schema: JsonObject) -> list[str] | None:
+    return [choice for choice in schema.get("enum", ()) if isinstance(choice, str)] or None
+
+
+def _inputs(arguments: Mapping[str, models.PromptArgument]) -> Inputs:
+    given = (name for name, argument in arguments.items() if argument.required or argument.default is not None)
+    return Inputs(schemas=dict.fromkeys(arguments, _TEXT), always_given=frozenset(given))
+
+
+def _argument(name: str, config: models.PromptArgument) -> PromptArgument:
+    return PromptArgument(name=name, required=config.required, default=config.default)
+
+
+def _compile_completers(
+    arguments: Mapping[str, models.PromptArgument], *, scope: Scope, context: CompileContext
+) -> Mapping[str, Completer]:
+    compiled = {
+        name: compile_completer(
+            argument.complete, name=name, scope=scope.at("arguments", name, "complete"), context=context
+        )
+        for name, argument in arguments.items()
+        if argument.complete is not None
+    }
+    return {name: completer for name, completer in compiled.items() if completer is not None}
+
+
+def _compile_messages(
+    config: models.Prompt, signature: Signature | None, *, scope: Scope, context: CompileContext
+) -> "_WrittenMessages | _ReturnedMessages | _RelayedMessages":
+    if (relayed := relayed_of(config)) is not None:
+        scope.use_all()
+        return _RelayedMessages(relayed.executor)
+    if config.python is not None and signature is not None:
+        place = scope.at("python")
+        return _ReturnedMessages(
+            compile_python(config.python, signature, scope=place, threads=context.services.threads)
+        )
+    reader = FileReader(threads=context.services.worker_threads, max_size=MAX_SIZE)
+    messages = []
+    for index, message in enumerate(config.messages or []):
+        place = scope.at("messages", index, message.role)
+        watch_missing(message.blocks, problems=place.problems, context=context)
+        messages.append((message.role, compile_blocks(message.blocks, scope=place, reader=reader)))
+    return _WrittenMessages(tuple(messages))
+
+
+class _MaskedMessages(msgspec.Struct, frozen=True):
+    """Masks secrets in messages: files that they embed may hold some, and so may what functions return."""
+
+    executor: Executor
+    sanitizer: Sanitizer
+    threads: DaemonThreadPool
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        assert isinstance(self.executor, Explainable)  # noqa: S101 - both kinds of messages are, cached or not
+        return self.executor.explain(invocation)
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        outcome = await self.executor.execute(invocation)
+        assert isinstance(outcome, Blocks)  # noqa: S101 - what both kinds of messages give
+        messages = outcome.content
+        return await shaped(
+            partial(self._masked, messages), size=text_size(messages), call=invocation, threads=self.threads
+        )
+
+    def _masked(self, messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        return [{**message, "content": self.sanitizer.block(message["content"])} for message in messages]
+
+
+class _WrittenMessages(msgspec.Struct, frozen=True):
+    """Renders `messages:`. A message has one block (2026-07-28 schema, PromptMessage), so each block becomes one."""
+
+    messages: tuple[tuple[str, BlocksTemplate], ...]
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        reads = [source for _, template in self.messages for source in template.reads(invocation)]
+        return Explanation(
+            does="gives messages that the file fixes", facts={"messages": len(self.messages), "reads": reads}
+        )
+
+    async def execute(self, invocation: Invocation) -> Blocks:
+        return Blocks(
+            content=tuple(
+                [
+                    {"role": role, "content": block}
+                    for role, template in self.messages
+                    for block in await template.render(invocation)
+                ]
+            )
+        )
+
+
+class _ReturnedMessages(msgspec.Struct, frozen=True):
+    """Calls a function that returns messages or content; content without a role is the user's."""
+
+    function: PythonExecutor
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        return self.function.explain(invocation)
+
+    async def execute(self, invocation: Invocation) -> Blocks:
+        return Blocks(content=tuple(await self.function.call(invocation, convert=_messages_of)))
+
+
+class _RelayedMessages(msgspec.Struct, frozen=True):
+    """Takes the messages of another server as they are."""
+
+    server: Executor
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        assert isinstance(self.server, Explainable)  # noqa: S101 - every executor is
+        return self.server.explain(invocation)
+
+    async def execute(self, invocation: Invocation) -> Blocks:
+        outcome = await self.server.execute(invocation)
+        assert isinstance(outcome, Blocks)  # noqa: S101 - what that of a prompt gives
+        return outcome
+
+
+def _messages_of(returned: object) -> Sequence[JsonObject]:
+    items = returned if isinstance(returned, list | tuple) else [returned]
+    return [message for item in items for message in _messages_from(item)]
+
+
+def _messages_from(item: object) -> Iterator[JsonObject]:
+    match item:
+        case {"role": "user" | "assistant" as role, "content": list(contents)}:
+            yield from ({"role": role, "content": _block(content)} for content in contents)
+        case {"role": "user" | "assistant" as role, "content": content}:
+            yield {"role": role, "content": _block(content)}
+        case _:
+            yield {"role": "user", "content": _block(item)}
+
+
+def _block(content: object) -> JsonObject:
+    match content:
+        case str():
+            return {"type": "text", "text": valid_text(content)}
+        case Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
+            return block_of(content)
+        case {"type": str()}:
+            block: JsonObject = plain_json(content)
+            return block
+        case _:
+            expected = "text, content, or a list of {role, content}"
+            raise ExecutionError(f"A prompt's function returns {expected}; this one returned {type(content).__name__}")

@@ -1,0 +1,37 @@
+"""Checks a definition's `requires` against this machine; where it is not met, the definition is not served here."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gateway.config.models.common_keys import Requires
+from gateway.json_types import JsonObject
+
+_PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
+"""Names that people use → `sys.platform`."""
+
+
+def unmet(requires: Requires, *, environ: Mapping[str, str]) -> str | None:
+    """Say why the definition cannot be served here; None if it can."""
+    return "; ".join(_reasons(requires, environ)) or None
+
+
+def required_capabilities(requires: Requires) -> JsonObject:
+    """The capabilities that the client must have declared, in the shape of ClientCapabilities."""
+    return {name: {} for name in requires.client}
+
+
+def _reasons(requires: Requires, environ: Mapping[str, str]) -> Iterator[str]:
+    for command in requires.commands:
+        if shutil.which(command, path=environ.get("PATH")) is None:
+            yield f"the command {command} is not on the PATH"
+    for name in requires.env:
+        if not environ.get(name):
+            yield f"the variable {name} is not set"
+    if requires.platforms and not any(_is_here(platform) for platform in requires.platforms):
+        yield f"this platform is {sys.platform}, not {' or '.join(requires.platforms)}"
+
+
+def _is_here(platform: str) -> bool:
+    return sys.platform == _PLATFORMS.get(platform.lower(), platform.lower())

@@ -1,0 +1,289 @@
+"""Compiles definitions of `resources:` into a resource or a resource template, and a glob into both."""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final, TypedDict
+
+import msgspec
+
+from gateway.catalog.access import Access
+from gateway.catalog.compile import wire_definitions
+from gateway.catalog.compile.backends import (
+    BACKENDS,
+    cache_of,
+    compile_backend,
+    described,
+    has_answer_per_caller,
+    signature_of,
+)
+from gateway.catalog.compile.call_limits import call_settings_of
+from gateway.catalog.compile.completion import FixedValues, compile_completer
+from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
+from gateway.catalog.compile.definition_digest import file_version, resource_version
+from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.requirements import required_capabilities
+from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.machine_facts import new_each_time
+from gateway.config.models import definitions as models
+from gateway.config.models.rates import RateLimit
+from gateway.executors.content import ABSOLUTE
+from gateway.executors.files.executor import (
+    FileReader,
+    FilesMatcher,
+    ListedFile,
+    RequestedFile,
+    ServedFiles,
+    compile_file_globs,
+)
+from gateway.executors.files.globs import Listing
+from gateway.executors.output.contents import ContentsShaper
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.shell.launcher import compile_launcher
+from gateway.json_types import JsonObject
+from gateway.language.scope import Inputs, Scope
+from gateway.language.templates.expressions import did_you_mean
+from gateway.language.uris.grammar import Expression, Part, UriTemplateError, parse_uri_template
+from gateway.language.uris.matcher import compile_matcher
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
+"""Lower case throughout: clients write a scheme in lower case, whatever was listed (RFC 3986 §6.2.2.1)."""
+
+_WEB_SCHEMES: Final = frozenset(
+    {"about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto", "urn", "ws", "wss"}
+)
+_TEXT: Final = {"type": "string"}
+
+
+class CompiledResources(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of compiling one definition."""
+
+    resources: tuple[Resource, ...] = ()
+    templates: tuple[ResourceTemplate, ...] = ()
+
+
+def compile_resource(
+    name: str, config: models.Resource, *, problems: Problems, context: CompileContext
+) -> CompiledResources | None:
+    """Compile one definition; None where its URI or its function cannot be had, which is then reported."""
+    if config.files is not None:
+        return _compile_files(name, config, problems=problems, context=context)
+    source = config.uri or ""
+    matcher = compile_matcher(source, Scope(inputs=Inputs(), problems=problems.at("uri")))
+    if not problems.at("uri").has_no_errors:
+        return None  # every use of its variables would be reported too
+    variables = dict.fromkeys(matcher.variables, _TEXT)
+    inputs = Inputs(schemas=variables, always_given=frozenset(variables) - matcher.optional)
+    scope = Scope(inputs=inputs, problems=problems)
+    signature = signature_of(config.python, problems=problems.at("python"), context=context)
+    if config.python is not None and signature is None:
+        return None
+    max_size = config.max_size or MAX_SIZE
+    executor = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
+    completers = {
+        **_compile_completers(config, scope=scope, context=context),
+        **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
+    }
+    warn_of_unused(scope, at=lambda _: ("uri",))
+    common = common_fields(name, config, context=context)
+    version = resource_version(config, signature, problems=problems, context=context)
+    description = described(config, signature)
+    uri = _written(source)
+    if not variables:
+        _check_aliases(config, problems=problems)
+        definition = wire_definitions.resource_definition(name, config, uri=uri, description=description)
+        resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
+        return CompiledResources(resources=(resource,))
+    _refuse_aliases(config, problems=problems)
+    template = ResourceTemplate(
+        uri_template=uri,
+        matcher=matcher,
+        executor=executor,
+        version=version,
+        completers=completers,
+        definition=wire_definitions.template_definition(name, config, uri_template=uri, description=description),
+        **common,
+    )
+    return CompiledResources(templates=(template,))
+
+
+class CommonFields(TypedDict):
+    """Fields that resources and templates share."""
+
+    name: str
+    timeout: timedelta
+    concurrency: int
+    queue: int
+    rate_limit: RateLimit | None
+    ask_timeout: timedelta
+    access: Access
+    aliases: tuple[str, ...]
+    tags: tuple[str, ...]
+    required_capabilities: JsonObject
+    contents: ContentsShape
+    cache_ttl: timedelta | None
+    is_shared: bool
+
+
+def common_fields(name: str, config: models.Resource, *, context: CompileContext) -> CommonFields:
+    """Compile what each resource of one definition has."""
+    call_settings = call_settings_of(config, context=context)
+    return CommonFields(
+        name=name,
+        timeout=call_settings.timeout,
+        concurrency=call_settings.concurrency,
+        queue=call_settings.queue,
+        rate_limit=call_settings.rate_limit,
+        ask_timeout=call_settings.ask_timeout,
+        access=context.access_to("resources", name),
+        aliases=tuple(config.aliases),
+        tags=tuple(config.tags),
+        required_capabilities=required_capabilities(config.requires),
+        contents=ContentsShaper(
+            mime_type=config.mime_type,
+            max_size=config.max_size or MAX_SIZE,
+            sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=_is_of_operator(config)),
+        ),
+        cache_ttl=cache_of(config),
+        is_shared=_is_shared(config) and not has_answer_per_caller(config, context=context),
+    )
+
+
+def _is_of_operator(config: models.Resource) -> bool:
+    """Say whether the operator wrote the contents: these are passed on as they are, and output is sanitized."""
+    return config.files is not None or BACKENDS[config.backend].is_of_operator
+
+
+def _is_shared(config: models.Resource) -> bool:
+    """Say whether all callers are given the same result: the backend does not see who calls."""
+    return config.files is not None or not BACKENDS[config.backend].sees_caller(getattr(config, config.backend))
+
+
+def _written(source: str) -> str:
+    """The URI or template for clients: interpolated text is encoded, so that it cannot become an expression."""
+    return "".join(part.source if isinstance(part, Expression) else part for part in parse_uri_template(source))
+
+
+def _check_aliases(config: models.Resource, *, problems: Problems) -> None:
+    for index, alias in enumerate(config.aliases):
+        if not ABSOLUTE.match(alias):
+            problems.at("aliases", index).error(f"`{alias}` is not a URI; a resource's old names are its old URIs")
+
+
+def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
+    if config.aliases:
+        problems.at("aliases").error("an alias stands for one URI; this definition serves many")
+
+
+def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:
+    """Compile `complete`; its commands run in the resource's own sandbox, since the same callers choose their input."""
+    completers = {}
+    launcher = (
+        None
+        if config.shell is None
+        else compile_launcher(config.shell, scope=scope.at("shell"), probe=context.services.sandboxes)
+    )
+    for name, source in config.complete.items():
+        place = scope.at("complete", name)
+        if name not in scope.inputs.schemas:
+            known = list(scope.inputs.schemas)
+            place.problems.error(f"the URI has no variable `{name}`{did_you_mean(name, known)}")
+        elif completer := compile_completer(source, name=name, scope=place, context=context, launcher=launcher):
+            completers[name] = completer
+    return completers
+
+
+def _compile_files(
+    name: str, config: models.Resource, *, problems: Problems, context: CompileContext
+) -> CompiledResources | None:
+    prefix = _default_prefix(name, problems=problems) if config.uri is None else _own_prefix(config.uri, problems)
+    globs = compile_file_globs(
+        config.files or [], root=config.root, problems=problems, look_at=context.dependencies.files.add
+    )
+    _refuse_aliases(config, problems=problems)
+    if globs is not None:
+        context.dependencies.globs.add(globs)
+        place = problems.at("files" if config.root is None else "root")
+        context.dependencies.add_root(globs.root, place=globs.place, problems=place)
+    if prefix is None or globs is None:
+        return None
+    new_each_time()  # the files of a directory, and facts about each, are not worth noting
+    listing = globs.listing(at_most=config.max_files)
+    _warn_of_listing(listing, config, problems=problems)
+    reader = FileReader(threads=context.services.worker_threads, max_size=config.max_size or MAX_SIZE)
+    files = ServedFiles(globs=globs, prefix=prefix.text, reader=reader)
+    listed = [found for found in listing.files if files.means(found.path)]
+    for found in listing.files:
+        if not files.means(found.path):
+            name_of = wire_definitions.displayed(found.path)
+            problems.at("files").warning(f"`{name_of}` is not served: its name has a backslash, a separator elsewhere")
+    common = common_fields(name, config, context=context)
+    scope = Scope(inputs=Inputs(schemas={prefix.variable: _TEXT}), problems=problems)
+    paths = FixedValues(tuple(found.path for found in listed if wire_definitions.displayed(found.path) == found.path))
+    template = ResourceTemplate(
+        uri_template=prefix.template,
+        matcher=FilesMatcher(files, prefix.variable),
+        executor=RequestedFile(files, prefix.variable),
+        completers={prefix.variable: paths, **_compile_completers(config, scope=scope, context=context)},
+        definition=wire_definitions.template_definition(
+            name, config, uri_template=prefix.template, description=config.description
+        ),
+        **common,
+    )
+    resources = tuple(
+        Resource(
+            uri=(uri := files.uri_of(found.path)),
+            executor=ListedFile(files, found.path),
+            version=file_version(config, found.facts),
+            definition=wire_definitions.file_definition(config, uri=uri, file=found),
+            **common,
+        )
+        for found in listed
+    )
+    return CompiledResources(resources=resources, templates=(template,))
+
+
+class _Prefix(msgspec.Struct, frozen=True):
+    """The common start of the URIs of a glob's files, and the variable for the rest."""
+
+    text: str
+    variable: str
+
+    @property
+    def template(self) -> str:
+        return f"{self.text}{{+{self.variable}}}"
+
+
+def _default_prefix(name: str, *, problems: Problems) -> _Prefix | None:
+    if _SCHEME.fullmatch(name) and name not in _WEB_SCHEMES:
+        return _Prefix(f"{name}:///", "path")
+    rule = "is a scheme of the web" if name in _WEB_SCHEMES else "is not a URI scheme (a-z, then a-z 0-9 + - .)"
+    problems.error(f'`{name}` {rule}, so that the files need a `uri` such as "docs:///{{+path}}"')
+    return None
+
+
+def _own_prefix(source: str, problems: Problems) -> _Prefix | None:
+    try:
+        parts: tuple[Part, ...] = parse_uri_template(source)
+    except UriTemplateError as error:
+        problems.at("uri").error(str(error))
+        return None
+    match parts:
+        case (str(text), Expression(operator="+", variables=(variable,))) if (
+            ABSOLUTE.match(text) and not variable.has_modifier
+        ):
+            return _Prefix(text, variable.name)
+        case _:
+            problems.at("uri").error('with `files` expected a prefix and one variable, such as "docs:///{+path}"')
+            return None
+
+
+def _warn_of_listing(listing: Listing, config: models.Resource, *, problems: Problems) -> None:
+    at = problems.at("files")
+    if not listing.files:
+        at.warning("no file matches")
+    if listing.is_cut:
+        at.warning(f"more than {config.max_files} files match; the others are not listed (`max_files`)")
+    for directory in listing.unreadable:
+        at.warning(f"the directory `{wire_definitions.displayed(directory) or '.'}` cannot be listed")

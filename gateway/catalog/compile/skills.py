@@ -1,0 +1,103 @@
+"""Compiles a skill into resources: one for each of its files, of which the SKILL.md's has the entry (SEP-2640)."""
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from posixpath import basename, dirname
+from typing import Final
+from urllib.parse import quote
+
+from gateway.catalog.compile import wire_definitions
+from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.resources import common_fields
+from gateway.catalog.fingerprints import content_digest
+from gateway.catalog.primitives import Resource, Skill
+from gateway.catalog.skills.discovery import FoundSkill
+from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
+from gateway.config.models import definitions as models
+from gateway.config.models.skills import SKILL_FILE
+from gateway.executors.files.executor import FileReader, ListedFile, PinnedFile, ServedFiles
+from gateway.executors.invocation import Executor
+from gateway.json_types import JsonObject
+
+_SCHEME: Final = "skill://"
+_ALL_FILES: Final = "**"
+
+
+def key_of(name: str) -> str:
+    """The name of a skill among resources: the URI of its directory."""
+    return f"{_SCHEME}{name}"
+
+
+def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
+    """Compile the files of a skill, its SKILL.md first.
+
+    With `is_pinned` a file is read as long as it is what it was when the skill was.
+    """
+    snapshot, key = found.snapshot, key_of(found.name)
+    config = resource_config(found)
+    reader = FileReader(threads=context.services.worker_threads, max_size=MAX_BYTES)
+    served = ServedFiles(globs=snapshot.globs, prefix=f"{key}/", reader=reader)
+    frontmatter = context.redactor.json(snapshot.frontmatter)
+    files = sorted(snapshot.files, key=lambda file: (file.path != SKILL_FILE, file.path))
+    definitions = {
+        file.path: wire_definitions.skill_file_definition(
+            uri=served.uri_of(file.path), path=file.path, facts=file.facts, frontmatter=frontmatter
+        )
+        for file in files
+    }
+    skill = Skill(
+        entry={
+            "uri": served.uri_of(SKILL_FILE),
+            "frontmatter": frontmatter,
+            "resources": [_manifest_entry(file, served) for file in files],
+        },
+        directories=_directories(snapshot, definitions),
+    )
+    common = common_fields(key, config, context=context)
+    return [
+        Resource(
+            uri=served.uri_of(file.path),
+            executor=_executor(ListedFile(served, file.path), file, is_pinned=is_pinned),
+            version=file.digest,
+            definition=definitions[file.path],
+            digest=content_digest(definitions[file.path], file.digest),
+            skill=skill if file.path == SKILL_FILE else None,
+            **common,
+        )
+        for file in files
+    ]
+
+
+def resource_config(found: FoundSkill) -> models.Resource:
+    """A skill as the definition of resources that it is."""
+    given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
+    return models.Resource.model_validate(given)
+
+
+def _executor(file: ListedFile, facts: SkillFileFacts, *, is_pinned: bool) -> Executor:
+    return PinnedFile(file, facts.digest) if is_pinned else file
+
+
+def _manifest_entry(file: SkillFileFacts, served: ServedFiles) -> JsonObject:
+    return {"uri": served.uri_of(file.path), "digest": f"sha256:{file.digest}", "size": file.size}
+
+
+def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[str, tuple[JsonObject, ...]]:
+    """The definitions of what each directory has in it: files, and directories as `inode/directory`."""
+    children: defaultdict[str, list[JsonObject]] = defaultdict(list)
+    for path, definition in files.items():
+        children[dirname(path)].append(definition)
+    for path in snapshot.directories:
+        if path:
+            children[dirname(path)].append(_directory_definition(snapshot.name, path))
+    return {_directory_uri(snapshot.name, path): tuple(children[path]) for path in snapshot.directories}
+
+
+def _directory_definition(name: str, path: str) -> JsonObject:
+    shown = wire_definitions.displayed(basename(path))
+    return {"uri": _directory_uri(name, path), "name": shown, "mimeType": "inode/directory"}
+
+
+def _directory_uri(name: str, path: str) -> str:
+    return f"{key_of(name)}/{quote(os.fsencode(path), safe='/')}" if path else key_of(name)

@@ -1,0 +1,155 @@
+"""Compiles definitions of `tools:`."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.catalog.compile import wire_definitions
+from gateway.catalog.compile.apps import app_uri, tool_meta
+from gateway.catalog.compile.arguments import compile_arguments
+from gateway.catalog.compile.backends import BACKENDS, compile_backend, described, signature_of
+from gateway.catalog.compile.call_limits import call_settings_of
+from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
+from gateway.catalog.compile.definition_digest import definition_version
+from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.requirements import required_capabilities
+from gateway.catalog.compile.task_rules import compile_task_rules
+from gateway.catalog.primitives import Confirmation, Tool
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models import definitions as models
+from gateway.config.models.common_keys import Output
+from gateway.executors.content import ContentExecutor
+from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
+from gateway.executors.output.output_store import MAX_OUTPUT_BYTES
+from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
+from gateway.executors.python.signature import Signature
+from gateway.json_types import JsonObject
+from gateway.language.scope import Scope
+from gateway.language.templates.templating import compile_text
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""MCP 2026-07-28 server/tools, "Tool Names"."""
+
+_MAX_NAME_LENGTH: Final = 64
+"""Several models' programming interfaces refuse a longer name."""
+
+
+def compile_tool(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> Tool | None:
+    """Compile one definition; None where its function cannot be had, which is then reported."""
+    _check_names(name, config.aliases, problems=problems)
+    signature = signature_of(config.python, problems=problems.at("python"), context=context)
+    if config.python is not None and signature is None:
+        return None
+    derived = signature.input_schema if signature else None
+    arguments = compile_arguments(config, problems, derived=derived, coerce=context.defaults.coerce)
+    for key, confinement in arguments.confinements.items():
+        within = problems.at("input", key, "within")
+        context.dependencies.add_root(str(confinement.root), place=confinement.place, problems=within)
+    scope = Scope(inputs=arguments.inputs, problems=problems)
+    output = _output(config, signature, defaults=context.defaults.output)
+    executor = compile_backend(
+        config, signature=signature, scope=scope, context=context, max_size=_most_bytes(config, output)
+    )
+    result = compile_output(
+        output,
+        traits=BACKENDS[config.backend].output,
+        scope=scope.at("output"),
+        redactor=context.redactor,
+        output_store=context.services.output_store,
+        overflows=context.services.overflows,
+    )
+    confirm = _confirmation(config, scope=scope)
+    warn_of_unused(scope, at=_short_form if config.input is not None else _long_form)
+    description = described(config, signature)
+    if description is None:
+        problems.warning("has no `description`: models choose tools by it")
+    call_settings = call_settings_of(config, context=context)
+    task = compile_task_rules(config, defaults=context.defaults.task, problems=problems)
+    return Tool(
+        name=name,
+        definition=wire_definitions.tool_definition(
+            name,
+            config,
+            description=description,
+            input_schema=arguments.schema,
+            output_schema=output.schema_,
+            meta=_app_meta(name, config, context=context),
+        ),
+        timeout=call_settings.timeout,
+        concurrency=call_settings.concurrency,
+        queue=call_settings.queue,
+        rate_limit=call_settings.rate_limit,
+        access=context.access_to("tools", name),
+        aliases=tuple(config.aliases),
+        tags=tuple(config.tags),
+        required_capabilities=required_capabilities(config.requires),
+        version=definition_version(config, signature, context=context),
+        executor=executor,
+        ask_timeout=call_settings.ask_timeout,
+        confirm=confirm,
+        arguments=arguments,
+        result=result,
+        header_parameters=arguments.header_parameters,
+        name_in_app="" if (relayed := relayed_of(config)) is None else relayed.name_in_app,
+        task=task,
+        is_immediate=isinstance(executor, ContentExecutor)
+        and executor.blocks.is_immediate
+        and confirm is None
+        and task is None,
+    )
+
+
+def _app_meta(name: str, config: models.Tool, *, context: CompileContext) -> JsonObject:
+    return {} if config.app is None else tool_meta(config.app, uri=app_uri(name, server=context.server))
+
+
+def _confirmation(config: models.Tool, *, scope: Scope) -> Confirmation | None:
+    if config.confirm is None:
+        return None
+    message = compile_text(config.confirm, scope.at("confirm"))
+    return Confirmation(message=message, is_optional=config.confirm_fallback == "allow")
+
+
+def _short_form(name: str) -> tuple[str, ...]:
+    return "input", name
+
+
+def _long_form(name: str) -> tuple[str, ...]:
+    return "input_schema", "properties", name
+
+
+def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> None:
+    for each, place in ((name, problems), *((alias, problems.at("aliases", i)) for i, alias in enumerate(aliases))):
+        if not _NAME.fullmatch(each):
+            place.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
+        elif len(each) > _MAX_NAME_LENGTH:
+            place.warning(f"a name of {len(each)} characters: several models take no more than {_MAX_NAME_LENGTH}")
+    if "." in name:
+        problems.warning("a name with `.` in it: several clients and models take A-Z a-z 0-9 _ - alone")
+
+
+def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
+    """Merge the tool's own `output`, then its function's return annotation, then the file's defaults."""
+    said = config.output or Output()
+    if config.content is not None:
+        defaults = Output().model_copy(update={name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
+    merged = defaults.model_copy(update={name: getattr(said, name) for name in said.model_fields_set})
+    if signature is None or signature.output_schema is None or _reshapes(merged):
+        return merged
+    return merged.model_copy(update={"schema_": signature.output_schema})
+
+
+def _most_bytes(config: models.Tool, output: Output) -> int:
+    """The most bytes that a backend may return: more than the model is shown, for `select` and for the output store.
+
+    A command's output that will be cut in the middle is cut at once, with a reserve for what sanitizing removes.
+    """
+    is_cut = output.overflow in {None, "truncate"} and output.format in {"auto", "text"}
+    if config.shell is not None and is_cut and not (output.select or output.template or output.schema_ is not None):
+        return 2 * (DEFAULT_MAX_SIZE if output.max_size is None else output.max_size)
+    return MAX_OUTPUT_BYTES if output.overflow == "resource" else max(output.max_size or 0, MAX_SIZE)
+
+
+def _reshapes(output: Output) -> bool:
+    """Say whether the result is another value than the function returned."""
+    return output.schema_ is not None or output.select is not None or output.format not in {"auto", "json"}

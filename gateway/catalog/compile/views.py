@@ -1,0 +1,124 @@
+"""Compiles `views:`; an error is reported, and so is a choice that fits nothing."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import translate
+from typing import Final
+
+from gateway.catalog.access import EVERYBODY, Access
+from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.mask_definitions import mask_text
+from gateway.catalog.compile.search import compile_search
+from gateway.catalog.primitives import Primitive, Resource, ResourceTemplate, Tool
+from gateway.catalog.search import OWN_NAMES, Search
+from gateway.catalog.views import Selection, View
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models import views as models
+from gateway.plugin import ListKind
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+"""A segment of a path that no client and no proxy writes in another way."""
+_RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
+"""The daemon's own paths, where `listen.path` is `/`."""
+_KINDS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
+
+
+def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, problems: Problems) -> Mapping[str, View]:
+    """Compile every view; `primitives` are those of the file, and `problems` is at the section."""
+    auth = loaded.document.auth
+    has_auth = auth is not None or loaded.is_hidden("auth")
+    is_at_root = loaded.document.listen.path == "/"
+    views: dict[str, View] = {}
+    for name, config in loaded.document.views.items():
+        place = problems.at(name)
+        if _NAME.fullmatch(name) is None or set(name) == {"."}:
+            place.error("a view's name is part of a path: 1 to 64 of the characters A-Z a-z 0-9 _ . -, no `.` first")
+        elif is_at_root and name in _RESERVED:
+            place.error(f"`/{name}` is the daemon's own path; choose another name, or another `listen.path`")
+        if config.access is not None and not has_auth:
+            place.at("access").error("goes with `auth`: without it nobody could hold a scope")
+        views[name] = View(
+            name=name,
+            include=_compile_selection(config.include),
+            exclude=_compile_selection(config.exclude),
+            instructions=mask_text(config.instructions, redactor=loaded.redactor, problems=place.at("instructions")),
+            access=_access(config),
+        )
+        if config.search:
+            _check_own_names(views[name], primitives, problems=place.at("search"))
+        if not problems.root.has_errors and not loaded.document.upstreams:  # whose lists are not known yet
+            _warn_of_misfits(config, primitives, place)
+    return views
+
+
+def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems: Problems) -> Mapping[str, Search]:
+    """Compile the `search` of the views that have one; `problems` is at the section."""
+    return {
+        name: compile_search(
+            always=any_of(config.always) if config.always else None,
+            context=context,
+            problems=problems.at(name, "search"),
+        )
+        for name, config in loaded.document.views.items()
+        if config.search
+    }
+
+
+def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: Problems) -> None:
+    """Report tools that would be hidden behind the two of a search."""
+    for each in primitives:
+        names = {each.name, *each.aliases} & set(OWN_NAMES)
+        if isinstance(each, Tool) and names and view.holds("tools", tags=each.tags, names=[each.name]):
+            problems.error(f"`tools.{each.name}` has the name of one of the view's own tools: exclude it")
+
+
+def _access(config: models.View) -> Access:
+    if config.access is None:
+        return EVERYBODY
+    return Access(scopes=frozenset(config.access.scopes), is_visible=config.access.visible)
+
+
+def _compile_selection(config: models.Selection | None) -> Selection | None:
+    if config is None:
+        return None
+    globs: dict[ListKind, list[str]] = {"tools": config.tools, "resources": config.resources, "prompts": config.prompts}
+    return Selection(
+        tags=frozenset(config.tags),
+        names={kind: any_of(patterns) for kind, patterns in globs.items() if patterns},
+    )
+
+
+def any_of(globs: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that matches what one of the globs matches; upper and lower case differ."""
+    return re.compile("|".join(map(translate, globs)))
+
+
+def _warn_of_misfits(config: models.View, primitives: Sequence[Primitive], problems: Problems) -> None:
+    names = {kind: [name for each in primitives if each.kind == kind for name in _names(each)] for kind in _KINDS}
+    tags = {tag for each in primitives for tag in each.tags}
+    for key, selection in (("include", config.include), ("exclude", config.exclude)):
+        if selection is None:
+            continue
+        place = problems.at(key)
+        for index, tag in enumerate(selection.tags):
+            if tag not in tags:
+                place.at("tags", index).warning(f"nothing has the tag `{tag}`")
+        for kind in _KINDS:
+            _warn_of_globs(getattr(selection, kind), names[kind], place.at(kind), what=kind)
+    _warn_of_globs(config.always, names["tools"], problems.at("always"), what="tools")
+
+
+def _warn_of_globs(globs: Sequence[str], names: Sequence[str], problems: Problems, *, what: str) -> None:
+    for index, glob in enumerate(globs):
+        pattern = any_of([glob])
+        if not any(map(pattern.match, names)):
+            problems.at(index).warning(f"fits none of the {what}")
+
+
+def _names(primitive: Primitive) -> Iterator[str]:
+    yield primitive.name
+    if isinstance(primitive, Resource):
+        yield primitive.uri
+    elif isinstance(primitive, ResourceTemplate):
+        yield primitive.uri_template

@@ -1,0 +1,169 @@
+"""Makes the definitions that clients see: the wire form of 2026-07-28, from the models of the file. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import gateway
+from gateway.catalog.compile.relayed import relayed_of
+from gateway.config.models.common_keys import ContentAnnotations, Definition, Icon
+from gateway.config.models.definitions import PromptArgument, Resource, Tool, ToolAnnotations
+from gateway.config.models.server import Server
+from gateway.config.models.skills import SKILL_FILE
+from gateway.control_characters import visible
+from gateway.executors.content import content_annotations
+from gateway.executors.files.globs import Found
+from gateway.executors.files.regular_files import Facts
+from gateway.executors.output.media_types import media_type_of
+from gateway.json_types import Json, JsonObject
+
+_HINTS: Final = {
+    "title": "title",
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+
+
+def server_info(server: Server) -> JsonObject:
+    """`Implementation`: how the server introduces itself."""
+    return _given(
+        name=server.name,
+        title=server.title,
+        version=server.version or gateway.__version__,
+        description=server.description,
+        icons=_icons(server.icons),
+        websiteUrl=server.website_url,
+    )
+
+
+def tool_definition(  # noqa: PLR0913 - the members of a definition
+    name: str,
+    config: Tool,
+    *,
+    description: str | None,
+    input_schema: JsonObject,
+    output_schema: JsonObject | None,
+    meta: JsonObject | None = None,
+) -> JsonObject:
+    """The definition of a tool; `meta` is added to the `_meta` that the file says."""
+    definition = _described(
+        name,
+        config,
+        description=description,
+        inputSchema=input_schema,
+        outputSchema=output_schema,
+        annotations=_hints(config.annotations),
+    )
+    return {**definition, "_meta": {**(config.meta or {}), **meta}} if meta else definition
+
+
+def resource_definition(name: str, config: Resource, *, uri: str, description: str | None) -> JsonObject:
+    """The definition of a resource that the file names."""
+    return _described(name, config, description=description, uri=uri, **_of_contents(config))
+
+
+def template_definition(name: str, config: Resource, *, uri_template: str, description: str | None) -> JsonObject:
+    return _described(name, config, description=description, uriTemplate=uri_template, **_of_contents(config))
+
+
+def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
+    """The definition of one file of a glob. Its name is its path: all files share the title."""
+    annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
+    return _given(
+        uri=uri,
+        name=displayed(file.path),
+        description=config.description,
+        icons=_icons(config.icons),
+        _meta=config.meta,
+        mimeType=config.mime_type or media_type_of(file.path),
+        size=file.facts.size,
+        annotations=annotations or None,
+    )
+
+
+def skill_file_definition(*, uri: str, path: str, facts: Facts, frontmatter: JsonObject) -> JsonObject:
+    """The definition of one file of a skill. A SKILL.md has the skill's name and description (SEP-2640)."""
+    is_skill_file = path == SKILL_FILE
+    modified = _timestamp(facts.modified)
+    return _given(
+        uri=uri,
+        name=frontmatter["name"] if is_skill_file else displayed(path),
+        description=frontmatter["description"] if is_skill_file else None,
+        mimeType=media_type_of(path),
+        size=facts.size,
+        annotations=None if modified is None else {"lastModified": modified},
+    )
+
+
+def _timestamp(seconds: float) -> str | None:
+    """A time as MCP writes it (2025-11-25 schema, Annotations); None for one that no calendar knows."""
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def displayed(path: str) -> str:
+    """A path as text for JSON and for people: a file name may hold any bytes but two, control characters too."""
+    return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), has_lines=False)
+
+
+def prompt_definition(
+    name: str, config: Definition, *, description: str | None, arguments: Mapping[str, PromptArgument]
+) -> JsonObject:
+    described = [
+        _given(name=key, title=value.title, description=value.description, required=value.required)
+        for key, value in arguments.items()
+    ]
+    return _described(name, config, description=description, arguments=described or None)
+
+
+def _described(name: str, config: Definition, *, description: str | None, **fields: Json) -> JsonObject:
+    written = _given(
+        name=name, title=config.title, description=description, icons=_icons(config.icons), _meta=config.meta, **fields
+    )
+    return written if (relayed := relayed_of(config)) is None else _over(relayed.definition, written)
+
+
+def _over(definition: JsonObject, written: dict[str, Json]) -> dict[str, Json]:
+    """The wire form of another server's definition, with what is written here in its place; URIs keep their names."""
+    if "uri" in definition or "uriTemplate" in definition:
+        written.pop("name")
+    annotations = {**definition.get("annotations", {}), **written.get("annotations", {})}
+    return {**definition, **written, **({"annotations": annotations} if annotations else {})}
+
+
+def _of_contents(config: Resource) -> dict[str, Json]:
+    return {"mimeType": _mime_type(config), "annotations": _annotations(config.annotations)}
+
+
+def _mime_type(config: Resource) -> str | None:
+    if config.mime_type is not None:
+        return config.mime_type
+    if config.text is not None:
+        return "text/plain"
+    return media_type_of(config.file) if config.file is not None else None
+
+
+def _annotations(annotations: ContentAnnotations | None) -> JsonObject | None:
+    return None if annotations is None else content_annotations(annotations) or None
+
+
+def _hints(annotations: ToolAnnotations | None) -> JsonObject | None:
+    if annotations is None:
+        return None
+    given = annotations.model_dump(include=set(_HINTS), exclude_none=True)
+    return {_HINTS[name]: value for name, value in given.items()} or None
+
+
+def _icons(icons: Sequence[Icon] | None) -> list[JsonObject] | None:
+    if icons is None:
+        return None
+    return [_given(src=icon.src, mimeType=icon.mime_type, sizes=icon.sizes, theme=icon.theme) for icon in icons]
+
+
+def _given(**fields: Json) -> dict[str, Json]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,44 @@
+"""Keeps serving the locked version of a definition that changed on disk. Pure."""
+
+from dataclasses import replace
+from typing import get_args
+
+from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name
+from gateway.catalog.primitives import Catalog, Primitive
+from gateway.config.models.document import Document
+from gateway.plugin import ListKind
+
+
+def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
+    """Put what is served now in the place of what `catalog` leaves out, if it is what was locked.
+
+    A definition that was removed from the files is gone: a tool that is not there harms nobody, and whoever takes one
+    out in a hurry must not be held up. So is a skill: its files are read as they are now.
+    """
+    left_out = {(each.kind, each.name) for each in catalog.left_out if each.is_locked_out}
+    if served is None:
+        return catalog
+    pinned = {name for name in left_out if name in locked and name[0] != SKILLS}
+    kept = {name for name in pinned if served.pins.get(name) == locked[name]}
+    if not kept:
+        return catalog
+    primitives = [*catalog.primitives(), *(each for each in served.primitives() if (each.kind, each.name) in kept)]
+    order = _order(document)
+    primitives.sort(key=lambda each: order.get(_name(each), len(order)))
+    return replace(
+        catalog.with_primitives(primitives),
+        redactor=catalog.redactor | served.redactor,  # what is kept holds secrets as they were
+        instructions=served.instructions if INSTRUCTIONS in kept else catalog.instructions,
+        left_out=tuple(each for each in catalog.left_out if (each.kind, each.name) not in kept),
+        pins={**catalog.pins, **{name: served.pins[name] for name in kept}},
+    )
+
+
+def _name(primitive: Primitive) -> Name:
+    return primitive.kind, primitive.name
+
+
+def _order(document: Document) -> dict[Name, int]:
+    """The definitions in the order of the file."""
+    names = [(kind, name) for kind in get_args(ListKind) for name in getattr(document, kind)]
+    return {name: index for index, name in enumerate(names)}

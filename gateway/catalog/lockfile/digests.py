@@ -1,0 +1,93 @@
+"""Computes definition digests: of all parts that a definition consists of. Imports no plugin, and sees no secret.
+
+They are taken from the written text, before interpolation: `${env:NAME}` and `${file:/path}` stand for themselves, so
+that a rotated secret or another machine changes nothing. Order, comments and layout of the files do not matter.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from typing import Final
+
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.skills.discovery import FoundSkill
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.common_keys import Definition
+from gateway.config.models.definitions import CommandCompletion, Prompt, Resource, Tool
+from gateway.json_types import Json
+
+Name = tuple[str, str]
+"""A section of the file, and a key in it."""
+
+DefinitionDigest = Mapping[str, str]
+"""Part of a definition → SHA-256, for the parts that it has: its `definition`, the `connection` that it names, the
+file's `defaults`, the `code` of its plugins, and the `files` of a skill."""
+
+DefinitionDigests = Mapping[Name, DefinitionDigest]
+
+SECTIONS: Final = ("tools", "resources", "prompts")
+SKILLS: Final = "skills"
+INSTRUCTIONS: Final[Name] = ("server", "instructions")
+"""Models read these as they read a description."""
+
+
+def digests_of(
+    loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[FoundSkill] = ()
+) -> dict[Name, DefinitionDigest]:
+    """Digest every definition of the file, every skill with all its files, and the server's instructions.
+
+    `plugins` have been opened.
+    """
+    document = loaded.document
+    pins: dict[Name, DefinitionDigest] = {}
+    if document.server.instructions is not None:
+        pins[INSTRUCTIONS] = {"definition": _digest(loaded.sources.written(INSTRUCTIONS))}
+    defaults = loaded.sources.written(("defaults",))
+    common = {"defaults": _digest(defaults)} if defaults else {}
+    definitions: Iterable[Mapping[str, Tool | Resource | Prompt]] = (getattr(document, each) for each in SECTIONS)
+    relative = cache(partial(os.path.relpath, start=loaded.root))
+    for section, named in zip(SECTIONS, definitions, strict=True):
+        for name, config in named.items():
+            # A relative path leads elsewhere from a file in another directory.
+            directory = relative(loaded.sources.directory((section, name)))
+            pins[section, name] = {**common, **_pin(loaded, (section, name), config, directory, plugins=plugins)}
+    for skill in skills:
+        files = {_readable(file.path): file.digest for file in skill.snapshot.files}
+        definition = _digest(loaded.sources.written(("skills", skill.index)))
+        pins[SKILLS, skill.name] = {"definition": definition, "files": _digest(files)}
+    return pins
+
+
+def _readable(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
+def _pin(
+    loaded: LoadedConfig, name: Name, config: Tool | Resource | Prompt, directory: str, *, plugins: Plugins
+) -> DefinitionDigest:
+    parts = {"definition": _digest([loaded.sources.written(name), directory])}
+    connection = None if isinstance(config, Prompt) or config.http is None else config.http.connection
+    if connection is not None:
+        parts["connection"] = _digest(loaded.sources.written(("connections", connection)))
+    functions = sorted(functions_of(config))
+    if functions:
+        parts["code"] = _digest([plugins.code_of(function) for function in functions])
+    return parts
+
+
+def functions_of(config: Definition) -> Iterable[str]:
+    """Yield every `module:callable` that the definition names."""
+    if (python := getattr(config, "python", None)) is not None:
+        yield python.call
+    sources = [*getattr(config, "complete", {}).values()]
+    sources += [argument.complete for argument in getattr(config, "arguments", {}).values()]
+    for source in sources:
+        if isinstance(source, CommandCompletion) and source.python is not None:
+            yield source.python.call
+
+
+def _digest(value: Json) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

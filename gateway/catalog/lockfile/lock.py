@@ -1,0 +1,172 @@
+"""The lock: the digests of reviewed definitions, and the comparison with those of the files.
+
+Threat: what a model was shown, and what is run for it, changes after it was approved, by an edit in an included file or
+a plugin that nobody reviewed. With `server.lock: enforce` such a definition is not compiled, and its plugin is not even
+imported, until the lock is written anew.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.lockfile.digests import SECTIONS, SKILLS, DefinitionDigest, DefinitionDigests, Name
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
+from gateway.json_types import Json
+
+LOCK_NAME: Final = "mcp-gateway.lock"
+COMMAND: Final = "mcp-gateway lock"
+
+_VERSION: Final = 1
+_SECTIONS: Final = ("server", *SECTIONS, SKILLS)
+
+
+class Change(StrEnum):
+    ADDED = "added"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+_EFFECTS: Final = {
+    Change.ADDED: "is not served",
+    Change.CHANGED: "is served as it was, or not at all",
+    Change.REMOVED: "is not served",
+}
+"""The consequence of each under enforcement; a definition that was removed is gone, since that harms nobody."""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition that differs from the lock."""
+
+    name: Name
+    change: Change
+    parts: tuple[str, ...] = ()
+    """The parts that have changed."""
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.name)} {self.how}"
+
+    @property
+    def how(self) -> str:
+        parts = f" ({', '.join(self.parts)})" if self.parts else ""
+        return f"was {self.change}{parts} since {LOCK_NAME} was written"
+
+    def told(self, *, is_enforced: bool) -> str:
+        """The message for the operator, at the definition's place."""
+        subject = f"`{'.'.join(self.name)}` " if self.change is Change.REMOVED else ""
+        effect = f", and {_EFFECTS[self.change]}" if is_enforced else ""
+        return f"{subject}{self.how}{effect}; once that is reviewed, run `{COMMAND}`"
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the lock file, which lies beside the main file."""
+
+    path: Path
+    pins: DefinitionDigests | None
+    """None if there is no such file, or it cannot be used."""
+    problem: str = ""
+    """The reason why it cannot be used."""
+    excludes: bool = True
+    """True if definitions that differ are left out under enforcement; False reports them only, to check a file."""
+
+    def compare(
+        self,
+        pins: DefinitionDigests,
+        *,
+        is_enforced: bool,
+        problems: Problems,
+        is_hidden: Callable[..., bool],
+    ) -> tuple[Difference, ...]:
+        """Report the differences, and problems with the lock itself.
+
+        A definition that `is_hidden` by an error in the files was not removed.
+        """
+        place = problems.at("server", "lock")
+        if self.pins is None:
+            if is_enforced:
+                reason = self.problem or f"there is no {self.path}"
+                place.error(f"`enforce` needs a lock, and {reason}; write it with `{COMMAND}`")
+            elif self.problem:
+                place.warning(f"{self.problem}; write it anew with `{COMMAND}`")
+            return ()
+        found = tuple(
+            each
+            for each in differences(pins, self.pins)
+            if each.change is not Change.REMOVED or not is_hidden(*each.name)
+        )
+        for each in found:
+            where = place if each.change is Change.REMOVED else problems.at(*each.name)
+            where.warning(each.told(is_enforced=is_enforced))
+        return found
+
+
+def read_lock(directory: Path) -> Lock:
+    """Read the lock in the directory of the main file. Blocking."""
+    path = directory / LOCK_NAME
+    if not path.exists():
+        return Lock(path=path, pins=None)
+    try:
+        return Lock(path=path, pins=parsed(decode(read_bytes(path))))
+    except UnreadableError as error:
+        return Lock(path=path, pins=None, problem=f"{path} {error}")
+    except ValueError as error:
+        return Lock(path=path, pins=None, problem=f"{path} is not a lock: {error}")
+
+
+def parsed(text: str) -> dict[Name, DefinitionDigest]:
+    """The pins in a lock's text.
+
+    Raises:
+        ValueError: it is not a lock of this version.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict) or "version" not in content:
+        raise ValueError("expected an object with a `version`")
+    if content["version"] != _VERSION:
+        raise ValueError(f"its version is {content['version']!r}, and this is mcp-gateway's version {_VERSION}")
+    pins: dict[Name, DefinitionDigest] = {}
+    for section in _SECTIONS:
+        for name, parts in _mapping(content.get(section, {}), section).items():
+            pins[section, name] = {part: str(digest) for part, digest in _mapping(parts, f"{section}.{name}").items()}
+    return pins
+
+
+def rendered(pins: DefinitionDigests) -> str:
+    """The text of a lock: the same for the same definitions, a line for each part, in the order of names."""
+    content: dict[str, Json] = {"version": _VERSION}
+    for (section, name), pin in pins.items():
+        content.setdefault(section, {})[name] = dict(pin)
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Difference, ...]:
+    """Compare the definitions with those that were locked, in the order of their names."""
+    return tuple(
+        difference for name in sorted(now.keys() | locked.keys()) if (difference := _between(name, now, locked))
+    )
+
+
+def summary(found: Sequence[Difference]) -> str:
+    """A count such as `2 added, 1 changed`."""
+    counts = {change: sum(each.change is change for each in found) for change in Change}
+    return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
+
+
+def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> Difference | None:
+    if name not in locked:
+        return Difference(name=name, change=Change.ADDED)
+    if name not in now:
+        return Difference(name=name, change=Change.REMOVED)
+    first, second = now[name], locked[name]
+    parts = sorted(part for part in first.keys() | second.keys() if first.get(part) != second.get(part))
+    return Difference(name=name, change=Change.CHANGED, parts=tuple(parts)) if parts else None
+
+
+def _mapping(value: Json, place: str) -> Mapping[str, Json]:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object as {place}")  # noqa: TRY004 - see above
+    return value

@@ -1,0 +1,149 @@
+"""Manifests: what a file offers, and to whom; enough to say what another file would change.
+
+Why a value of its own: a running daemon answers with one (`/-/config`), so it holds nothing that must not be shown.
+Secrets are masked in it.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final, Self
+
+import msgspec
+
+from gateway.catalog.parts import scoped, viewed
+from gateway.catalog.primitives import Catalog, Resource, ResourceTemplate, Skill
+from gateway.config.models.base import Model
+from gateway.config.models.document import Document
+from gateway.config.secrets.masked_document import masked_document
+from gateway.executors.cache import CachingExecutor
+from gateway.executors.invocation import Executor
+from gateway.executors.python.executor import PythonExecutor
+from gateway.json_types import Json, JsonObject
+
+KINDS: Final = ("tools", "resources", "prompts")
+_SECTIONS: Final = ("server", "listen", "auth", "limits", "defaults")
+EVERYBODY: Final = "everybody"
+
+
+class Audience(msgspec.Struct, frozen=True, kw_only=True):
+    """The lists of callers who hold the same scopes."""
+
+    names: Mapping[str, list[str]]
+    """The keys of the listed definitions, by kind."""
+    fingerprints: Mapping[str, str]
+    """The fingerprint of each list."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The definitions and sections of a file, and its audiences."""
+
+    written: Mapping[str, Json]
+    """The values at `tools.deploy`, `connections.github`, `listen` …; only those that were written."""
+    left_out: Mapping[str, str]
+    """The reason why a definition is not served here, by such a place."""
+    code: Mapping[str, str]
+    """The module of each function, by such a place; its name changes with the content of its directory."""
+    audiences: Mapping[str, Audience]
+    """The audiences by their names."""
+
+    def as_json(self) -> dict[str, Json]:
+        audiences = {
+            name: {"names": audience.names, "fingerprints": audience.fingerprints}
+            for name, audience in self.audiences.items()
+        }
+        return {"written": self.written, "left_out": self.left_out, "code": self.code, "audiences": audiences}
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Read the manifest of another process.
+
+        Raises:
+            ValueError: it is no manifest.
+        """
+        try:
+            parts = {field.name: value[field.name] for field in msgspec.structs.fields(cls)}
+            audiences = {
+                name: Audience(names=audience["names"], fingerprints=audience["fingerprints"])
+                for name, audience in parts.pop("audiences").items()
+            }
+            return cls(**parts, audiences=audiences)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("is no manifest of a configuration") from error
+
+
+def manifest(document: Document, catalog: Catalog) -> Manifest:
+    """Make the manifest of a document and its catalog."""
+    redactor = catalog.redactor  # a secret of one place is masked at all places
+    return Manifest(
+        written=redactor.json(dict(_written(document, catalog))),
+        left_out={f"{each.kind}.{each.name}": redactor.text(each.reason) for each in catalog.left_out},
+        code=dict(_code(catalog)),
+        audiences={**dict(_audiences(document, catalog)), **_audiences_of_views(catalog)},
+    )
+
+
+def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]:
+    for section in _SECTIONS:
+        model = getattr(document, section)
+        if isinstance(model, Model) and (said := masked_document(model)):
+            yield section, said
+    for kind in ("connections", "views", *KINDS):
+        for name, definition in getattr(document, kind).items():
+            yield f"{kind}.{name}", masked_document(definition)
+    for skill in catalog.skills.values():
+        yield f"skills.{skill.name}", _skill(skill)
+
+
+def _skill(skill: Skill) -> JsonObject:
+    """The front matter of a skill, and the digest of each of its files."""
+    return {**skill.entry["frontmatter"], "files": {each["uri"]: each["digest"] for each in skill.entry["resources"]}}
+
+
+def _code(catalog: Catalog) -> Iterator[tuple[str, str]]:
+    resources = chain[Resource | ResourceTemplate](catalog.resources.values(), catalog.resource_templates)
+    executors = chain(
+        ((f"tools.{tool.name}", tool.executor) for tool in catalog.tools.values()),
+        ((f"resources.{resource.name}", resource.executor) for resource in resources),
+    )
+    for place, executor in executors:
+        if (function := _function_of(executor)) is not None:
+            yield place, function.signature.function.__module__
+
+
+def _function_of(executor: Executor) -> PythonExecutor | None:
+    match executor:
+        case PythonExecutor():
+            return executor
+        case CachingExecutor():
+            return _function_of(executor.executor)
+        case _:
+            return None
+
+
+def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audience]]:
+    """Yield an audience for each API key, for tokens with none and with one of the scopes that matter; or everybody."""
+    auth = document.auth
+    if auth is None:
+        yield EVERYBODY, _audience(catalog)
+        return
+    for name, key in auth.api_keys.items():
+        yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
+    if auth.oauth is not None:
+        yield "token without scopes", _audience(scoped(catalog, frozenset()))
+        for scope in sorted(catalog.scopes):
+            yield f"token with {scope}", _audience(scoped(catalog, frozenset({scope})))
+
+
+def _audiences_of_views(catalog: Catalog) -> dict[str, Audience]:
+    """An audience for each view: those who come to it with every scope."""
+    return {f"view {name}": _audience(viewed(catalog, view)) for name, view in catalog.views.items()}
+
+
+def _audience(catalog: Catalog) -> Audience:
+    resources = [*catalog.resources.values(), *catalog.resource_templates]
+    names = {
+        "tools": list(catalog.tools),
+        "resources": list(dict.fromkeys(each.name for each in resources)),
+        "prompts": list(catalog.prompts),
+    }
+    return Audience(names=names, fingerprints=dict(catalog.fingerprints))

@@ -1,0 +1,70 @@
+"""Parts of a catalog: what one caller is served, by the view that it came to and the scopes that it holds.
+
+A part needs no further check: what the caller may not see is as unknown in it as what was never written. A `visible`
+primitive is in every part, and its scopes are checked when it is used.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from gateway.bounded_map import BoundedMap
+from gateway.catalog.primitives import Catalog, Primitive, Resource, ResourceTemplate
+from gateway.catalog.views import View
+
+MAX_PARTS: Final = 256
+"""Parts that are kept; the least recently used is dropped, and made again when it is needed."""
+
+
+class CatalogParts:
+    """The parts of the catalogs that are in use, each made once."""
+
+    def __init__(self) -> None:
+        self._kept: Final[BoundedMap[tuple[int, str | None, frozenset[str] | None], Catalog]] = BoundedMap(MAX_PARTS)
+
+    def of(self, catalog: Catalog, scopes: frozenset[str] | None, *, view: str | None = None) -> Catalog:
+        """The part for a caller with these scopes, None being every scope, who came to a view that the catalog has."""
+        scopes = None if scopes is None or catalog.scopes <= scopes else scopes & catalog.scopes
+        if scopes is None and view is None:
+            return catalog
+        key = catalog.generation, view, scopes
+        if (kept := self._kept.get(key)) is None:
+            self._forget_before(catalog.generation - 1)
+            if view is None:
+                kept = scoped(catalog, scopes or frozenset())
+            else:
+                kept = viewed(self.of(catalog, scopes), catalog.views[view])
+            self._kept.put(key, kept)
+        return kept
+
+    def _forget_before(self, generation: int) -> None:
+        """Drop the parts of catalogs that only calls in flight may still use."""
+        for key in [key for key, _ in self._kept.items() if key[0] < generation]:
+            self._kept.discard(key)
+
+
+def scoped(catalog: Catalog, held: frozenset[str]) -> Catalog:
+    """The part of a catalog that is for holders of these scopes."""
+    return replace(catalog.where(lambda each: each.access.is_listed_for(held)), scoped_to=held)
+
+
+def viewed(catalog: Catalog, view: View) -> Catalog:
+    """The part of a catalog that belongs to a view."""
+    part = replace(
+        catalog.where(lambda each: view.holds(each.kind, tags=each.tags, names=_names(each))),
+        view=view.name,
+        beyond=catalog,
+        instructions=catalog.instructions if view.instructions is None else view.instructions,
+        scopes=catalog.scopes | view.access.scopes,
+    )
+    search = catalog.searches.get(view.name)
+    return part if search is None else search.applied(part)
+
+
+def _names(primitive: Primitive) -> tuple[str, ...]:
+    match primitive:
+        case Resource(name=name, uri=uri):
+            return name, uri
+        case ResourceTemplate(name=name, uri_template=uri_template):
+            return name, uri_template
+        case _:
+            return (primitive.name,)

@@ -1,0 +1,89 @@
+"""The two tools of a view with `search: true`: one that finds tools, and one through which they are called.
+
+`call_tool` never runs by itself: a call of it is answered as a call of the tool that it names (see
+`gateway.protocol.call_tool`).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.primitives import Catalog, Tool
+from gateway.catalog.tool_index import ToolIndex
+from gateway.errors import ExecutionError
+from gateway.executors.explanation import Explanation
+from gateway.executors.invocation import Invocation, Outcome, Value
+from gateway.executors.threads import DaemonThreadPool
+from gateway.executors.workers import run_in_worker
+from gateway.wire import revisions
+
+SEARCH_TOOLS: Final = "search_tools"
+CALL_TOOL: Final = "call_tool"
+OWN_NAMES: Final = (SEARCH_TOOLS, CALL_TOOL)
+MAX_FOUND: Final = 50
+"""The most tools that one search brings."""
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """The compiled `search` of a view."""
+
+    tools: Mapping[str, Tool]
+    """The two; `search_tools` is given what to look through for each part of the catalog."""
+    always: re.Pattern[str] | None
+    """The names of tools that are listed beside them."""
+    threads: DaemonThreadPool
+
+    def applied(self, part: Catalog) -> Catalog:
+        """Put the two tools into a part of the catalog, and everything but them and `always` off its list."""
+        listed = [tool for name, tool in part.tools.items() if self.always is not None and self.always.match(name)]
+        found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=self.threads)
+        own = {**self.tools, SEARCH_TOOLS: msgspec.structs.replace(self.tools[SEARCH_TOOLS], executor=found)}
+        shown = part.with_listed_tools([*own.values(), *listed])
+        return replace(shown, tools={**own, **{name: tool for name, tool in part.tools.items() if name not in own}})
+
+
+def _is_for_models(tool: Tool) -> bool:
+    """Whether models may call it, and not only a page (SEP-1865, "Visibility"); upstreams may say anything."""
+    match tool.definition.get("_meta"):
+        case {"ui": {"visibility": [*whom]}}:
+            return "model" in whom
+    return True
+
+
+class SearchExecutor:
+    """Finds tools of one part of the catalog, and so those alone that its callers may see."""
+
+    def __init__(self, tools: Sequence[Tool], *, threads: DaemonThreadPool) -> None:
+        self._tools: Final = tools
+        self._threads: Final = threads
+        self._index: ToolIndex | None = None
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does="looks for tools", facts={"among": len(self._tools)})
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        query, limit = invocation.arguments["query"], invocation.arguments["limit"]
+        positions = await self._run(lambda: self._ranked(query, limit), invocation)
+        revision = invocation.context.protocol_version
+        return Value(value={"tools": [revisions.tool(self._tools[each].definition, revision) for each in positions]})
+
+    def _ranked(self, query: str, limit: int) -> Sequence[int]:
+        if self._index is None:  # at the first search, of which there may never be one
+            self._index = ToolIndex(tool.definition for tool in self._tools)
+        return self._index.ranked(query, limit=limit)
+
+    async def _run(self, function: Callable[[], Sequence[int]], invocation: Invocation) -> Sequence[int]:
+        return await run_in_worker(function, what="The search", call=invocation, threads=self._threads)
+
+
+class CallExecutor:
+    """Says why a call of `call_tool` could not be answered as one of another tool."""
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does="calls another tool")
+
+    async def execute(self, _invocation: Invocation) -> Outcome:
+        raise ExecutionError(f"`{CALL_TOOL}` calls other tools, and not itself")

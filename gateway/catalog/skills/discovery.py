@@ -1,0 +1,111 @@
+"""Finds the directories that the entries of `skills:` mean, and what to watch for them. Blocking."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.skills.snapshot import SkillSnapshot, read_skill
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import is_directory
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.skills import SKILL_FILE, SkillDirectories
+from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
+from gateway.executors.files.globs import Globs, compile_globs
+from gateway.executors.files.regular_files import real_place
+
+_DEEP: Final = "**"
+
+
+class FoundSkill(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill, and the entry of `skills:` that means it."""
+
+    snapshot: SkillSnapshot
+    config: SkillDirectories
+    index: int
+    """The entry's, counted from 0."""
+
+    @property
+    def name(self) -> str:
+        return self.snapshot.name
+
+
+def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileDependencies) -> tuple[FoundSkill, ...]:
+    """Read all skills, in the order of the entries and of their names; one with errors is reported and left out."""
+    found: dict[str, FoundSkill] = {}
+    for index, config in enumerate(loaded.document.skills):
+        place = problems.at("skills", index)
+        for directory in _directories(config.dir, problems=place, dependencies=dependencies):
+            snapshot = read_skill(directory, holds_secret=loaded.redactor.is_in)
+            dependencies.add_root(directory, place=snapshot.globs.place, problems=place)
+            for each in snapshot.diagnostics:
+                located = msgspec.structs.replace(each, path=("skills", index))
+                problems.add(loaded.sources.problem(located, loaded.redactor))
+            if (first := found.get(snapshot.name)) is not None:
+                other = first.snapshot.globs.root
+                message = f"`{directory}` is another skill called `{snapshot.name}`; the first is `{other}`"
+                place.error(message if other != directory else f"`{directory}` is meant by `skills.{first.index}` too")
+            elif not snapshot.has_errors:
+                found[snapshot.name] = FoundSkill(snapshot=snapshot, config=config, index=index)
+    return tuple(found.values())
+
+
+def _directories(glob: str, *, problems: Problems, dependencies: FileDependencies) -> Iterator[str]:
+    """Yield the directories with a SKILL.md that a glob means, each once, and watch for more of them."""
+    if "\0" in glob:
+        problems.error("a path has no NUL")
+        return
+    pattern = FilePattern.parse(glob, directory=problems.directory)
+    root = _root(pattern)
+    dependencies.files.add(root)
+    if not is_directory(root):
+        problems.error(f"there is no directory `{root}`")
+        return
+    if pattern.path is None and ".." in pattern.pattern.split("/"):
+        problems.error("`..` leads outside what the glob begins with")
+        return
+    dependencies.globs.add(watched(pattern))
+    for directory in _skills(pattern, root, problems=problems):
+        if Path(real_place(str(directory))) != Path(real_place(str(root)), directory.relative_to(root)):
+            # It is reached by a link: changes of what that leads to are seen there alone.
+            dependencies.globs.add(compile_globs(str(directory), [_DEEP]))
+        yield str(directory)
+
+
+def watched(pattern: FilePattern) -> Globs:
+    """The files whose changes matter: all in the directories that are meant, also in those that are yet to be made."""
+    below = _DEEP if pattern.path is not None else f"{pattern.pattern}/{_DEEP}"
+    return compile_globs(str(_root(pattern)), [below])
+
+
+def _root(pattern: FilePattern) -> Path:
+    return pattern.directory if pattern.path is None else pattern.path
+
+
+def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Path]:
+    """The directories with a SKILL.md; one that has none is reported."""
+    try:
+        matches = [root] if pattern.path is not None else pattern.found()
+    except TooManyEntriesError:
+        message = f"leads through more than {MOST_ENTRIES:,} files and directories; name the directory that is meant"
+        problems.error(message)
+        return []
+    skills = list(dict.fromkeys(each for match in matches if (each := _skill_at(match)) is not None))
+    if pattern.path is not None and not skills:
+        problems.error(f"there is no {SKILL_FILE} in `{root}`")
+    elif not skills:
+        problems.warning(f"no directory with a {SKILL_FILE} matches")
+    elif _DEEP not in pattern.pattern:
+        for each in matches:
+            if is_directory(each) and each not in skills:
+                problems.warning(f"`{each}` is no skill: it has no {SKILL_FILE}")
+    return skills
+
+
+def _skill_at(match: Path) -> Path | None:
+    """The directory of a skill that a match stands for: itself, or that of the SKILL.md that it is."""
+    directory = match.parent if match.name == SKILL_FILE and not is_directory(match) else match
+    return directory if os.path.lexists(directory / SKILL_FILE) else None

@@ -1,0 +1,105 @@
+"""Reads what a SKILL.md says about its skill, and finds what is wrong with it. Pure.
+
+The rules are those of the Agent Skills specification (agentskills.io/specification) and of SEP-2640. The front matter
+is read as YAML 1.2 within the values of JSON, since hosts compare their own reading of it with ours, field by field.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.skills.links import outward_links
+from gateway.config.reading.composer import compose
+from gateway.config.reading.front_matter import UNCLOSED, front_matter
+from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, place_of, plain
+from gateway.config.reading.source_file import SourceFile
+from gateway.errors import Severity
+from gateway.executors.invocation import text_size
+from gateway.json_types import JsonObject, empty
+
+MAX_VALUES: Final = 1000
+"""Values of a front matter, once aliases are expanded."""
+
+MAX_CHARACTERS: Final = 64 * 2**10
+"""Characters of a front matter, once aliases are expanded: it stands in every list."""
+
+MAX_DESCRIPTION: Final = 1024
+"""Agent Skills specification, "description field"."""
+
+_NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+"""Agent Skills specification, "name field"."""
+
+_RESERVED: Final = "io.modelcontextprotocol/"
+
+
+class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a SKILL.md, and what is wrong with it."""
+
+    frontmatter: JsonObject = msgspec.field(default_factory=empty)
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def read_skill_file(source: SourceFile, *, directory: str) -> SkillFile:
+    """Read the text of a SKILL.md that lies in a directory of that name."""
+    start = Place(source, 1, 1)
+    front = front_matter(source)
+    if front is None:
+        message = "expected `---` as the first line, and the skill's `name` and `description` below it"
+        return SkillFile(diagnostics=(Diagnostic(message=message, place=start),))
+    if not front.is_closed:
+        return SkillFile(diagnostics=(Diagnostic(message=UNCLOSED, place=start),))
+    composed = compose(source, front.text, first_line=1, has_merge_keys=False)
+    found = [*composed.diagnostics]
+    head = composed.root
+    if not found and not isinstance(head, Mapping):
+        found.append(Diagnostic(message="front matter is a mapping (`name: …`)", place=start))
+    if isinstance(head, Mapping):
+        found += _size_problems(head, start) or _field_problems(head, start, directory=directory)
+    found += outward_links(source, start=front.body_start)
+    if found and any(each.severity is Severity.ERROR for each in found):
+        return SkillFile(diagnostics=tuple(found))
+    return SkillFile(frontmatter={} if head is None else plain(head), diagnostics=tuple(found))
+
+
+def _size_problems(head: Mapping, start: Place) -> list[Diagnostic]:
+    if head.size > MAX_VALUES:
+        return [Diagnostic(message=f"front matter of more than {MAX_VALUES:,} values", place=start)]
+    if text_size(plain(head), enough=MAX_CHARACTERS) > MAX_CHARACTERS:
+        return [Diagnostic(message=f"front matter of more than {MAX_CHARACTERS:,} characters", place=start)]
+    return []
+
+
+def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[Diagnostic]:
+    name, place = _text_of("name", head, start)
+    if name is None:
+        yield Diagnostic(message=f"needs a `name`: that of its directory, `{directory}`", place=place)
+    elif _NAME.fullmatch(name) is None:
+        message = f"`{name}` is no skill's name: these have 1 to 64 of a-z and 0-9, with single hyphens between them"
+        yield Diagnostic(message=message, place=place)
+    elif name != directory:
+        message = f"the skill is called `{name}`, and its directory `{directory}`; both must have the same name"
+        yield Diagnostic(message=message, place=place)
+    description, place = _text_of("description", head, start)
+    if description is None or not description.strip():
+        yield Diagnostic(message="needs a `description`: agents choose a skill by it", place=place)
+    elif len(description) > MAX_DESCRIPTION:
+        message = (
+            f"a `description` of {len(description):,} characters; agents may take no more than {MAX_DESCRIPTION:,}"
+        )
+        yield Diagnostic(message=message, place=place, severity=Severity.WARNING)
+    metadata = head.entries.get("metadata")
+    for key, entry in metadata.node.entries.items() if metadata and isinstance(metadata.node, Mapping) else ():
+        if key.startswith(_RESERVED):
+            message = f"`{key}`: keys that begin with `{_RESERVED}` are reserved for extensions of MCP"
+            yield Diagnostic(message=message, place=entry.place, severity=Severity.WARNING)
+
+
+def _text_of(key: str, head: Mapping, start: Place) -> tuple[str | None, Place]:
+    """The text of a field, and the place to point at; None where it is missing or no text."""
+    entry = head.entries.get(key)
+    if entry is None:
+        return None, start
+    value = entry.node.value if isinstance(entry.node, Scalar) else None
+    return value if isinstance(value, str) else None, place_of(entry, entry.node)

@@ -1,0 +1,180 @@
+"""Reads a skill's directory as it is at one moment: its files with their digests, and its front matter. Blocking.
+
+What is read is confined like `files:`: regular files that lie under the directory, no hidden ones. A file that is
+written while the others are read makes the reading begin again, so that a skill is never half of two versions.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.skills.skill_file import SkillFile, read_skill_file
+from gateway.config.models.skills import SKILL_FILE
+from gateway.config.reading.nodes import Diagnostic, Place
+from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
+from gateway.control_characters import visible
+from gateway.errors import Severity
+from gateway.executors.files.globs import Found, Globs, Listing, compile_globs
+from gateway.executors.files.regular_files import Facts, NotServedError, TooLargeError, read_beneath
+from gateway.json_types import JsonObject, empty
+
+MAX_FILES: Final = 512
+MAX_BYTES: Final = 16 * 2**20
+"""What every host must take (SEP-2640, "Limits")."""
+
+_ATTEMPTS: Final = 4
+
+
+class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a skill."""
+
+    path: str
+    """Relative to the skill's directory."""
+    facts: Facts
+    digest: str
+    """SHA-256 of its bytes, in hexadecimal."""
+    size: int
+    """The number of these bytes."""
+
+
+class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill as it was when its directory was read, and what is wrong with it."""
+
+    name: str
+    """The name of the directory, which is that of a skill without errors."""
+    globs: Globs
+    frontmatter: JsonObject = msgspec.field(default_factory=empty)
+    files: tuple[SkillFileFacts, ...] = ()
+    """In the order of their paths, SKILL.md among them."""
+    directories: tuple[str, ...] = ()
+    """Relative to the skill's; that one is the empty text."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def has_errors(self) -> bool:
+        return any(each.severity is Severity.ERROR for each in self.diagnostics)
+
+
+def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> SkillSnapshot:
+    """Read the skill in a directory, which has a SKILL.md."""
+    globs = compile_globs(directory, ["**"])
+    snapshot = _read_once(globs, holds_secret)
+    for _ in range(_ATTEMPTS - 1):
+        if snapshot.has_errors or _is_current(snapshot):
+            break
+        snapshot = _read_once(globs, holds_secret)
+    return snapshot
+
+
+def _is_current(snapshot: SkillSnapshot) -> bool:
+    listing = snapshot.globs.listing(at_most=MAX_FILES + 1)
+    return [(each.path, each.facts) for each in _served(listing)] == [
+        (each.path, each.facts) for each in snapshot.files
+    ]
+
+
+def _read_once(globs: Globs, holds_secret: Callable[[bytes], bool]) -> SkillSnapshot:
+    listing = globs.listing(at_most=MAX_FILES)
+    name = Path(globs.root).name
+    path = Path(globs.root, SKILL_FILE)
+    try:
+        data = read_beneath(globs.root, SKILL_FILE, place=globs.place, max_size=MAX_BYTES)
+        source = SourceFile(path, decode(data))
+    except (OSError, UnreadableError) as error:
+        unreadable = Diagnostic(message=_reason(error), place=_place_of(error, path))
+        return SkillSnapshot(name=name, globs=globs, diagnostics=(unreadable,))
+    written = read_skill_file(source, directory=_displayed(name))
+    report = partial(_diagnostic, Place(source, 1, 1))
+    found = [*written.diagnostics]
+    if data.startswith(b"\xef\xbb\xbf"):
+        found.append(report("begins with a byte order mark, which hides its first line from agents; take it out"))
+    found += map(report, _errors_of(listing))
+    snapshot = SkillSnapshot(name=name, globs=globs, diagnostics=tuple(found))
+    return snapshot if snapshot.has_errors else _with_files(snapshot, listing, written, report, holds_secret)
+
+
+def _with_files(
+    snapshot: SkillSnapshot,
+    listing: Listing,
+    written: SkillFile,
+    report: Callable[..., Diagnostic],
+    holds_secret: Callable[[bytes], bool],
+) -> SkillSnapshot:
+    found, files, left = [*snapshot.diagnostics], [], MAX_BYTES
+    for each in listing.files:
+        shown = _displayed(each.path)
+        if not _is_readable(each):
+            message = f"`{shown}` is not served: its name has a backslash, a separator elsewhere"
+            found.append(report(message, Severity.WARNING))
+            continue
+        try:
+            data = read_beneath(snapshot.globs.root, each.path, place=snapshot.globs.place, max_size=left)
+        except OSError as error:
+            found.append(report(_TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"))
+            continue
+        left -= len(data)
+        if holds_secret(data):
+            message = (
+                f"`{shown}` holds what is a secret elsewhere in the configuration: it is masked, and its digest wrong"
+            )
+            found.append(report(message, Severity.WARNING))
+        digest = hashlib.sha256(data).hexdigest()
+        files.append(SkillFileFacts(path=each.path, facts=each.facts, digest=digest, size=len(data)))
+    return msgspec.structs.replace(
+        snapshot,
+        frontmatter=written.frontmatter,
+        files=tuple(files),
+        directories=listing.directories,
+        diagnostics=tuple(found),
+    )
+
+
+_TOO_LARGE: Final = f"the skill's files have more than {MAX_BYTES // 2**20} MiB together, which agents need not take"
+
+
+def _errors_of(listing: Listing) -> Iterator[str]:
+    if listing.is_cut:
+        yield f"the skill has more than {MAX_FILES} files, which agents need not take"
+    if sum(each.facts.size for each in listing.files) > MAX_BYTES:
+        yield _TOO_LARGE
+    for path in listing.refused:
+        yield f"`{_displayed(path)}` is a link that leads outside the skill's directory, or to no file in it"
+    for path in listing.unreadable:
+        yield f"the directory `{_displayed(path) or '.'}` cannot be listed"
+
+
+def _served(listing: Listing) -> list[Found]:
+    return [each for each in listing.files if _is_readable(each)]
+
+
+def _is_readable(file: Found) -> bool:
+    return "\\" not in file.path
+
+
+def _diagnostic(place: Place, message: str, severity: Severity = Severity.ERROR) -> Diagnostic:
+    return Diagnostic(message=message, place=place, severity=severity)
+
+
+def _place_of(error: OSError | UnreadableError, path: Path) -> Place:
+    line, column = (error.line, error.column) if isinstance(error, UnreadableError) else (1, 1)
+    return Place(SourceFile(path, ""), line, column)
+
+
+def _reason(error: OSError | UnreadableError) -> str:
+    match error:
+        case UnreadableError():
+            return str(error)
+        case NotServedError():
+            return "is no regular file in the skill's directory"
+        case TooLargeError():
+            return f"is larger than {MAX_BYTES // 2**20} MiB"
+        case _:
+            return f"cannot be read: {(error.strerror or 'unknown error').lower()}"
+
+
+def _displayed(path: str) -> str:
+    return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), has_lines=False)

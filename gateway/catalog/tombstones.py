@@ -1,0 +1,135 @@
+"""Tombstones: primitives that a reload removed or renamed lately, so that a call to one is told why it is gone.
+
+Why: a model that was told of a tool a minute ago corrects its call when it hears that the tool has another name now,
+and would call again and again otherwise. Only names are remembered.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Final, get_args
+
+import msgspec
+import orjson
+
+from gateway.catalog.primitives import Catalog, Primitive, ResourceTemplate, UriMatcher
+from gateway.plugin import ListKind
+
+LIFETIME: Final = timedelta(minutes=10)
+MAX_TOMBSTONES: Final = 1000
+"""The most names that are remembered; further ones are not found, as though they had never existed."""
+
+_KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
+_NAMES: Final = frozenset({"name", "title", "uri", "uriTemplate"})
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    now_called: str | None
+    """The name or URI that it has now, if it has only been given another one."""
+    matcher: UriMatcher | None = None
+    """The matcher of a resource template."""
+    scopes: frozenset[str] = frozenset()
+    """The scopes that were needed to see it."""
+    tags: tuple[str, ...] = ()
+    """Its tags, by which views held it."""
+
+
+TombstonesByName = Mapping[tuple[ListKind, str], Tombstone]
+
+
+class Tombstones:
+    """Remembers names that are gone for ten minutes."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._tombstones: dict[tuple[ListKind, str], Tombstone] = {}
+        """The oldest first."""
+
+    def note(self, old: Catalog, new: Catalog, *, gone: TombstonesByName | None = None) -> None:
+        """Remember the names that `new` no longer has (`gone`, if known already), and forget those that it has."""
+        tombstones = {key: each for key, each in self._tombstones.items() if self._is_recent(each)}
+        tombstones |= self.gone(old, new) if gone is None else gone
+        working = {kind: _callable(new, kind) for kind in {kind for kind, _ in tombstones}}
+        tombstones = {key: each for key, each in tombstones.items() if key[1] not in working[key[0]]}
+        self._tombstones = dict(list(tombstones.items())[-MAX_TOMBSTONES:])
+
+    def gone(self, old: Catalog, new: Catalog) -> TombstonesByName:
+        """The names that `new` no longer has, at most as many as are remembered. Takes a while where many are gone."""
+        found = {(kind, name): each for kind in _KINDS for name, each in self._gone(kind, old, new)}
+        return dict(list(found.items())[-MAX_TOMBSTONES:])
+
+    def find(self, kind: ListKind, name: str) -> Tombstone | None:
+        """Find the tombstone of a name or URI, or of the template that served it."""
+        if (tombstone := self._tombstones.get((kind, name))) is not None:
+            return tombstone if self._is_recent(tombstone) else None
+        if kind != "resources":
+            return None
+        matching = (each for each in self._tombstones.values() if each.matcher and each.matcher.match(name) is not None)
+        return next(filter(self._is_recent, matching), None)
+
+    def _gone(self, kind: ListKind, old: Catalog, new: Catalog) -> Iterator[tuple[str, Tombstone]]:
+        working = _callable(new, kind)
+        gone = {name: key for name, key in _callable(old, kind).items() if name not in working}
+        if not gone:
+            return
+        before, after = _listed(old, kind), _listed(new, kind)
+        successors = _successors(before, after)
+        for name, key in gone.items():
+            primitive = before[key]
+            yield (
+                name,
+                Tombstone(
+                    at=self._clock(),
+                    now_called=key if key in after else successors.get(key),
+                    matcher=primitive.matcher if isinstance(primitive, ResourceTemplate) else None,
+                    scopes=frozenset() if primitive.access.is_visible else primitive.access.scopes,
+                    tags=primitive.tags,
+                ),
+            )
+
+    def _is_recent(self, tombstone: Tombstone) -> bool:
+        return self._clock() < tombstone.at + LIFETIME.total_seconds()
+
+
+def _listed(catalog: Catalog, kind: ListKind) -> Mapping[str, Primitive]:
+    match kind:
+        case "tools":
+            return catalog.tools
+        case "prompts":
+            return catalog.prompts
+        case "resources":
+            templates = {template.uri_template: template for template in catalog.resource_templates}
+            return {**catalog.resources, **templates}
+
+
+def _callable(catalog: Catalog, kind: ListKind) -> dict[str, str]:
+    """Name or alias → name in the list."""
+    listed = _listed(catalog, kind)
+    aliases = catalog.aliases.get(kind, {})
+    return {**{name: name for name in listed}, **{alias: key for alias, key in aliases.items() if key in listed}}
+
+
+def _successors(before: Mapping[str, Primitive], after: Mapping[str, Primitive]) -> Mapping[str, str]:
+    """Old name → new name, where exactly one that went and one that came are described in the same words."""
+    gone = _by_description({name: before[name] for name in before.keys() - after.keys()})
+    come = _by_description({name: after[name] for name in after.keys() - before.keys()})
+    return {
+        names[0]: come[words][0] for words, names in gone.items() if len(names) == 1 and len(come.get(words, ())) == 1
+    }
+
+
+def _by_description(primitives: Mapping[str, Primitive]) -> dict[bytes, list[str]]:
+    named: dict[bytes, list[str]] = {}
+    for name, words in _descriptions(primitives):
+        named.setdefault(words, []).append(name)
+    return named
+
+
+def _descriptions(primitives: Mapping[str, Primitive]) -> Iterator[tuple[str, bytes]]:
+    """Yield the description of each without its names; nothing for one that has hardly a description."""
+    for name, primitive in primitives.items():
+        definition = primitive.definition
+        if "description" in definition or "size" in definition:  # a file has its size and time
+            words = {key: value for key, value in definition.items() if key not in _NAMES}
+            yield name, orjson.dumps(words, option=orjson.OPT_SORT_KEYS)

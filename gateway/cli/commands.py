@@ -1,0 +1,62 @@
+"""The table of commands: the name of each, its line in the overview, and the module that holds it.
+
+Why a command's module is imported only when it was chosen: all of them together take several times as long to import
+as `--version` and `--help` take to answer. `load` is the one place that does so.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from typing import Final, NamedTuple, Protocol, cast
+
+from gateway.command_line.console import Console
+from gateway.command_line.parser import Parser
+from gateway.json_types import Json
+
+
+class Command(NamedTuple):
+    """A row of the overview, and the module that holds the command."""
+
+    summary: str
+    module: str
+    """Has the two functions of `CommandModule`."""
+
+
+class CommandModule(Protocol):
+    """A module of a command."""
+
+    @staticmethod
+    def parser(name: str) -> Parser:
+        """The parser of its options, for a command that is called `mcp-gateway serve`."""
+
+    @staticmethod
+    async def run(options: Namespace, out: Console, hints: Console) -> int:
+        """Do it, write results to `out` and everything else to `hints`, and return the exit code."""
+
+
+COMMANDS: Final = {
+    "serve": Command("serve the file as an MCP server", "gateway.cli.serve"),
+    "dev": Command("serve the file, and show in the terminal what happens", "gateway.authoring.dev.command"),
+    "validate": Command("check the file; every mistake at once", "gateway.authoring.validate.command"),
+    "lock": Command("pin every definition, or check that they are as pinned", "gateway.authoring.lock"),
+    "list": Command("list tools, resources, templates and prompts", "gateway.cli.list"),
+    "call": Command("call a tool", "gateway.cli.call"),
+    "read": Command("read a resource", "gateway.cli.read"),
+    "prompt": Command("get a prompt", "gateway.cli.prompt"),
+    "plan": Command("show what serving another file would change, and for whom", "gateway.authoring.plan.command"),
+    "test": Command("run the tests under `tests:` of the tools", "gateway.authoring.test.command"),
+    "client-config": Command("print what to paste into a client", "gateway.authoring.client_config.command"),
+    "status": Command("show how a running server is doing", "gateway.cli.status"),
+    "tasks": Command("list, show or cancel the tasks of a running server", "gateway.cli.tasks"),
+    "init": Command("write a first file", "gateway.authoring.init"),
+    "schema": Command("print the file's JSON Schema, for editors", "gateway.authoring.schema"),
+}
+EVENT_LOOP: Final = "gateway.command_line.event_loop"
+"""Imports asyncio and uvloop, which take as long as everything else that the overview needs."""
+
+Run = Callable[[Coroutine[Json, Json, int]], int]
+
+
+def load(command: Command) -> tuple[CommandModule, Run]:
+    """Import the module of a command, and what runs it."""
+    return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run

@@ -1,0 +1,118 @@
+"""Sources of definitions beside the YAML files, such as other MCP servers and OpenAPI documents, and their merge.
+
+The file names a source's entries (`upstreams.github`); the source says which definitions each entry offers. They join
+the document, so that access, limits, locks, lints and lists hold for all definitions alike. The file's own come first,
+then those of each entry in order. What is wrong with one of an entry's definitions leaves that one out, as a warning:
+`Problems` takes care of that. Nothing here waits: a source answers with what it knew last.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.models.base import Model
+from gateway.config.models.common_keys import Definition
+from gateway.config.models.document import Document
+from gateway.config.reading.source_map import Origin
+from gateway.config.reading.validated import NO_MODELS
+from gateway.json_types import DocumentPath
+
+_SECTIONS: Final = ("tools", "resources", "prompts")
+
+
+class SourceDefinition(Origin, frozen=True, kw_only=True):
+    """One definition of an entry: the model of its section, and the place in the file that stands for it.
+
+    While it is the same, `config` should be the same object: it is compiled again only if it is another one.
+    """
+
+    config: Definition
+
+
+class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a source, such as one server or document, with what it offers now."""
+
+    definitions: Mapping[tuple[str, str], SourceDefinition]
+    """("tools", name) → definition, in the order of lists; names are as clients see them, with their prefix."""
+    fingerprint: str
+    """Changes with the definitions; part of the digest by which processes tell whether they serve the same."""
+    files: Mapping[Path, str] = msgspec.field(default_factory=dict)
+    """Files that were read → SHA-256; a change of one is a reason to reload."""
+
+
+class DefinitionSource(Protocol):
+    """A source beside the YAML files."""
+
+    def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
+        """The entries that the files name, in their order, with what is known of each; in the thread that loads.
+
+        An entry that cannot be reached gives what it offered last, or nothing. It is no error; at most a warning. An
+        error in `problems` means that the operator wrote something wrong, and refuses the files.
+        """
+
+    async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        """Keep in touch with the entries of this document from now on, and with no others; on the event loop.
+
+        Called at the start, before the first `definitions`, which waits for it: it returns when all entries have
+        answered, or after a bounded time. Called again after each swap, where nothing waits for it. Whenever
+        `definitions` would say something new, the source calls `changed`: a reload follows. Cancelled if a swap comes
+        before it returned. Raises nothing: who cannot be reached is asked again later.
+        """
+
+
+def load_definitions(
+    path: Path, sources: Iterable[DefinitionSource] = (), *, earlier: Mapping[bytes, Model] = NO_MODELS
+) -> LoadedConfig:
+    """Read the YAML files, and merge what the sources offer; blocking. Every command loads by this.
+
+    Definitions that an `earlier` load has (`LoadedConfig.models`) and that are made of the same stay the same objects.
+
+    Raises:
+        ConfigError: no file could be read as a configuration at all; it has every problem.
+    """
+    return merge(load(path, earlier=earlier), sources)
+
+
+def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedConfig:
+    """Add the definitions of all sources to those of the file.
+
+    A name that is taken is not offered a second time, which is a warning that names both places: the file's own goes
+    first, then whichever entry comes first, so that nothing depends on who answered first.
+    """
+    problems = config.start_problems()
+    entries = [entry for source in sources for entry in source.definitions(config, problems)]
+    if not entries:
+        return replace(config, problems=tuple(problems))
+    sections = {section: dict(getattr(config.document, section)) for section in _SECTIONS}
+    origins: dict[DocumentPath, Origin] = {}
+    for entry in entries:
+        for name, definition in entry.definitions.items():
+            section, key = name
+            if key not in sections[section]:
+                sections[section][key] = definition.config
+                origins[name] = definition
+            else:
+                first = origins[name].path if name in origins else name
+                problems.at(*definition.path).warning(not_offered(config, name, first=first))
+    return replace(
+        config,
+        document=config.document.model_copy(update=sections),
+        sources=config.sources.with_origins(origins),
+        origins=origins,
+        problems=tuple(problems),
+        files={**config.files, **{path: digest for entry in entries for path, digest in entry.files.items()}},
+        fingerprints=tuple(entry.fingerprint for entry in entries),
+    )
+
+
+def not_offered(config: LoadedConfig, name: tuple[str, str], *, first: DocumentPath) -> str:
+    """The warning for a definition whose name, or URI, `first` has already."""
+    kind, key = name[0].removesuffix("s"), name[1]
+    location, _ = config.sources.locate(first)
+    taken = f"the {kind} `{key}` is not offered: `{'.'.join(map(str, first))}` ({location}) has that"
+    return f"{taken} URI already; `uri_prefix` makes it another" if kind == "resource" else f"{taken} name already"

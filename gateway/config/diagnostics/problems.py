@@ -1,0 +1,167 @@
+"""Collects the problems of a document, each with its place. Knows no rule of the language itself."""
+
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import ConfigError, Location, Problem, Severity
+from gateway.json_types import DocumentPath
+
+Report = tuple[DocumentPath, str, Severity]
+"""A problem as it was reported: its path in the document, its message, and how bad it is."""
+
+
+class SourceMap(Protocol):
+    """Tells the place at which each node of the merged document was written."""
+
+    def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
+        """The place of the node, or of its nearest ancestor that was written, and that source line, secrets masked."""
+
+    def directory(self, path: DocumentPath) -> Path:
+        """The directory of the file in which the node stands: what its relative paths are relative to."""
+
+
+class Problems:
+    """A growing list of problems; `at` gives a view of it from further down the document."""
+
+    def __init__(
+        self,
+        sources: SourceMap,
+        *,
+        found: Iterable[Problem] = (),
+        redactor: Redactor | None = None,
+        lenient: Container[DocumentPath] = (),
+    ) -> None:
+        """Begin with the problems `found`.
+
+        Args:
+            sources: where each node was written.
+            found: what is known already.
+            redactor: masks secrets in messages.
+            lenient: definitions (`("tools", "x")`) whose errors are warnings: they must not keep the others, nor the
+                file, from being served. They are unsound all the same.
+        """
+        self._sources = sources
+        self._lenient = lenient
+        self._redactor = redactor or Redactor()
+        self._found = _Found(found)
+        self._prefix: DocumentPath = ()
+
+    def at(self, *path: str | int) -> "Problems":
+        return self._view((*self._prefix, *path))
+
+    @property
+    def root(self) -> "Problems":
+        """The view from the top of the document, for definitions that are referred to, such as a connection."""
+        return self._view(())
+
+    @property
+    def directory(self) -> Path:
+        return self._sources.directory(self._prefix)
+
+    @property
+    def path(self) -> str:
+        """The path of this view, as it is shown: `tools.disk_usage.shell.command.0`."""
+        return ".".join(map(str, self._prefix))
+
+    def error(self, message: str) -> None:
+        self._add(message, Severity.ERROR)
+
+    def warning(self, message: str) -> None:
+        self._add(message, Severity.WARNING)
+
+    def add(self, problem: Problem) -> None:
+        """Add a problem of another file than the configuration's own, which knows its place."""
+        self._found.add(problem)
+
+    @contextmanager
+    def noting(self) -> Iterator[list[Report]]:
+        """Note what is reported meanwhile, through any view."""
+        noted, self._found.noted = self._found.noted, []
+        try:
+            yield self._found.noted
+        finally:
+            self._found.noted = noted
+
+    def repeat(self, reports: Iterable[Report]) -> None:
+        """Report what was noted, at the places where it is written now."""
+        for path, message, severity in reports:
+            view = self._view(path)
+            (view.error if severity is Severity.ERROR else view.warning)(message)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self._found.problems)
+
+    @property
+    def has_errors(self) -> bool:
+        return self._found.has_errors
+
+    @property
+    def has_no_errors(self) -> bool:
+        """Whether neither the loader nor the compiler found an error at this place or below it."""
+        return self.path not in self._found.unsound
+
+    def raise_errors(self) -> None:
+        """Raise `ConfigError` with everything found, warnings too, if any of it is an error."""
+        if self.has_errors:
+            raise ConfigError(self._found.problems)
+
+    def _view(self, prefix: DocumentPath) -> "Problems":
+        view = object.__new__(Problems)
+        view._sources = self._sources
+        view._lenient = self._lenient
+        view._redactor = self._redactor
+        view._found = self._found
+        view._prefix = prefix
+        return view
+
+    def _add(self, message: str, severity: Severity) -> None:
+        if self._found.noted is not None:
+            self._found.noted.append((self._prefix, message, severity))
+        location, source_line = self._sources.locate(self._prefix)
+        if severity is Severity.ERROR and self._prefix[:2] in self._lenient:
+            severity = Severity.WARNING
+            self._found.mark_unsound_within(self._prefix)
+        self._found.add(
+            Problem(
+                message=self._redactor.strictly(message),
+                path=self.path,
+                location=location,
+                source_line=source_line,
+                severity=severity,
+            )
+        )
+
+
+class _Found:
+    """The list that all views share, each problem in it once, with indexes: a file may have thousands of problems."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: list[Problem] = []
+        self.has_errors = False
+        self.unsound: set[str] = set()
+        """Paths of the errors, and all paths above them."""
+        self._known: set[Problem] = set()
+        self.noted: list[Report] | None = None
+        for problem in problems:
+            self.add(problem)
+
+    def add(self, problem: Problem) -> None:
+        if problem in self._known:
+            return
+        self._known.add(problem)
+        self.problems.append(problem)
+        if problem.severity is Severity.ERROR:
+            self.has_errors = True
+            self._mark_unsound(problem.path)
+
+    def mark_unsound_within(self, path: DocumentPath) -> None:
+        """Mark a place and those above it up to its definition, but not the section, nor the document."""
+        self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))
+
+    def _mark_unsound(self, path: str) -> None:
+        while path not in self.unsound:
+            self.unsound.add(path)
+            path = path.rpartition(".")[0]

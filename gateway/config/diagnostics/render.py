@@ -1,0 +1,84 @@
+"""Renders problems as text for people, and as JSON for programs."""
+
+import os
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from gateway.errors import Location, Problem, Severity
+from gateway.json_types import JsonObject
+
+_WIDTH: Final = 140
+"""Columns of a source line that are shown; a longer one is cut around the caret."""
+
+_BOLD, _RED, _YELLOW, _DIM, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
+
+
+def render(problems: Iterable[Problem], *, colour: bool) -> str:
+    """One line for each problem, `file:line:column: path: message`, with the source line and a caret below."""
+    return "\n".join(_drawn(problem, colour=colour) for problem in problems)
+
+
+def as_json(problem: Problem) -> JsonObject:
+    """A problem as `validate --json` gives it."""
+    location = problem.location
+    return {
+        "severity": problem.severity.value,
+        "file": str(location.file) if location else None,
+        "line": location.line if location else None,
+        "column": location.column if location else None,
+        "path": problem.path,
+        "message": problem.message,
+    }
+
+
+def shown_path(path: Path) -> str:
+    """The path as it is, or relative to the working directory where that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
+
+
+def _drawn(problem: Problem, *, colour: bool) -> str:
+    is_warning = problem.severity is Severity.WARNING
+    parts = [
+        _styled(_printable(_shown_location(problem.location)), _BOLD, colour=colour),
+        _styled("warning", _YELLOW, colour=colour) if is_warning else "",
+        _printable(problem.path),
+        _printable(problem.message),
+    ]
+    first = ": ".join(part for part in parts if part)
+    if problem.location is None or not problem.source_line.strip():
+        return first
+    line, before = _cut(_printable(problem.source_line), problem.location.column - 1)
+    number = str(problem.location.line)
+    margin = " " * len(number)
+    caret = _styled("^", _YELLOW if is_warning else _RED, colour=colour)
+    bar = _styled("|", _DIM, colour=colour)
+    return f"{first}\n  {number} {bar} {line}\n  {margin} {bar} {' ' * _columns(before)}{caret}"
+
+
+def _shown_location(location: Location | None) -> str:
+    return "" if location is None else f"{shown_path(location.file)}:{location.line}:{location.column}"
+
+
+def _styled(text: str, style: str, *, colour: bool) -> str:
+    return f"{style}{text}{_PLAIN}" if colour and text else text
+
+
+def _cut(line: str, column: int) -> tuple[str, str]:
+    """The part of a line that is shown, and its text before the caret."""
+    start = 0 if column < _WIDTH - 20 else column - _WIDTH // 2
+    shown = ("…" if start else "") + line[start : start + _WIDTH] + ("…" if len(line) > start + _WIDTH else "")
+    return shown, ("…" if start else "") + line[start:column]
+
+
+def _columns(text: str) -> int:
+    """The width in columns of a terminal."""
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )
+
+
+def _printable(text: str) -> str:
+    """The text without control characters, which could move a terminal's cursor; of the same length."""
+    return "".join(each if each.isprintable() else " " if each == "\t" else "�" for each in text)

@@ -1,0 +1,100 @@
+"""Generates the JSON Schema of the file from the models: for editors, and as the reference's source.
+
+It accepts what the loader accepts: short forms, interpolations where a number or a word belongs, empty sections. It
+cannot say everything that the loader checks (exactly one backend, templates); what it refuses, the loader refuses too.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from gateway.config.docs.attribute_docstrings import attribute_docstrings
+from gateway.config.models.base import INTERPOLATION_SCHEMA, Model
+from gateway.config.models.document import Document
+from gateway.json_types import Json
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def document_schema() -> dict[str, Json]:
+    """The schema of a main file; an included one may hold less."""
+    schema: dict[str, Json] = Document.model_json_schema(schema_generator=_Generator)
+    _tidy(schema)
+    for name, section in schema["properties"].items():
+        schema["properties"][name] = _or_empty(section)
+    return {
+        "$schema": DIALECT,
+        "title": "mcp-gateway configuration",
+        "description": "One YAML file that becomes an MCP server.",
+        **{key: value for key, value in schema.items() if key not in {"title", "description"}},
+        "patternProperties": {"^x-": {"description": "Ignored: a place for anchors."}},
+    }
+
+
+class _Generator(GenerateJsonSchema):
+    """Adds the fields' docstrings, and that a value which is one interpolation takes its field's type."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        written = super().model_schema(schema)
+        said = attribute_docstrings(schema["cls"])
+        for name, field in schema["cls"].model_fields.items():
+            if name in said:
+                written["properties"][field.alias or name]["description"] = said[name]
+        return written
+
+    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
+        return _or_interpolation(super().int_schema(schema))
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        return _or_interpolation(super().float_schema(schema))
+
+    def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
+        return _or_interpolation(super().bool_schema(schema))
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        return _or_interpolation(super().literal_schema(schema))
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """Give a default as it would be written: a duration with its unit, a section not at all."""
+        default = schema.get("default")
+        if isinstance(default, Model):
+            return self.generate_inner(schema["schema"])
+        if isinstance(default, timedelta):
+            return {**self.generate_inner(schema["schema"]), "default": _written(default)}
+        return super().default_schema(schema)
+
+
+def _written(duration: timedelta) -> str:
+    seconds = duration.total_seconds()
+    units = ((3600, "h"), (60, "m"), (1, "s"))
+    return next((f"{seconds / size:g}{unit}" for size, unit in units if seconds % size == 0), f"{seconds * 1000:g}ms")
+
+
+def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:
+    return {"anyOf": [schema, INTERPOLATION_SCHEMA]}
+
+
+def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
+    """A section without a value is as if it were not there."""
+    about: JsonSchemaValue = {
+        key: section.pop(key) for key in ("description", "deprecated", "default") if key in section
+    }
+    alternatives = section.get("anyOf", [section])
+    null = {"type": "null"}
+    return {**about, "anyOf": alternatives if null in alternatives else [*alternatives, null]}
+
+
+def _tidy(schema: Json) -> None:
+    """Remove the titles and empty defaults that pydantic adds."""
+    if isinstance(schema, list):
+        for item in schema:
+            _tidy(item)
+    elif isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        if schema.get("default", ...) in (None, [], {}):
+            del schema["default"]
+        for value in schema.values():
+            _tidy(value)

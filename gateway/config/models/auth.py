@@ -1,0 +1,144 @@
+"""The section `auth`: API keys, access tokens and rules, as they are written. Checks nothing that a caller sends."""
+
+import re
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.models.address import host_of, is_loopback_name
+from gateway.config.models.base import ONE_OR_MANY, Flag, Model, NotEmpty, matching
+
+MAX_KEY_LENGTH: Final = 4096
+"""Characters. It travels in a header field, of which no server takes much more."""
+MIN_KEY_LENGTH: Final = 16
+"""Characters of one that is not too easily guessed."""
+
+_KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_LENGTH}}}")
+
+
+def _sendable(value: str) -> str:
+    """Refuse a key that no client could send; never shows it."""
+    if _KEY.fullmatch(value) is None:
+        raise PydanticCustomError(
+            "key", f"a key travels in a header field: it takes 1 to {MAX_KEY_LENGTH} ASCII characters without spaces"
+        )
+    return value
+
+
+def _trustworthy(value: str) -> str:
+    """Refuse a URL over which anybody on the way could vouch for anybody (RFC 8414 §2: an issuer is an https URL)."""
+    try:
+        parts = urlsplit(value)
+        is_url = bool(host_of(parts.netloc)) and not parts.fragment and not (parts.port is not None and parts.port < 1)
+    except ValueError:
+        is_url = False
+    if not is_url or parts.scheme not in {"http", "https"} or any(char.isspace() for char in value):
+        raise PydanticCustomError("url", "expected a URL such as https://idp.example.com")
+    if parts.scheme == "http" and not is_loopback_name(host_of(parts.netloc)):
+        raise PydanticCustomError("insecure_url", "must begin with https:// (http:// is for this machine alone)")
+    return value
+
+
+def _without_query(value: str) -> str:
+    if "?" in value:  # RFC 8414 §2
+        raise PydanticCustomError("issuer_query", "an issuer has no query")
+    return value
+
+
+SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749 §3.3."""
+ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]
+KeyText = Annotated[str, AfterValidator(_sendable)]
+Digest = Annotated[
+    str,
+    matching("[0-9A-Fa-f]{64}", "the SHA-256 of the key in 64 hexadecimal digits (printf %s KEY | sha256sum)"),
+    AfterValidator(str.lower),
+]
+TrustedUrl = Annotated[str, AfterValidator(_trustworthy)]
+IssuerUrl = Annotated[TrustedUrl, AfterValidator(_without_query)]
+
+
+class ApiKey(Model):
+    """A key, sent as Bearer token or X-API-Key."""
+
+    secret: Annotated[list[KeyText], ONE_OR_MANY] = []
+    """The key itself, or several while one replaces another."""
+    sha256: Annotated[list[Digest], ONE_OR_MANY] = []
+    """The key's SHA-256 in hexadecimal, instead."""
+    scopes: list[ScopeToken] = []
+    """What its holder may do."""
+
+    @model_validator(mode="after")
+    def _is_a_key(self) -> Self:
+        if not self.secret and not self.sha256:
+            raise PydanticCustomError("nothing_given", "needs a key: `secret` or `sha256`")
+        return self
+
+
+class OAuth(Model):
+    """Access tokens of an authorization server."""
+
+    issuer: IssuerUrl
+    """The authorization server, spelled as in its tokens."""
+    audience: NotEmpty | None = None
+    """Whom tokens must be meant for. Default: `public_url` and `path`."""
+    jwks_url: TrustedUrl | None = None
+    """Where its keys are; otherwise discovered."""
+    required_scopes: list[ScopeToken] = []
+    """Scopes that every token must have."""
+    scopes_supported: list[ScopeToken] = []
+    """Scopes that are advertised to clients."""
+
+
+class Match(Model):
+    """Selects the definitions that a rule is about: those that fit every key that is given."""
+
+    kind: Literal["tools", "resources", "prompts"] | None = None
+    """Only definitions of this kind."""
+    name: NotEmpty | None = None
+    """A glob over names as they stand in the file: `deploy_*`."""
+    tag: NotEmpty | None = None
+    """One of the definition's `tags`."""
+    annotation: Literal["read_only", "destructive", "idempotent", "open_world"] | None = None
+    """A tool's annotation that the file says is true."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("nothing_given", "needs at least one of `kind`, `name`, `tag`, `annotation`")
+        return self
+
+
+class Rule(Model):
+    """Scopes that all definitions of some sort need, beside those of their own `access`."""
+
+    match: Match
+    """The definitions that need the scopes."""
+    scopes: Annotated[list[ScopeToken], Field(min_length=1)]
+    """Scopes that the caller must hold; without them the definition is as unknown."""
+    visible: Flag = False
+    """List them to callers without the scopes, unless another rule or their own `access` does not."""
+
+
+class Auth(Model):
+    """Authentication of callers, and the scopes that definitions need."""
+
+    api_keys: dict[str, ApiKey] = {}
+    """Name of the holder → key and scopes."""
+    oauth: OAuth | None = None
+    """Access tokens."""
+    rules: list[Rule] = []
+    """Scopes that many definitions need at once."""
+
+    @model_validator(mode="after")
+    def _lets_somebody_in(self) -> Self:
+        if not self.api_keys and self.oauth is None:
+            raise PydanticCustomError("nothing_given", "nobody could call: needs `api_keys` or `oauth`")
+        if "" in self.api_keys:
+            raise PydanticCustomError("no_name", "a key needs the name of its holder", {"culprit": "api_keys"})
+        if not all(map(str.isprintable, self.api_keys)):
+            message = "the name of a key's holder has invisible characters, and would be read wrongly in logs"
+            raise PydanticCustomError("unprintable_name", message, {"culprit": "api_keys"})
+        return self

@@ -1,0 +1,259 @@
+"""The base of all models of the file: strictness, and the scalar types of the configuration language.
+
+A model says what may be written; nothing here reads files, resolves paths or compiles templates. Every type that takes
+a shorter form than its own says so to the generated schema, too, which must accept what the loader accepts.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+from gateway.config.models.interpolated_text import InterpolatedText
+from gateway.json_types import Json
+
+
+class Model(BaseModel):
+    """A mapping of the file: unknown keys are errors, values keep their type, nothing changes after loading."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # most are parts of one model, which holds all that would be built for them
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShortForm:
+    """A shorter way to write a value: `expand` turns it into the full form, and leaves everything else alone."""
+
+    expand: Callable[[Json], Json]
+    schema: JsonSchemaValue | None = None
+    """The short form; None for "one item of the list, without its brackets"."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self.expand, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        full = handler(schema)
+        return {"anyOf": [full["items"] if self.schema is None else self.schema, full]}
+
+
+def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
+    """Return which of the keys `of` is given; one without a value is not.
+
+    Raises:
+        PydanticCustomError: none is, or more than one.
+    """
+    given = [name for name in of if getattr(model, name) is not None]
+    if not given:
+        raise PydanticCustomError("nothing_given", "needs {what}: one of {names}", {"what": what, "names": _listed(of)})
+    if len(given) > 1:
+        context = {"given": " and ".join(map(_quoted, given)), "culprit": given[1].rstrip("_")}
+        raise PydanticCustomError("too_many_given", "has {given}; only one can be given", context)
+    return given[0]
+
+
+def not_together(model: Model, first: str, second: str) -> None:
+    """Refuse two keys that answer the same question.
+
+    Raises:
+        PydanticCustomError: both are given.
+    """
+    if getattr(model, first) is not None and getattr(model, second) is not None:
+        context = {"first": _quoted(first), "second": _quoted(second), "culprit": second.rstrip("_")}
+        raise PydanticCustomError("not_together", "has {first} and {second}; only one can be given", context)
+
+
+def misplaced(key: str, *, goes_with: str) -> PydanticCustomError:
+    """The error for a key that means nothing without another one."""
+    context = {"key": key, "other": goes_with, "culprit": key}
+    return PydanticCustomError("misplaced", "`{key}` goes with `{other}`", context)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(_quoted, names))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.rstrip('_')}`"
+
+
+def typed_interpolation(value: Json) -> Json:
+    """Give a value that is one interpolation the type that it would have without quotes (YAML 1.2 core schema)."""
+    if not (isinstance(value, InterpolatedText) and value.is_whole):
+        return value
+    text = str(value)
+    if text in {"true", "false"}:
+        return text == "true"
+    if re.fullmatch(r"[-+]?\d{1,19}", text):
+        return int(text)
+    if re.fullmatch(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d{1,2})?", text):
+        return float(text)
+    return value
+
+
+_takes_interpolation: Final = BeforeValidator(typed_interpolation)
+
+Flag = Annotated[bool, _takes_interpolation]
+Count = Annotated[int, Field(ge=0), _takes_interpolation]
+PositiveCount = Annotated[int, Field(ge=1), _takes_interpolation]
+Number = Annotated[float, _takes_interpolation]
+
+
+def keep_text(value: Json) -> str:
+    """Take text as it is: an `InterpolatedText` keeps its parts, which pydantic's own `str` would drop."""
+    if isinstance(value, str):
+        return value
+    raise PydanticCustomError("string_type", "expected text")
+
+
+def keep_scalar(value: Json) -> str:
+    """Take text, or a bare number as text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return keep_text(value)
+
+
+TEXT_SCHEMA: Final[JsonSchemaValue] = {"type": "string"}
+SCALAR_SCHEMA: Final[JsonSchemaValue] = {"type": ["string", "number"]}
+
+Template = Annotated[str, PlainValidator(keep_text), WithJsonSchema(TEXT_SCHEMA)]
+"""Text that a template engine compiles later; see `gateway.config.models.interpolated_text.parts_of`."""
+
+ScalarTemplate = Annotated[str, PlainValidator(keep_scalar), WithJsonSchema(SCALAR_SCHEMA)]
+"""A template where a bare number is taken as text: argv, environment, header fields, query and form fields."""
+
+
+def plain_text(value: Json) -> Json:
+    """Copy JSON with plain strings, for values that no template engine sees."""
+    if isinstance(value, dict):
+        return {key: plain_text(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [plain_text(item) for item in value]
+    return str(value) if isinstance(value, InterpolatedText) else value
+
+
+VerbatimObject = Annotated[dict[str, Json], AfterValidator(plain_text)]
+"""A JSON object that no template engine sees: `_meta`, JSON Schemas."""
+
+
+def _something(value: str) -> str:
+    if not value:
+        raise PydanticCustomError("nothing_written", "must not be empty")
+    return value
+
+
+NotEmpty = Annotated[str, AfterValidator(_something), Field(min_length=1)]
+
+
+def matching(pattern: str, expected: str) -> AfterValidator:
+    """Text of a form that has a name and an example."""
+    regex = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if regex.fullmatch(value) is None:
+            raise PydanticCustomError("form", "expected {expected}", {"expected": expected})
+        return value
+
+    return AfterValidator(check)
+
+
+def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: float) -> Callable[[Json], float]:
+    regex = re.compile(pattern)
+
+    def parse(value: Json) -> float:
+        value = typed_interpolation(value)
+        match = regex.fullmatch(value) if isinstance(value, str) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            amount: float = value
+        elif match is not None:
+            amount = float(match[1]) * units[match[2]]
+        else:
+            amount = -1
+        if not 0 <= amount <= at_most:
+            raise PydanticCustomError("scaled", "expected {expected}", {"expected": expected})
+        return amount
+
+    return parse
+
+
+INTERPOLATION_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": r"^\$\{(env|file):"}
+
+_TEN_YEARS: Final = 10 * 366 * 86_400
+_seconds = _scaled(
+    r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)",
+    {"ms": 0.001, "s": 1, "m": 60, "h": 3600},
+    expected="a duration such as 500ms, 30s, 15m or 2h (a bare number is seconds)",
+    at_most=_TEN_YEARS,
+)
+_bytes = _scaled(
+    r"(\d{1,12}(?:\.\d{1,9})?)(B|KiB|MiB|GiB|kB|KB|MB|GB)",
+    {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9},
+    expected="a size such as 64KiB or 10MB (a bare number is bytes)",
+    at_most=2**50,
+)
+
+Duration = Annotated[
+    timedelta,
+    PlainValidator(lambda value: value if isinstance(value, timedelta) else timedelta(seconds=_seconds(value))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?(ms|s|m|h)$"},
+                {"type": "number", "minimum": 0, "maximum": _TEN_YEARS},
+                INTERPOLATION_SCHEMA,
+            ]
+        }
+    ),
+]
+Size = Annotated[
+    int,
+    PlainValidator(lambda value: int(_bytes(value))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)$"},
+                {"type": "number", "minimum": 0, "maximum": 2**50},
+                INTERPOLATION_SCHEMA,
+            ]
+        }
+    ),
+]
+
+
+def _no_less_than_a_millisecond(value: timedelta) -> timedelta:
+    if value < timedelta(milliseconds=1):
+        raise PydanticCustomError("zero_duration", "must be at least 1ms")
+    return value
+
+
+PositiveDuration = Annotated[Duration, AfterValidator(_no_less_than_a_millisecond)]
+PositiveSize = Annotated[Size, Field(ge=1)]
+
+
+def _listed_if_single(value: Json) -> Json:
+    return value if isinstance(value, list) or value is None else [value]
+
+
+ONE_OR_MANY: Final = ShortForm(_listed_if_single)
+"""Lets a list with one item be written without its brackets."""

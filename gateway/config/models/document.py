@@ -1,0 +1,76 @@
+"""The whole file, and the sections that an included file may have."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.models.audit import Audit
+from gateway.config.models.auth import Auth
+from gateway.config.models.backends import Connection
+from gateway.config.models.base import Model, typed_interpolation
+from gateway.config.models.common_keys import Defaults
+from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.config.models.field_use import Use
+from gateway.config.models.server import Limits, Listen, Server
+from gateway.config.models.skills import Skills
+from gateway.config.models.upstreams import Upstream
+from gateway.config.models.views import View
+from gateway.json_types import Json
+
+
+class Fragment(Model):
+    """The sections of every file: the main one, and those that it includes."""
+
+    include: list[str] = []
+    """Globs of YAML files, relative to this one."""
+    plugins: list[str] = []
+    """Directories of Python files."""
+    connections: dict[str, Connection] = {}
+    """Settings that the HTTP backends of one service share, by name."""
+    tools: dict[str, Tool] = {}
+    """What models can call, by name."""
+    resources: dict[str, Resource] = {}
+    """What clients can read, by name."""
+    prompts: dict[str, Prompt] = {}
+    """What users can choose, by name."""
+    prompt_files: list[str] = []
+    """Globs of Markdown files with front matter."""
+    upstreams: dict[str, Upstream] = {}
+    """Other MCP servers, by name: their tools, resources and prompts are offered here."""
+    mcp_json: list[str] = []
+    """JSON files as MCP clients have them: the servers under `mcpServers` or `servers` join `upstreams`."""
+    skills: list[Skills] = []
+    """Globs of directories with a SKILL.md: each is a skill that agents can load (SEP-2640)."""
+    views: dict[str, View] = {}
+    """Parts of what is offered, by name, each with an endpoint of its own."""
+
+
+def _is_no_flag(value: Json) -> Json:
+    value = typed_interpolation(value)
+    if isinstance(value, bool):  # which Python takes for 1
+        raise PydanticCustomError("version", "expected 1")
+    return value
+
+
+class Document(Fragment):
+    """The main file, and the result of merging it with its includes."""
+
+    version: Annotated[Literal[1], BeforeValidator(_is_no_flag)] = 1
+    """The version of the configuration language."""
+    server: Annotated[Server, Use.SHOWN] = Server()
+    """The server's introduction to clients, and its lists."""
+    listen: Listen = Listen()
+    """Addresses, paths and limits of the listener."""
+    auth: Annotated[Auth | None, Use.SECRET] = None
+    """API keys, access tokens, and the scopes that definitions need."""
+    audit: Audit | None = None
+    """A log of who called what."""
+    limits: Limits = Limits()
+    """Limits of what the daemon serves."""
+    defaults: Defaults = Defaults()
+    """Defaults of tools, resources and prompts."""
+
+
+MAIN_FILE_ONLY: Final = frozenset(Document.model_fields) - frozenset(Fragment.model_fields)
+"""Sections that a file may hold only if it is not included by another."""

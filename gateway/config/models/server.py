@@ -1,0 +1,251 @@
+"""Sections that stand in the main file alone: `server`, `listen`, `limits`."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.models.address import Address
+from gateway.config.models.base import (
+    Duration,
+    Flag,
+    Model,
+    NotEmpty,
+    PositiveCount,
+    PositiveDuration,
+    PositiveSize,
+    ShortForm,
+    matching,
+)
+from gateway.config.models.common_keys import Icon
+from gateway.config.models.field_use import Use
+from gateway.config.models.network import UNIX, parse_network
+from gateway.config.models.rates import Rate, WrittenRateLimit
+from gateway.config.models.tasks import TaskLimits
+from gateway.json_types import Json
+
+
+class Server(Model):
+    """The server's introduction to clients, and its lists."""
+
+    name: Annotated[NotEmpty, Use.DESCRIPTION] = "mcp-gateway"
+    """What clients call it."""
+    title: Annotated[str | None, Use.DESCRIPTION] = None
+    """A name for people."""
+    version: str | None = None
+    """The version that clients are told; otherwise the daemon's own."""
+    description: Annotated[str | None, Use.DESCRIPTION] = None
+    """What it is for."""
+    instructions: Annotated[str | None, Use.DESCRIPTION] = None
+    """What a model should know before it uses anything of this server."""
+    icons: list[Icon] | None = None
+    """Pictures that clients may show."""
+    website_url: Annotated[str, matching(r"https?://[^\s/?#]\S*", "a URL such as https://example.com")] | None = None
+    """Where people can read more."""
+    lock: Literal["report", "enforce"] = "report"
+    """Treatment of a definition that differs from `mcp-gateway.lock`, where there is that file: it is reported, or with
+    `enforce` not served, and its former version in its place. `mcp-gateway lock` writes the file."""
+    page_size: PositiveCount = 200
+    """Entries in one page of a list."""
+    cache_ttl: Duration = timedelta(seconds=5)
+    """How long clients may keep a list (a hint; a `list_changed` overrides it)."""
+
+
+class Tls(Model):
+    """TLS of the listener. Paths are relative to this file."""
+
+    cert: str
+    """Certificate and chain, PEM."""
+    key: str
+    """Private key, PEM."""
+
+
+def _address(value: str) -> str:
+    try:
+        Address.parse(value)
+    except ValueError as error:
+        raise PydanticCustomError("address", "{reason}", {"reason": str(error)}) from None
+    return value
+
+
+def _network(value: str) -> str:
+    try:
+        if value != UNIX:
+            parse_network(value)
+    except ValueError as error:
+        raise PydanticCustomError("network", "{reason}", {"reason": str(error)}) from None
+    return value
+
+
+_RESERVED: Final = ("/-", "/metrics")
+_SSE: Final = ("/sse", "/messages")
+
+
+def _no_reserved_path(value: str) -> str:
+    if _is_below(_RESERVED, value):
+        raise PydanticCustomError("reserved_path", "/-/… and /metrics are the daemon's own")
+    return value
+
+
+def _is_below(paths: tuple[str, ...], value: str) -> bool:
+    return any(f"{value}/".startswith(f"{path}/") for path in paths)
+
+
+def _share(one: Address, other: Address) -> bool:
+    """Whether two addresses exclude each other: every interface includes each. Port 0 is another each time."""
+    is_same_host = one.host == other.host or one.is_wildcard or other.is_wildcard
+    return is_same_host and one.port == other.port != 0
+
+
+_AUTHORITY: Final = r"(\[[0-9A-Fa-f:.]+\]|[^\s/:?#@\[\]]+)(:\d{1,5})?"
+_Host = Annotated[
+    str,
+    matching(
+        r"\*|(\*\.)?[^\s/:@*\[\]]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?",
+        "a host as clients name it: tools.example.com, tools.example.com:8443, *.example.com, or * for any",
+    ),
+]
+_Origin = Annotated[
+    str,
+    matching(
+        rf"\*|null|[A-Za-z][A-Za-z0-9+.-]*://{_AUTHORITY}/?",
+        "an origin such as https://app.example.com, or * for any",
+    ),
+]
+
+
+_PublicUrl = Annotated[
+    str,
+    # No user, for whom it would be published, and no path that a client or a proxy takes for another one.
+    matching(rf"https?://{_AUTHORITY}(/(?!\.\.?(/|$))[^/?#\s]+)*/?", "a URL such as https://tools.example.com/ops"),
+]
+
+
+class Listen(Model):
+    """The listener: addresses, paths, proxies, limits of connections. Changing it needs a restart."""
+
+    http: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8000"
+    """host:port; port 0 takes a free one."""
+    path: Annotated[str, matching(r"/[^?#\s]*", "a path such as /mcp"), AfterValidator(_no_reserved_path)] = "/mcp"
+    """The MCP endpoint; it also answers with a trailing slash."""
+    sse: Flag = True
+    """Offer HTTP+SSE of 2024-11-05 at /sse and /messages."""
+    public_url: _PublicUrl | None = None
+    """The prefix under which a reverse proxy mounts the whole daemon."""
+    trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = []
+    """Addresses and CIDR ranges whose forwarded headers are believed; `unix:` is any peer of a Unix socket."""
+    allowed_hosts: list[_Host] | None = None
+    """Values of Host that are answered. Default: loopback, and `public_url`'s."""
+    allowed_origins: list[_Origin] | None = None
+    """Origins that are answered, with CORS. Default: any port of loopback, and `public_url`'s."""
+    max_body: PositiveSize = 4 * 2**20
+    """The largest message."""
+    keepalive: PositiveDuration = timedelta(seconds=15)
+    """How often an open stream gets a comment, so that proxies keep it."""
+    session_ttl: PositiveDuration = timedelta(hours=1)
+    """How long a session may be idle."""
+    receive_timeout: PositiveDuration = timedelta(seconds=30)
+    """How long a request's head may take to arrive, the first on a connection from its beginning, and any body."""
+    idle_timeout: PositiveDuration = timedelta(minutes=11)
+    """How long a connection is kept from one answer to the next request's head; longer than proxies keep theirs."""
+    tls: Annotated[Tls | None, Use.SECRET] = None
+    """Serve HTTPS. A renewed certificate is shown without a restart."""
+    admin: Annotated[str, AfterValidator(_address)] | None = None
+    """host:port for /-/… and /metrics, which are then not on the main listener."""
+
+    @model_validator(mode="after")
+    def _listens_apart(self) -> Self:
+        if self.admin is not None and _share(Address.parse(self.http), Address.parse(self.admin)):
+            message = "`http` listens there already; choose another port"
+            raise PydanticCustomError("address_clash", message, {"culprit": "admin"})
+        return self
+
+    @model_validator(mode="after")
+    def _has_paths_of_their_own(self) -> Self:
+        if self.sse and _is_below(_SSE, self.path):
+            message = "`path` is one of HTTP+SSE (/sse, /messages); choose another, or say `sse: false`"
+            raise PydanticCustomError("path_clash", message, {"culprit": "path"})
+        return self
+
+
+class SamplingLimits(Model):
+    """Limits of what tools may ask of the client's model."""
+
+    per_call: PositiveCount | None = None
+    """Requests that one call may make."""
+    rate: Rate | None = None
+    """Requests of one caller's tools, such as 10/minute."""
+    max_tokens: PositiveCount | None = None
+    """Tokens that one request may ask for; a larger wish is cut down to it."""
+
+
+class Quota(Model):
+    """The most at once, for each caller and in all."""
+
+    per_caller: PositiveCount | None = None
+    """Of one caller."""
+    in_all: PositiveCount | None = None
+    """Of all callers together."""
+
+
+class SizeShares(Model):
+    """The most bytes at once, for each caller and in all."""
+
+    per_caller: PositiveSize = 64 * 2**20
+    """Of one caller. Default: sixteen times what `listen.max_body` takes for a large message."""
+    in_all: PositiveSize = 256 * 2**20
+    """Of all callers together. Default: four callers who use their share up leave the others waiting."""
+
+
+def _per_caller(value: Json) -> Json:
+    return value if value is None or isinstance(value, Mapping | Quota) else {"per_caller": value}
+
+
+def _in_all(value: Json) -> Json:
+    return value if value is None or isinstance(value, Mapping | Quota) else {"in_all": value}
+
+
+_COUNT: Final = {"type": "integer", "minimum": 1}
+
+WrittenQuota = Annotated[Quota, ShortForm(_per_caller, _COUNT)]
+"""A number is what one caller may have."""
+WrittenTotal = Annotated[Quota, ShortForm(_in_all, _COUNT)]
+"""A number is what all callers may have together."""
+
+
+class Limits(Model):
+    """Limits of what the daemon serves."""
+
+    rate_limit: WrittenRateLimit | None = None
+    """How often calls may begin, such as 100/minute by each caller. A call is a `tools/call`, `resources/read`,
+    `prompts/get` or `completion/complete`; each of the lists may be begun as often, and counts by itself. A caller is
+    who authenticated, else the client's address (of IPv6 its /64 network). A retry that brings the user's answers
+    counts again."""
+    concurrency: WrittenQuota | None = None
+    """How many calls may run at once, such as 8 of each caller. Those that wait for the user's answer do not count."""
+    queue: WrittenQuota | None = None
+    """How many calls may wait for a place of `concurrency`; beyond that they are refused. Default 64 of each caller,
+    1024 in all."""
+    sampling: SamplingLimits | None = None
+    """Limits of what tools may ask of the client's model."""
+    sessions: WrittenTotal = Quota(in_all=10_000)
+    """Sessions at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
+    streams: WrittenTotal = Quota(in_all=10_000)
+    """Open streams at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
+    connections: WrittenTotal = Quota()
+    """Connections at once of each HTTP listener. Unless `per_caller` says otherwise, one address may have half of them;
+    loopback, and any where `trusted_proxies` are named, may have all.
+    Default: three quarters of the descriptors that the process has free when it starts (`ulimit -n`), and 24 fewer than
+    those at the least, which are left to children, reloads and backends."""
+    unread: SizeShares = SizeShares()
+    """Bytes of answers over HTTP that wait for their readers; up to 64 KiB on a connection are not counted. What is
+    over it waits for room, as many bytes again at the most, and for 30 seconds; then its caller is told so (503), or
+    the stream is closed. An answer that is larger alone goes out when nothing else waits."""
+    tasks: TaskLimits = TaskLimits()
+    """Limits of tasks: calls that outlive their request."""
+    threads: PositiveCount = 32
+    """Calls of synchronous Python functions that may run at once."""
+    request_depth: PositiveCount = 64
+    """How deep a message's JSON may nest."""

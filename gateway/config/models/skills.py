@@ -1,0 +1,30 @@
+"""The model of an entry of `skills`: directories with a SKILL.md (SEP-2640)."""
+
+from typing import Annotated, Final
+
+from gateway.config.models.base import TEXT_SCHEMA, Model, NotEmpty, ShortForm
+from gateway.config.models.common_keys import Access
+from gateway.config.models.field_use import Use
+from gateway.json_types import Json
+
+
+class SkillDirectories(Model):
+    """Directories that each hold a skill: a SKILL.md, and the files that it speaks of."""
+
+    dir: NotEmpty
+    """A directory, or a glob of directories, relative to this file. Each is called like the skill in it."""
+    tags: Annotated[list[str], Use.SHOWN] = []
+    """Words for grouping and rules."""
+    access: Access | None = None
+    """Who may read them; without this everybody."""
+
+
+def _directories(value: Json) -> Json:
+    return {"dir": value} if isinstance(value, str) else value
+
+
+Skills = Annotated[SkillDirectories, ShortForm(_directories, TEXT_SCHEMA)]
+"""An entry of `skills`; text alone is the glob."""
+
+SKILL_FILE: Final = "SKILL.md"
+"""The file that makes a directory a skill."""

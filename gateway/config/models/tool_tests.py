@@ -1,0 +1,107 @@
+"""The model of `tests` of a tool: a call, the answer of the backend's server, and the expected result."""
+
+import re
+from typing import Annotated, Final, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.models.base import TEXT_SCHEMA, Model, ShortForm, VerbatimObject, exactly_one, keep_text, plain_text
+from gateway.json_types import Json
+
+
+def _compilable(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise PydanticCustomError("regex", "is not a regular expression: {reason}", {"reason": str(error)}) from None
+    return value
+
+
+class TextMatch(Model):
+    """The expected text, line breaks at its end aside; exactly one of the keys."""
+
+    is_: str | None = Field(None, alias="is")
+    """The whole text."""
+    contains: str | None = None
+    """A part of it."""
+    matches: Annotated[str, AfterValidator(_compilable)] | None = None
+    """A regular expression (Python's) that is found in it."""
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> Self:
+        exactly_one(self, of=("is_", "contains", "matches"), what="a form")
+        return self
+
+
+def _whole_text(value: Json) -> Json:
+    return value if isinstance(value, dict | TextMatch) else {"is": keep_text(value)}
+
+
+def _part_of_error(value: Json) -> Json:
+    if value is True:
+        return {"contains": ""}
+    if value is False:
+        raise PydanticCustomError("error", "expected true, or a part of what is said; leave it out for no error")
+    return value if isinstance(value, dict | TextMatch) else {"contains": keep_text(value)}
+
+
+class Expectation(Model):
+    """The expected result; exactly one of the keys."""
+
+    text: Annotated[TextMatch, ShortForm(_whole_text, TEXT_SCHEMA)] | None = None
+    """The text; with `contains` or `matches` a part of it."""
+    json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
+    """The structured content, or else the JSON that the text is: equal, whatever the order of keys."""
+    error: Annotated[TextMatch, ShortForm(_part_of_error, {"anyOf": [TEXT_SCHEMA, {"const": True}]})] | None = None
+    """The call fails with an error that contains this; `true`: with any error."""
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Self:
+        given = [name for name in ("text", "json_", "error") if name in self.model_fields_set]
+        if not given:
+            raise PydanticCustomError("nothing_given", "needs what is expected: one of `text`, `json`, `error`")
+        if len(given) > 1:
+            named = " and ".join(f"`{name.rstrip('_')}`" for name in given)
+            context = {"given": named, "culprit": given[1].rstrip("_")}
+            raise PydanticCustomError("too_many_given", "has {given}; only one can be given", context)
+        return self
+
+
+class StandInAnswer(Model):
+    """The answer of the backend's server in a test. Nothing is sent anywhere else."""
+
+    status: Annotated[int, Field(ge=200, le=599)] = 200
+    """The HTTP status."""
+    json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
+    """A JSON body."""
+    file: str | None = None
+    """A file that is the body, relative to this file; its name tells the media type."""
+
+    @property
+    def has_json(self) -> bool:
+        return "json_" in self.model_fields_set  # null is a body, too
+
+    @model_validator(mode="after")
+    def _has_one_body(self) -> Self:
+        if self.has_json and self.file is not None:
+            raise PydanticCustomError(
+                "not_together", "has `json` and `file`; only one can be given", {"culprit": "file"}
+            )
+        return self
+
+
+_NO_ARGUMENTS: Final[dict[str, Json]] = {}
+
+
+class ToolTest(Model):
+    """One call of the tool, made by `mcp-gateway test`, and never by a client."""
+
+    name: str | None = None
+    """What is tested."""
+    with_: VerbatimObject = Field(_NO_ARGUMENTS, alias="with")
+    """The arguments."""
+    http: StandInAnswer | None = None
+    """What the server would have answered; without this, an HTTP backend asks the real one."""
+    expect: Expectation | None = None
+    """The expected result; without it, anything but an error."""

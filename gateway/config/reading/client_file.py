@@ -1,0 +1,97 @@
+"""Reads the servers of a JSON file as MCP clients have it (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
+
+JSON is read as YAML, which it is but for tabs: so each server has its place, and errors in it are located.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.config.models.upstreams import Upstream
+from gateway.config.reading.composer import compose
+from gateway.config.reading.nodes import Diagnostic, MapItem, Node, Place, Scalar, Sequence, place_at
+from gateway.config.reading.nodes import Mapping as MappingNode
+from gateway.config.reading.source_file import SourceFile
+from gateway.config.reading.validation_messages import keys_of
+from gateway.errors import Severity
+
+_SECTIONS: Final = ("mcpServers", "servers")
+_TABS: Final = re.compile(r"(?m)^[ \t]*\t[ \t]*")
+
+
+class ClientFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The servers of one file by name, and what is wrong with it."""
+
+    servers: Mapping[str, MapItem]
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def read_client_file(source: SourceFile) -> ClientFile:
+    """Read the mappings under `mcpServers` and `servers`. Keys that mean something to a client alone are left out."""
+    source = SourceFile(source.path, source.text, is_of_client=True)
+    text = _TABS.sub(lambda match: " " * len(match[0]), source.text)
+    composed = compose(source, text)
+    if composed.root is None and composed.diagnostics:
+        return ClientFile(servers={}, diagnostics=_placed(composed.diagnostics))
+    found = dict(_sections(composed.root))
+    if not found:
+        message = "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it"
+        place = Place(source, 1, 1)
+        return ClientFile(servers={}, diagnostics=(Diagnostic(message=message, path=("mcp_json",), place=place),))
+    diagnostics = [*_placed(composed.diagnostics)]
+    servers: dict[str, MapItem] = {}
+    for section, node in found.items():
+        if not isinstance(node, MappingNode):
+            message = f"expected a JSON object of servers under `{section}`"
+            place = place_at(source, node.start)
+            diagnostics.append(Diagnostic(message=message, path=("mcp_json",), place=place))
+            continue
+        for name, entry in node.entries.items():
+            if not _is_disabled(entry):
+                servers[name] = _ours(name, entry, diagnostics)
+    return ClientFile(servers=servers, diagnostics=tuple(diagnostics))
+
+
+def _sections(root: Node | None) -> Iterator[tuple[str, Node]]:
+    if isinstance(root, MappingNode):
+        yield from ((key, root.entries[key].node) for key in _SECTIONS if key in root.entries)
+
+
+def _placed(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    return tuple(Diagnostic(message=each.message, path=("mcp_json",), place=each.place) for each in diagnostics)
+
+
+def _is_disabled(entry: MapItem) -> bool:
+    node = entry.node.entries.get("disabled") if isinstance(entry.node, MappingNode) else None
+    return node is not None and isinstance(node.node, Scalar) and node.node.value is True
+
+
+def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> MapItem:
+    """The entry with the keys that are known here. What else a client keeps in it is its own, and is named."""
+    if not isinstance(entry.node, MappingNode):
+        return entry
+    known = frozenset(keys_of(Upstream))
+    kept = {}
+    for key, item in entry.node.entries.items():
+        if key in known and _is_ours(key, item.node):
+            kept[key] = item
+        elif key != "disabled":
+            message = f"`{key}` is the client's own, and is not used here"
+            diagnostics.append(
+                Diagnostic(message=message, path=("upstreams", name, key), place=item.place, severity=Severity.WARNING)
+            )
+    node = entry.node
+    return MapItem(entry.source, entry.key_start, MappingNode(kept, node.source, node.start, node.is_flow, node.size))
+
+
+def _is_ours(key: str, node: Node) -> bool:
+    """Whether a key that clients have, too, is meant as ours: their `timeout` is a number, their `tools` a list."""
+    match key:
+        case "timeout":
+            return isinstance(node, Scalar) and isinstance(node.value, str)
+        case "tools":
+            return not isinstance(node, Sequence)
+        case _:
+            return True

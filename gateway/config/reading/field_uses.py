@@ -1,0 +1,90 @@
+"""Derives from the models which places of a document hold secrets, are shown to clients, or are scripts."""
+
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from gateway.config.models.document import Document
+from gateway.config.models.field_use import Use, use_of
+
+ANY: Final = "*"
+"""Every key that is not named beside it."""
+ITSELF: Final = ""
+"""Text, or a list of texts, where a mapping with the keys beside it could stand, too."""
+
+Uses = Use | Mapping[str, "Uses"]
+
+_KINDS: Final = ("tools", "resources", "prompts")
+
+
+@cache
+def document_uses() -> Uses:
+    """The uses of all places of a document, as a tree of its keys.
+
+    A key that only other kinds of definitions have is what it is there: one that is misplaced is reported, and the
+    secret in it must be masked in that report.
+    """
+    uses = _keys_of(_uses_of(Document, Use.PLAIN))
+    kinds = {section: _keys_of(step(uses[section], ANY)) for section in _KINDS}
+    known = {key: use for keys in reversed(kinds.values()) for key, use in keys.items()}
+    return {**uses, **{section: {**_keys_of(uses[section]), ANY: {**known, **keys}} for section, keys in kinds.items()}}
+
+
+def _keys_of(uses: Uses) -> Mapping[str, Uses]:
+    assert not isinstance(uses, Use)  # noqa: S101 - of a model
+    return uses
+
+
+def step(uses: Uses, key: str | int) -> Uses:
+    """The uses below one key, or of the items of a list."""
+    if isinstance(uses, Use) or isinstance(key, int):
+        return uses
+    return uses[key] if key in uses else uses.get(ANY, Use.PLAIN)
+
+
+def text_use(uses: Uses) -> Use:
+    """The use of a text that stands at a place itself."""
+    if isinstance(uses, Use):
+        return uses
+    use = uses.get(ITSELF, Use.PLAIN)
+    return use if isinstance(use, Use) else Use.PLAIN
+
+
+def _uses_of(annotation: object, use: Use) -> Uses:
+    """The uses of what an annotation allows, where `use` holds unless it says otherwise."""
+    uses: dict[str, Uses] = {ITSELF: use, ANY: use}
+    for kind, own in _alternatives(annotation, use):
+        below = _below(kind, own)
+        uses |= {ITSELF: below} if isinstance(below, Use) else below
+    return use if all(each is use for each in uses.values()) else uses
+
+
+def _below(kind: object, use: Use) -> Uses:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in {list, tuple}:
+        return _uses_of(arguments[0], use)
+    if origin is dict:
+        return {ANY: _uses_of(arguments[1], use)}
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields = kind.model_fields.items()
+        return {
+            field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
+            for name, field in fields
+        }
+    return use
+
+
+def _alternatives(annotation: object, use: Use) -> Iterator[tuple[object, Use]]:
+    """The types that an annotation allows, each with its use."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *metadata = get_args(annotation)
+        yield from _alternatives(inner, use_of(metadata, default=use))
+    elif origin in {Union, types.UnionType}:
+        for each in get_args(annotation):
+            yield from _alternatives(each, use)
+    elif annotation is not types.NoneType:
+        yield annotation, use

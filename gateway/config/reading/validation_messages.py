@@ -1,0 +1,207 @@
+"""Words the validation errors of a model: what is expected, what was given, what was probably meant.
+
+Pydantic's errors are written for the authors of a model; these are for the authors of the file. An error that only
+follows from another one is left out.
+"""
+
+import difflib
+import re
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.config.models.interpolated_text import Interpolation, parts_of
+from gateway.config.reading.nodes import Diagnostic, Invalid, NodeRef, find, place_of
+from gateway.json_types import DocumentPath, Json
+
+_EXPECTED: Final = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "dict_type": "a mapping (`key: value`)",
+    "model_type": "a mapping (`key: value`)",
+    "list_type": "a list (`[…]`, or lines that begin with `-`)",
+    "tuple_type": "a list (`[…]`, or lines that begin with `-`)",
+}
+
+_BARE: Final = {
+    "true or false": re.compile("true|false"),
+    "a whole number": re.compile("[-+]?[0-9]+"),
+    "a number": re.compile(r"[-+]?[0-9]+(\.[0-9]+)?"),
+}
+"""Values that are text only because of their quotes."""
+
+_LIMITS: Final = {
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "needs {min_length} item or more",
+    "too_long": "takes {max_length} items at the most",
+}
+
+_ABOUT_THE_KEY: Final = frozenset({"extra_forbidden"})
+_ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
+"""Errors that point at the key; all others point at the value."""
+
+
+def diagnostics_of(error: ValidationError, *, model: object, data: Json, written: NodeRef) -> Iterator[Diagnostic]:
+    """Put each error at the place where it was written; `data` is what was validated as `model`."""
+    problems = error.errors(include_url=False)
+    misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
+    for details in problems:
+        if details["type"] == "missing" and details["loc"] in misspelt:
+            continue
+        loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
+        steps = _written(loc, data)
+        if isinstance(_at(data, steps), Invalid):
+            continue
+        culprit = details.get("ctx", {}).get("culprit")
+        pointed = steps if culprit is None else (*steps, culprit)
+        at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY | _ABOUT_WHAT_IS_NOT_THERE
+        found_entry, found, _ = find(written.node, pointed, entry=written.entry)
+        place = found_entry.place if at_key and found_entry is not None else place_of(found_entry, found)
+        yield Diagnostic(message=_message(details, model), path=(*written.path, *steps), place=place)
+
+
+def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None:
+    """The path of the key that an unknown one was probably meant for."""
+    *above, key = details["loc"]
+    owner = model_at(model, above)
+    meant = nearest(str(key), keys_of(owner)) if owner else None
+    return None if meant is None else (*above, meant)
+
+
+def unknown_key(key: str, allowed: Iterable[str], *, what: str = "key") -> str:
+    """The message for a key that is not known here."""
+    allowed = tuple(allowed)
+    return f"unknown {what}{did_you_mean(key, allowed)} (allowed: {', '.join(allowed)})"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean …?` for a near miss, otherwise nothing."""
+    meant = nearest(word, known)
+    return "" if meant is None else f"; did you mean `{meant}`?"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant: camelCase and hyphens count as our underscores."""
+    ours = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()
+    in_lower_case = {each.lower(): each for each in known}
+    return next((in_lower_case[each] for each in difflib.get_close_matches(ours, in_lower_case, n=1)), None)
+
+
+def expected(what: str, given: Json) -> str:
+    """The message `expected …, got …`, with the remedy where it is known."""
+    message = f"expected {what}, got {_shown(given)}"
+    if what == "text" and isinstance(given, bool | int | float):
+        return f"{message}; quote it"
+    if what == "text" and given is None:
+        return f'{message}; write "" for empty text'
+    if isinstance(given, str) and (bare := _BARE.get(what)) is not None and bare.fullmatch(given):
+        return f"{message}; take the quotes away"
+    return message
+
+
+def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """A model's keys as they are written in the file."""
+    return tuple(field.alias or name for name, field in model.model_fields.items())
+
+
+def model_at(annotation: object, loc: Iterable[int | str]) -> type[BaseModel] | None:
+    """The model that pydantic's path leads to, if it leads to one."""
+    candidates = [annotation]
+    for step in loc:
+        below = [child for candidate in candidates for child in _children(candidate, step)]
+        candidates = below or candidates  # a step that leads nowhere is the tag of a union
+    models = (each for candidate in candidates for each in _alternatives(candidate))
+    return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
+def _written(loc: Iterable[int | str], data: Json) -> DocumentPath:
+    """The steps of pydantic's path that the file has: no tags of unions, no indexes of implied lists."""
+    steps: list[str | int] = []
+    for step in loc:
+        is_key = isinstance(data, dict) and step in data
+        is_index = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if is_key or is_index:
+            data = data[step]
+            steps.append(step)
+    return tuple(steps)
+
+
+def _at(data: Json, steps: DocumentPath) -> Json:
+    for step in steps:
+        data = data[step]
+    return data
+
+
+def _message(details: ErrorDetails, model: object) -> str:
+    kind = details["type"]
+    if kind == "extra_forbidden":
+        owner = model_at(model, details["loc"][:-1])
+        return unknown_key(str(details["loc"][-1]), keys_of(owner) if owner else ())
+    if kind == "missing":
+        return f"needs `{details['loc'][-1]}`"
+    if kind == "literal_error":
+        return _literal_message(details)
+    if kind in _EXPECTED:
+        return expected(_EXPECTED[kind], details["input"])
+    if kind in _LIMITS:
+        return _LIMITS[kind].format_map(details.get("ctx", {}))
+    return details["msg"]
+
+
+def _literal_message(details: ErrorDetails) -> str:
+    choices = re.findall(r"'([^']*)'", details["ctx"]["expected"]) or [details["ctx"]["expected"]]
+    given = details["input"]
+    meant = did_you_mean(given, choices) if isinstance(given, str) else ""
+    listed = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+    return f"expected {listed}, got {_shown(given)}{meant}"
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, str):
+        return _shown_text(value)
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if value is None:
+        return "nothing"
+    return "a mapping" if isinstance(value, Mapping) else "a list"
+
+
+def _shown_text(value: str) -> str:
+    is_secret = any(isinstance(part, Interpolation) and part.secret for part in parts_of(value))
+    return "a text" if is_secret or len(value) > 40 or not value.isprintable() else f"the text '{value}'"
+
+
+def _alternatives(annotation: object) -> Iterator[Any]:
+    """The types that an annotation allows, without its metadata."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif origin in {Union, types.UnionType}:
+        for each in get_args(annotation):
+            yield from _alternatives(each)
+    else:
+        yield annotation
+
+
+def _children(annotation: object, step: int | str) -> Iterator[object]:
+    for each in _alternatives(annotation):
+        origin, arguments = get_origin(each), get_args(each)
+        if origin in {list, tuple} and isinstance(step, int):
+            yield arguments[0]
+        elif origin is dict and isinstance(step, str):
+            yield arguments[1]
+        elif isinstance(each, type) and issubclass(each, BaseModel):
+            for name, field in each.model_fields.items():
+                if step == (field.alias or name):
+                    yield field.annotation

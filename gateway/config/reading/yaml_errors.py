@@ -1,0 +1,42 @@
+"""Rewords the errors of YAML's scanner and parser for the author of the line."""
+
+from typing import Final
+
+import yaml
+
+from gateway.config.reading.nodes import Mark
+from gateway.config.reading.source_file import LINE_BREAK
+
+_ADVICE: Final = (
+    # A part of the scanner's message → our message.
+    ("mapping values are not allowed", "a second `: ` in one line; put quotes around the text that holds it"),
+    ("cannot start any token", "text cannot begin with this character; put quotes around it"),
+    ("found unexpected end of stream", "the quote that is opened here is never closed"),
+    ("found unexpected document indicator", "the quote that is opened here is never closed"),
+    ("did not find expected node content", "expected a value"),
+    ("found unknown escape character", "unknown escape in double quotes; write it in single quotes, or double the \\"),
+    ("expected ',' or ']'", "expected `,` or `]` in the list that is opened"),
+    ("expected ',' or '}'", "expected `,` or `}` in the mapping that is opened"),
+    ("expected key", "this line stands at no level that is open; check its indentation"),
+    ("expected <block end>", "this line stands at no level that is open; check its indentation"),
+    ("expected '-' indicator", "expected another item of the list (`- …`); check the indentation"),
+    ("could not find expected ':'", "expected `key: value`; a `:` is missing"),
+    ("incompatible YAML document", "this YAML version is not known; take the %YAML line away"),
+)
+
+
+def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, Mark | None]:
+    """The message and mark of an error; `text` begins at `first_line` (counted from 0) of its file."""
+    problem, opened = error.problem or "cannot be read", error.context_mark
+    if "cannot start any token" in problem and _character_at(error.problem_mark, text) == "\t":
+        return "a tab cannot indent; use spaces", error.problem_mark
+    advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
+    if opened is not None and advice.endswith("is opened"):
+        advice += f" at {opened.line + 1 + first_line}:{opened.column + 1}"
+    is_quote = "opened here" in advice
+    return advice, opened if is_quote and opened is not None else error.problem_mark or opened
+
+
+def _character_at(mark: Mark | None, text: str) -> str:
+    lines = LINE_BREAK.split(text)
+    return lines[mark.line][mark.column : mark.column + 1] if mark is not None and mark.line < len(lines) else ""

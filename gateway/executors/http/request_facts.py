@@ -1,0 +1,97 @@
+"""Facts about a request for explanations and traces, without its credentials. Sends nothing.
+
+What came in by interpolation, the redactor knows. Here is covered what somebody wrote into the file as it is: the value
+of a field whose name tells that it is a secret. A trace names neither path nor query, which hold arguments.
+
+A backend's attempts are steps of their call's trace, and carry it on. So do the requests that a plugin sends through
+the shared client, which knows of no call: the context in which a request begins says whose it is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from gateway.config.models.interpolated_text import MASK
+from gateway.config.secrets.literal_secrets import SECRET_KEY
+from gateway.executors.http.request import Header, Request
+from gateway.json_types import Json
+from gateway.telemetry.trace import CURRENT, TRACEPARENT, Step
+
+_SCHEME: Final = re.compile(r"(?:(?:Basic|Bearer|Digest|Token) +)?", re.IGNORECASE)
+"""The scheme before a credential, which is no secret (RFC 9110 §11.1)."""
+
+
+def facts_of(request: Request) -> dict[str, Json]:
+    """Method, URL, header fields and body."""
+    url, question_mark, query = str(request.url).partition("?")
+    facts: dict[str, Json] = {
+        "method": request.method,
+        "url": f"{url}{question_mark}{'&'.join(_fields(query))}",
+        "headers": {header.name: _value(header) for header in request.headers},
+    }
+    if request.body is not None:
+        facts["body"] = request.body.decode(errors="replace")
+    return facts
+
+
+def _fields(query: str) -> Iterator[str]:
+    for field in query.split("&"):
+        name, equals, _ = field.partition("=")
+        yield f"{name}={MASK}" if equals and SECRET_KEY.search(name) else field
+
+
+def _value(header: Header) -> str:
+    if not SECRET_KEY.search(header.name):
+        return header.value
+    scheme = _SCHEME.match(header.value)
+    return f"{scheme[0] if scheme else ''}{MASK}"
+
+
+def span_attributes(method: str, url: URL) -> Mapping[str, str | int]:
+    """Return the attributes of a request's span: neither path nor query, which hold arguments."""
+    port = {} if url.port is None else {"server.port": url.port}
+    return {"http.request.method": method, "server.address": url.raw_host or "", **port}
+
+
+def note_status(step: Step, status: int) -> None:
+    """Add the status of the response to the span."""
+    step.note("http.response.status_code", status)
+    if status >= HTTPStatus.BAD_REQUEST:
+        step.fail(str(status))
+
+
+def steps_of_requests() -> aiohttp.TraceConfig:
+    """Make each request of a session a step of the trace that is current where it is sent."""
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(_begin)
+    config.on_request_end.append(_end)
+    config.on_request_exception.append(_fail)
+    return config
+
+
+async def _begin(
+    _session: aiohttp.ClientSession, request: SimpleNamespace, sent: aiohttp.TraceRequestStartParams
+) -> None:
+    request.steps = steps = ExitStack()
+    begun = CURRENT.get().step(sent.method, kind="client", facts=span_attributes(sent.method, sent.url))
+    request.step = step = steps.enter_context(begun)
+    if step.context is not None and TRACEPARENT not in sent.headers:  # an author may say which trace it is
+        sent.headers.update(step.context.fields)
+
+
+async def _end(_session: aiohttp.ClientSession, request: SimpleNamespace, sent: aiohttp.TraceRequestEndParams) -> None:
+    note_status(request.step, sent.response.status)
+    request.steps.close()
+
+
+async def _fail(
+    _session: aiohttp.ClientSession, request: SimpleNamespace, sent: aiohttp.TraceRequestExceptionParams
+) -> None:
+    request.step.fail(type(sent.exception).__name__)
+    request.steps.close()

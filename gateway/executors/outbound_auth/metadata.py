@@ -1,0 +1,138 @@
+"""Finds the token endpoint of an authorization server: RFC 8414, OpenID Connect Discovery, RFC 9728.
+
+Threat answered here: a document that leads secrets elsewhere. Metadata must name the issuer that it was asked for (RFC
+8414 §3.3), a service's metadata must name that service (RFC 9728 §3.3), every URL in them is https but on loopback, and
+no redirect is followed. The addresses are judged by the connection's own guard.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+import orjson
+from yarl import URL
+
+from gateway.access.identity.issuer import metadata_urls
+from gateway.config.models.address import host_of, is_loopback_name
+from gateway.errors import ExecutionError
+from gateway.executors.http.request import Header, Request
+from gateway.executors.http.sender import Sender
+from gateway.json_types import Json, JsonObject
+
+REQUEST_SECONDS: Final = 10.0
+"""The longest time that one answer of an authorization server may take."""
+MAX_BYTES: Final = 512 * 1024
+"""The largest answer of an authorization server."""
+_PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
+_ACCEPT: Final = Header(name="Accept", value="application/json", is_bound=False)
+
+
+class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about an authorization server that a client signs in by."""
+
+    token_url: str
+    issuer: str | None = None
+    auth_methods: Sequence[str] = ()
+    """`token_endpoint_auth_methods_supported`; empty where it is not said."""
+    signing_algorithms: Sequence[str] = ()
+    """`token_endpoint_auth_signing_alg_values_supported`; empty where it is not said."""
+    resource: str | None = None
+    """The service that tokens are meant for, where its own metadata led here."""
+
+
+async def discover(issuer: str, sender: Sender) -> ServerMetadata:
+    """Read the metadata of an issuer.
+
+    Raises:
+        ExecutionError: it cannot be fetched, or is not acceptable.
+    """
+    url, found = await _first(metadata_urls(issuer), sender, what=f"{issuer} has no metadata at a well-known place")
+    named = found.get("issuer")
+    if named != issuer:
+        raise ExecutionError(f"{url} is the metadata of another issuer than {issuer}")
+    token_url = found.get("token_endpoint")
+    if not isinstance(token_url, str) or not is_trustworthy(token_url):
+        raise ExecutionError(f"{url} names no token_endpoint with an https URL")
+    return ServerMetadata(
+        token_url=token_url,
+        issuer=issuer,
+        auth_methods=_strings(found.get("token_endpoint_auth_methods_supported")),
+        signing_algorithms=_strings(found.get("token_endpoint_auth_signing_alg_values_supported")),
+    )
+
+
+async def discover_of_service(service_url: str, sender: Sender) -> ServerMetadata:
+    """Read the metadata of a service, and of the first authorization server that it names.
+
+    Raises:
+        ExecutionError: it cannot be fetched, or is not acceptable.
+    """
+    what = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
+    url, found = await _first(_resource_metadata_urls(service_url), sender, what=what)
+    resource = found.get("resource")
+    if not isinstance(resource, str) or not _is_of(resource, service_url):
+        raise ExecutionError(f"{url} is the metadata of another service than {service_url}")
+    issuer = next(iter(_strings(found.get("authorization_servers"))), "")
+    if not is_trustworthy(issuer):
+        raise ExecutionError(f"{url} names no authorization server with an https URL")
+    return msgspec.structs.replace(await discover(issuer, sender), resource=resource)
+
+
+def is_trustworthy(url: str) -> bool:
+    """Whether nobody on the way can answer in the place of this URL's host: https, or http to this machine."""
+    try:
+        parts = urlsplit(url)
+        host = host_of(parts.netloc)
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(host)))
+
+
+def url_of(text: str) -> URL:
+    """Raises: ExecutionError: it is no URL that can be asked."""
+    try:
+        return URL(text, encoded=True)
+    except ValueError:
+        raise ExecutionError(f"{text} is not a URL") from None
+
+
+def _resource_metadata_urls(service_url: str) -> Iterator[str]:
+    """RFC 9728 §3.1: between host and path, and without the path (MCP 2025-11-25, "Protected Resource Metadata")."""
+    parts = urlsplit(service_url)._replace(query="", fragment="")
+    path = parts.path.rstrip("/")
+    yield urlunsplit(parts._replace(path=f"{_PROTECTED_RESOURCE}{path}"))
+    if path:
+        yield urlunsplit(parts._replace(path=_PROTECTED_RESOURCE))
+
+
+def _is_of(resource: str, service_url: str) -> bool:
+    """Whether a resource identifier is that of a service, or of the part of its host that holds it."""
+    one, other = urlsplit(resource), urlsplit(service_url)
+    if (one.scheme, one.netloc.lower()) != (other.scheme, other.netloc.lower()) or one.query:
+        return False
+    return f"{other.path.rstrip('/')}/".startswith(f"{one.path.rstrip('/')}/")
+
+
+async def _first(urls: Iterator[str], sender: Sender, *, what: str) -> tuple[str, JsonObject]:
+    """The first document that there is, and its URL; `what` is said where there is none."""
+    for url in urls:
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        response = await sender.send(Request(method="GET", url=url_of(url), headers=(_ACCEPT,)), deadline=deadline)
+        if 400 <= response.status < 500:
+            continue
+        if response.status != 200:
+            raise ExecutionError(f"{url} answered {response.status}, expected 200")
+        try:
+            document = orjson.loads(response.body)
+        except orjson.JSONDecodeError:
+            document = None
+        if not isinstance(document, dict):
+            raise ExecutionError(f"{url} is no JSON object")
+        return url, document
+    raise ExecutionError(what)
+
+
+def _strings(value: Json) -> Sequence[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -1,0 +1,170 @@
+"""The gateway as a client of an authorization server: asks its token endpoint for access tokens.
+
+Every answer is bounded in time and size, and what it says of an error is shown without the secrets of the request.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+import orjson
+
+from gateway.config.models.outbound_auth import MAX_TOKEN_LENGTH, ClientCredentials, TokenExchange
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.http.request import Header, Request
+from gateway.executors.http.sender import Response, Sender
+from gateway.executors.outbound_auth.client_authentication import ClientAuthentication
+from gateway.executors.outbound_auth.metadata import (
+    REQUEST_SECONDS,
+    ServerMetadata,
+    discover,
+    discover_of_service,
+    url_of,
+)
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.json_types import Json
+
+_ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
+_JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
+_LIFETIME: Final = 300.0
+"""Seconds that a token is kept of which the server does not say when it expires."""
+_LONGEST_LIFETIME: Final = 86_400.0
+_MARGIN_SECONDS: Final = 30.0
+"""How long before its end a token is fetched anew; of a short-lived one a tenth of its life."""
+_MAX_REASON: Final = 400
+"""Characters of what is said about a failure."""
+
+
+class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
+    """An access token of an authorization server."""
+
+    value: str
+    seconds: float
+    """How long it may be kept."""
+
+    def __repr__(self) -> str:
+        """Leave the value out, because tracebacks and logs show it."""
+        return f"AccessToken(seconds={self.seconds})"
+
+
+class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
+    """One client of one authorization server."""
+
+    config: ClientCredentials
+    authentication: ClientAuthentication
+    service_url: str
+    """The service that is signed in to: it is asked for its authorization server where the file names none."""
+    sender: Sender
+    sanitizer: Sanitizer
+
+    async def find_server(self) -> ServerMetadata:
+        """Return what is known of the authorization server, asking for what the file does not say.
+
+        Raises:
+            ExecutionError: it cannot be found.
+        """
+        try:
+            if self.config.token_url is not None:
+                return ServerMetadata(token_url=self.config.token_url)
+            if self.config.issuer is not None:
+                return await discover(self.config.issuer, self.sender)
+            return await discover_of_service(self.service_url, self.sender)
+        except ExecutionError as error:
+            raise self._failure(str(error)) from error
+
+    async def obtain(self, server: ServerMetadata, *, subject: str | None) -> AccessToken:
+        """Ask for a token, in exchange for a caller's where the file says so.
+
+        Raises:
+            ExecutionError: there is none; the text says why, without secrets.
+        """
+        proof = self.authentication.prove(server)
+        form = {**self._form(server, subject), **proof.form}
+        headers = [Header(name="Content-Type", value="application/x-www-form-urlencoded", is_bound=True)]
+        headers.append(Header(name="Accept", value="application/json", is_bound=True))
+        if proof.authorization is not None:
+            headers.append(Header(name="Authorization", value=proof.authorization, is_bound=True))
+        request = Request(
+            method="POST",
+            url=url_of(server.token_url),
+            headers=tuple(headers),
+            body=urlencode(form).encode(),
+            has_secret_body=True,
+        )
+        sent = filter(None, [subject, proof.form.get("client_assertion"), proof.authorization])
+        try:
+            deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+            return _read(await self.sender.send(request, deadline=deadline), host=request.url.raw_host or "")
+        except ExecutionError as error:
+            raise self._failure(str(error), secrets=Redactor(sent)) from error
+
+    def _form(self, server: ServerMetadata, subject: str | None) -> Mapping[str, str]:
+        config = self.config
+        form = {"grant_type": "client_credentials"}
+        if isinstance(config, TokenExchange):
+            form = {
+                "grant_type": _EXCHANGE,
+                "subject_token": subject or "",
+                "subject_token_type": _ACCESS_TOKEN,
+                "requested_token_type": _ACCESS_TOKEN,
+            }
+            if config.audience is not None:
+                form["audience"] = config.audience
+        if config.scopes:
+            form["scope"] = " ".join(config.scopes)
+        resource = config.resource or server.resource
+        return form if resource is None else {**form, "resource": resource}
+
+    def _failure(self, reason: str, *, secrets: Redactor | None = None) -> ExecutionError:
+        text = self.sanitizer.text(reason)
+        text = text if secrets is None else secrets.text(text)
+        shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
+        return ExecutionError(f"The gateway cannot sign in: {shown}")
+
+
+def _read(response: Response, *, host: str) -> AccessToken:
+    """Read the answer of a token endpoint (RFC 6749 §5, RFC 8693 §2.2).
+
+    1. it is a JSON object with status 200; otherwise its `error` and `error_description` are the reason
+    2. the token can stand in a header field
+    3. it is a bearer token, and no refresh or ID token
+    """
+    try:
+        answer = orjson.loads(response.body)
+    except orjson.JSONDecodeError:
+        answer = None
+    if response.status != 200 or not isinstance(answer, dict):
+        raise ExecutionError(f"{host} answered {response.status}{_reason(answer)}")
+    token, kind = answer.get("access_token"), answer.get("token_type", "Bearer")
+    if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
+        raise ExecutionError(f"{host} answered 200 without an access token that can be used")
+    is_bearer = isinstance(kind, str) and kind.lower() == "bearer"
+    if not is_bearer or answer.get("issued_token_type", _ACCESS_TOKEN) not in {_ACCESS_TOKEN, _JWT}:
+        raise ExecutionError(f"{host} answered with a token of a kind that cannot be used: only bearer tokens can")
+    return AccessToken(value=token, seconds=_seconds_to_keep(answer.get("expires_in")))
+
+
+def _reason(answer: Json) -> str:
+    """Say what the server said; more than is shown, because secrets are masked before it is cut."""
+    if not isinstance(answer, Mapping):
+        return ""
+    said = [answer.get(name) for name in ("error", "error_description")]
+    return "".join(
+        f"{before}{each[: 16 * _MAX_REASON]}"
+        for before, each in zip((" ", ": "), said, strict=True)
+        if isinstance(each, str)
+    )
+
+
+def _seconds_to_keep(expires_in: Json) -> float:
+    try:  # some servers write the number as a string
+        seconds = _LIFETIME if expires_in is None else min(float(expires_in), _LONGEST_LIFETIME)
+    except (TypeError, ValueError, OverflowError):
+        seconds = _LIFETIME
+    return seconds - min(_MARGIN_SECONDS, seconds / 10) if seconds > 0 else 0.0

@@ -1,0 +1,140 @@
+"""The size limit of results: `max_size`, and what `overflow` does with an output that exceeds it."""
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Final, Literal
+
+import msgspec
+
+from gateway.errors import ExecutionError
+from gateway.executors.output.output_store import TTL_SECONDS, OutputStore
+from gateway.json_types import JsonObject
+
+DEFAULT_MAX_SIZE: Final = 256 * 2**10
+
+
+Overflow = Literal["truncate", "resource", "error"]
+
+
+class OverflowCounter:
+    """Counts outputs that exceeded their limit, by what was done with them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: Final[dict[Overflow, int]] = {"truncate": 0, "resource": 0, "error": 0}
+        self._lock: Final = Lock()
+
+    def note(self, overflow: Overflow) -> None:
+        with self._lock:
+            self._counts[overflow] += 1
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return dict[str, int](self._counts.items())
+
+
+class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """Fits outputs into `max_size` bytes: cuts them, stores them behind a link, or refuses them."""
+
+    max_size: int
+    overflow: Overflow
+    output_store: OutputStore
+    overflows: OverflowCounter
+
+    def has_room_for(self, contents: str | bytes) -> bool:
+        if isinstance(contents, str) and len(contents) * 4 <= self.max_size:
+            return True
+        return _size(contents) <= self.max_size
+
+    def text_blocks(
+        self, text: str, *, media_type: str, caller: str, omitted: int = 0, seconds: float | None = None
+    ) -> list[JsonObject]:
+        """The content blocks for a text: none if it is empty. `omitted` bytes of it are missing already.
+
+        `seconds`: how long a whole output is kept; None: `TTL_SECONDS`.
+
+        Raises:
+            ExecutionError: it is too long, and the file says that this is an error.
+        """
+        if self.has_room_for(text):
+            return [text_block(text)] if text else []
+        if self.overflow == "error":
+            self.overflows.note("error")
+            raise self.too_large(_size(text) + omitted)
+        uri = self._park(text, media_type=media_type, caller=caller, seconds=seconds)
+        if uri is None:
+            return [text_block(self.cut(text, omitted=omitted))]
+        return [
+            text_block(_head(text, self.max_size, uri, seconds=TTL_SECONDS if seconds is None else seconds)),
+            _link(text, uri=uri, media_type=media_type),
+        ]
+
+    def large_blocks(
+        self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None = None
+    ) -> list[JsonObject]:
+        """The content blocks for what has no room and cannot be cut: a link, where it can be kept.
+
+        Raises:
+            ExecutionError: it cannot be kept.
+        """
+        uri = self._park(contents, media_type=media_type, caller=caller, seconds=seconds)
+        if uri is None:
+            self.overflows.note("error")
+            raise self.too_large(_size(contents))
+        return [_link(contents, uri=uri, media_type=media_type)]
+
+    def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
+        """Keep the head and the tail of a text that is too long, and say between them what is missing."""
+        data = text.encode(errors="replace")
+        max_size = max(self.max_size, at_least)
+        if len(data) <= max_size:
+            return text
+        self.overflows.note("truncate")
+        half = max_size // 2
+        missing, total = len(data) - 2 * half + omitted, len(data) + omitted
+        # A character that the cut goes through is left out whole.
+        head, tail = data[:half].decode(errors="ignore"), data[len(data) - half :].decode(errors="ignore")
+        return f"{head}\n[… {missing} of {total} bytes left out …]\n{tail}"
+
+    def too_large(self, size: int) -> ExecutionError:
+        return ExecutionError(
+            f"The output is too large: {size} bytes, and no more than {self.max_size} are passed on (max_size)"
+        )
+
+    def _park(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None) -> str | None:
+        if self.overflow != "resource":
+            return None
+        uri = self.output_store.save(
+            contents, media_type=media_type, caller=caller, seconds=TTL_SECONDS if seconds is None else seconds
+        )
+        if uri is not None:
+            self.overflows.note("resource")
+        return uri
+
+
+def text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _size(contents: str | bytes) -> int:
+    return len(contents.encode(errors="replace")) if isinstance(contents, str) else len(contents)
+
+
+def _head(text: str, max_size: int, uri: str, *, seconds: float) -> str:
+    data = text.encode(errors="replace")
+    head = data[:max_size].decode(errors="ignore")
+    minutes = max(1, round(seconds / 60))
+    return (
+        f"{head}\n[… {len(data) - max_size} of {len(data)} bytes left out; "
+        f"the whole output is the resource {uri} for {minutes} minutes]"
+    )
+
+
+def _link(contents: str | bytes, *, uri: str, media_type: str) -> JsonObject:
+    return {
+        "type": "resource_link",
+        "uri": uri,
+        "name": "output",
+        "title": "The whole output",
+        "mimeType": media_type,
+        "size": _size(contents),
+    }

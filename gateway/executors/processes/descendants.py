@@ -1,0 +1,152 @@
+"""Finds the call that each of the daemon's children belongs to, and reaps zombies without a waiting parent.
+
+As child subreaper the daemon inherits what its calls leave behind. Of its children, these are known:
+
+1. what this process started itself, plugins' children included (`StartedChildren`): left to the code that started them;
+2. those in the daemon's session: no call's child is in it. Dead ones that were not reaped for a minute
+   never will be, and are reaped here;
+3. every other one that is dead: an orphan, which is reaped at once, since its parent is dead as well;
+4. those with a call's marker, in the session of its first process, or in its cgroup: they belong to that call;
+5. those with the marker of what plugins start: they are left alone;
+6. the rest are orphans that have hidden where they come from (`env -i setsid`). Each may belong to the calls that ran
+   when it was first seen; it belongs to the last of them that still runs, and is killed when none does.
+
+As the first process of a container the daemon inherits what others start there (`docker exec`), too: the rest is
+reaped there when it is dead, but not ended.
+"""
+
+import os
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Final
+
+from gateway.executors.processes.cgroups import Cgroup, Cgroups
+from gateway.executors.processes.process_table import MARKER, Child, ChildList, all_pids, child, marker_of
+from gateway.executors.processes.started_children import STARTED
+
+Families = Mapping[int, set[int]]
+"""Living children by the process id of the leader of their tree."""
+
+ORPHAN: Final = 0
+"""Stands for the leader of children whose tree is gone."""
+UNKNOWN: Final = -1
+"""Stands for the leader of children that may belong to several trees, or to others."""
+_ROUNDS: Final = 8
+"""The maximal number of looks in a row: a process that forks and ends, again and again, would keep it busy."""
+
+
+class Descendants:
+    """Knows the leaders of all trees, and finds their descendants among the daemon's children."""
+
+    def __init__(self, *, claim_seconds: float, cgroups: Cgroups | None = None) -> None:
+        self.cgroups = cgroups
+        self.reaped = 0
+        """Orphans so far."""
+        self.living = 0
+        """Orphans that the last look has found."""
+        self._claim_seconds = claim_seconds
+        self._leaders: dict[int, str] = {}
+        """Process id, which is the session's too → marker."""
+        self._places: dict[int, Cgroup] = {}
+        self._candidates: dict[int, set[int]] = {}
+        """Orphans that have hidden where they come from → leaders that ran when they were first seen."""
+        self._unclaimed: dict[int, float] = {}
+        """Zombies that may be a plugin's → when they were first seen."""
+        self._secret = secrets.token_hex(8)
+        self._numbers = count(1)
+        self._children = ChildList()
+
+    def close(self) -> None:
+        """Close what is kept open for looks."""
+        self._children.close()
+
+    @property
+    def prefix(self) -> str:
+        """The common beginning of the markers of all calls."""
+        return f"{STARTED.identity}.{self._secret}-"
+
+    def new_marker(self) -> Mapping[str, str]:
+        """Return the environment variable by which the next tree will be known."""
+        return {MARKER: f"{self.prefix}{next(self._numbers)}"}
+
+    def add(self, leader: int, marker: Mapping[str, str], cgroup: Cgroup | None) -> None:
+        self._leaders[leader] = marker[MARKER]
+        if cgroup is not None:
+            self._places[leader] = cgroup
+
+    def remove(self, leader: int) -> None:
+        del self._leaders[leader]
+        self._places.pop(leader, None)
+
+    def look(self) -> Families:
+        """Reap the dead, and return the living. Costs one small file where there are no children but leaders."""
+        for _ in range(_ROUNDS):
+            families, has_reaped = self._look_once()
+            if not has_reaped:
+                break  # else what a dead one left was inherited as it died, perhaps after the children were read
+        self.living = sum(map(len, families.values()))
+        return families
+
+    def everybody(self) -> Iterator[int]:
+        """Every process of the machine that carries one of our markers. Slow: looks at each."""
+        return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self.prefix))
+
+    def _look_once(self) -> tuple[Families, bool]:
+        families: defaultdict[int, set[int]] = defaultdict(set)
+        others = [pid for pid in self._children.pids() if pid not in self._leaders and pid not in STARTED]
+        children = [found for pid in others if (found := child(pid))]
+        reaped = [each.pid for each in children if each.is_zombie and self._is_to_be_reaped(each) and _reap(each.pid)]
+        for each in children:
+            if not each.is_zombie and (leader := self._leader_of(each)) is not None:
+                families[leader].add(each.pid)
+        self.reaped += len(reaped)
+        pids = {each.pid for each in children}
+        self._candidates = {pid: leaders for pid, leaders in self._candidates.items() if pid in pids}
+        self._unclaimed = {pid: since for pid, since in self._unclaimed.items() if pid in pids}
+        return families, bool(reaped)
+
+    def _leader_of(self, living: Child) -> int | None:
+        if living.session == os.getsid(0):
+            return None
+        marker = marker_of(living.pid) or ""
+        leader = self._known_leader_of(living, marker)
+        if leader is not None:
+            return leader
+        is_starting = STARTED.is_starting or living.pid in STARTED
+        if is_starting or marker == STARTED.marker or marker.startswith(tuple(STARTED.prefixes)):
+            return None
+        return self._last_candidate(living.pid)
+
+    def _known_leader_of(self, living: Child, marker: str) -> int | None:
+        if living.session in self._leaders:
+            return living.session
+        if marker.startswith(self.prefix):
+            return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
+        if self.cgroups is None:
+            return None
+        return next((leader for leader, own in self._places.items() if self.cgroups.holds(living.pid, own)), None)
+
+    def _last_candidate(self, orphan: int) -> int:
+        if os.getpid() == 1:
+            return UNKNOWN
+        candidates = self._candidates.setdefault(orphan, set(self._leaders))
+        candidates &= self._leaders.keys()
+        if len(candidates) > 1:
+            return UNKNOWN
+        return next(iter(candidates), ORPHAN)
+
+    def _is_to_be_reaped(self, zombie: Child) -> bool:
+        if zombie.session != os.getsid(0) and not STARTED.is_starting:
+            return zombie.pid not in STARTED  # as it may be by now, if another thread was starting it
+        since = self._unclaimed.setdefault(zombie.pid, time.monotonic())
+        return time.monotonic() - since >= self._claim_seconds
+
+
+def _reap(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False

@@ -1,0 +1,194 @@
+"""The process table: the daemon's children, as Linux's /proc and waitid(2) describe them; empty on other systems.
+
+Why: a process that leaves its group (`setsid`) or its parent (a double fork) is missed by `killpg`. As child subreaper
+the daemon inherits it, and knows it again by the marker in its environment, or by the session that it was born in.
+"""
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+MARKER: Final = "MCP_GATEWAY_CALL"
+"""Environment variable by which the processes of one call are known."""
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+"""prctl(2)"""
+
+
+class Child(msgspec.Struct, frozen=True, kw_only=True):
+    """A process whose parent is the daemon."""
+
+    pid: int
+    is_zombie: bool
+    session: int
+
+
+def become_subreaper() -> bool:
+    """Have orphaned descendants become children of this process and not init's, where there is a /proc to find them."""
+    if sys.platform != "linux" or not Path("/proc/self/stat").exists():
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+class ChildList:
+    """The children of the daemon's main thread, which is the one that inherits orphans.
+
+    The kernel's file stays open: opening it anew takes twenty times as long as reading it.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+
+    def pids(self) -> list[int]:
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+            data = chunk = os.pread(self._descriptor, _PAGE, 0)
+            while chunk:  # a page at a time, whatever is asked for
+                chunk = os.pread(self._descriptor, _PAGE, len(data))
+                data += chunk
+        except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+            found = [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == os.getpid()]
+            return found or _a_zombie()
+        return [int(pid) for pid in data.split()]
+
+    def close(self) -> None:
+        """Close the file; it opens again where it is needed."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def child_pids() -> list[int]:
+    """Return the children of the daemon's main thread, once."""
+    children = ChildList()
+    try:
+        return children.pids()
+    finally:
+        children.close()
+
+
+_PAGE: Final = 4096
+
+
+def _a_zombie() -> list[int]:
+    """Return one dead child, where there is no /proc: the first process of a container inherits orphans even so."""
+    if sys.platform != "linux":
+        return []
+    try:
+        dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return []
+    return [] if dead is None else [dead.si_pid]
+
+
+def child(pid: int) -> Child | None:
+    """Return what is known of a child, or None if there is no such child any more.
+
+    Asks the kernel and not /proc: that is five times as fast, and works where /proc hides other users' processes.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        return Child(pid=pid, is_zombie=dead is not None, session=os.getsid(pid))
+    except OSError:
+        return None
+
+
+def own_identity() -> str:
+    """Return what tells this process from every other: namespace of its id, id, and when it was started."""
+    own = os.getpid()
+    return f"{_pid_namespace()}.{own}.{_started(own) or 0}"
+
+
+def is_gone(identity: str) -> bool:
+    """Whether the process with this identity has ended for certain: one of another PID namespace may be alive."""
+    found = _IDENTITY.fullmatch(identity)
+    if found is None or int(found["namespace"]) != _pid_namespace():
+        return False
+    pid = int(found["pid"])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    fields = _stat(pid)
+    return fields is not None and (fields[0] in {"Z", "X"} or fields[_START_TIME] != found["started"])
+
+
+_IDENTITY: Final = re.compile(r"(?P<namespace>[1-9]\d*)\.(?P<pid>[1-9]\d*)\.(?P<started>[1-9]\d*)", re.ASCII)
+_START_TIME: Final = 19
+"""Index of `starttime`, in clock ticks since the machine was booted, in what `_stat` returns."""
+
+
+def _pid_namespace() -> int:
+    with suppress(OSError):
+        return Path("/proc/self/ns/pid").stat().st_ino
+    return 0
+
+
+def _started(pid: int) -> str | None:
+    fields = _stat(pid)
+    return None if fields is None else fields[_START_TIME]
+
+
+def marker_of(pid: int) -> str | None:
+    """Return the marker in a process's environment; a zombie has no environment any more."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return None
+    prefix = f"{MARKER}=".encode()
+    return next(
+        (
+            entry[len(prefix) :].decode(errors="replace")
+            for entry in environment.split(b"\0")
+            if entry.startswith(prefix)
+        ),
+        None,
+    )
+
+
+def descendants_of(ancestor: int) -> list[int]:
+    """Return the children of a process, then theirs, and so on; none where the kernel does not tell them."""
+    found = [ancestor]
+    for pid in found:
+        found += _children_of(pid)
+    return found[1:]
+
+
+def _children_of(pid: int) -> list[int]:
+    """Each thread has children of its own (proc_pid_task(5))."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are enough
+        children = [Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split() for thread in threads]
+    except OSError:  # gone, or a kernel without CONFIG_PROC_CHILDREN
+        return []
+    return [int(child) for each in children for child in each]
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return state, parent, group, session … of a process (proc_pid_stat(5))."""
+    try:
+        line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return line.rpartition(")")[2].split()  # the name before it may hold anything
+
+
+def all_pids() -> Iterator[int]:
+    """Every process of the machine."""
+    try:
+        yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - names are enough
+    except OSError:
+        return

@@ -1,0 +1,276 @@
+"""The process tree of one call: its child, the pipes to it, and signals for it. `Descendants` finds what it started."""
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from gateway.errors import ExecutionError
+from gateway.executors.processes.cgroups import Cgroup
+from gateway.executors.processes.pipes import InputPipe, LastingInput, OutputPipe
+from gateway.executors.processes.process_table import descendants_of
+from gateway.executors.processes.started_children import STARTED
+
+Sink = Callable[[bytes], None]
+
+
+def discard(_chunk: bytes) -> None:
+    """Drop output that is not wanted."""
+
+
+class Sinks(msgspec.Struct, frozen=True, kw_only=True):
+    """The consumers of a child's output, called as it comes."""
+
+    stdout: Sink = discard
+    stderr: Sink = discard
+
+
+NOWHERE: Final = Sinks()
+
+LINGER_SECONDS: Final = 0.1
+"""The time for which the pipes are read after the main process has ended."""
+
+STATUS_LOST: Final = 255
+"""Exit code of a child whose status other code has taken."""
+
+
+_NO_PROCESS: Final = (
+    "the program {!r} cannot be started: no more processes may be started here (the user's RLIMIT_NPROC, the service's"
+    " TasksMax or the container's pids limit, or the kernel's pid_max)"
+)
+
+
+class NoProcessError(ExecutionError):
+    """The system has no process left for this command; it may have some soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command line with its surroundings. Its standard input is `stdin`, and never the daemon's."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str
+    stdin: bytes = field(default=b"", repr=False)
+    lasting_input: LastingInput | None = field(default=None, repr=False)
+    """Written to as long as it runs, in place of `stdin`."""
+    before: Sequence[str] = ()
+    """A program, with its arguments, that confines the command and starts it."""
+    is_sandboxed: bool = False
+    """Whether that program stays, as the parent of the command, which it takes along when it is ended.
+
+    It enters the directory, too, so that the command learns nothing about directories outside.
+    """
+
+
+class ProcessTree:
+    """A running child, leader of its own session. It is not reaped before `release`, which keeps its id from others."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], command: Command, *, sinks: Sinks, afterwards: Callable[[], None]
+    ) -> None:
+        self.pid = process.pid
+        self.cgroup: Cgroup | None = None
+        """The control group of its processes, if they could be put into one."""
+        self._is_kept = command.is_sandboxed
+        self._process = process
+        self._afterwards = afterwards
+        self._open = 2
+        self._pidfd = -1
+        self._loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        """The exit code, or the negative number of the signal that ended it."""
+        self.answerable: asyncio.Future[None] = self._loop.create_future()
+        """Done when the call need not wait any longer: see `wait`."""
+        self._outputs = tuple(
+            OutputPipe(pipe, sink=sink, at_end=self._one_at_end)
+            for pipe, sink in ((process.stdout, sinks.stdout), (process.stderr, sinks.stderr))
+            if pipe is not None
+        )
+        self._input = None
+        self._lasting = command.lasting_input
+        self._stdin = process.stdin
+        if process.stdin is not None and self._lasting is None:
+            self._input = InputPipe(process.stdin, command.stdin)
+
+    def start(self) -> None:
+        """Watch the pipes, and for the end."""
+        self._watch()
+        for output in self._outputs:
+            output.start(self._loop)
+        if self._input is not None:
+            self._input.start(self._loop)
+        elif self._lasting is not None and self._stdin is not None:
+            self._lasting.attach(self._stdin)
+
+    async def wait(self, *, deadline: float) -> None:
+        """Wait until the child has exited and its pipes are at their end, LINGER_SECONDS later at most.
+
+        At the deadline it ends as well. Why one future with timers and not `asyncio.wait`, twice: that takes longer.
+        """
+        timer = self._loop.call_at(deadline, self._answer)
+        try:
+            await self.answerable
+        finally:
+            timer.cancel()
+
+    def stop_pipes(self) -> None:
+        """Read and write no more."""
+        for output in self._outputs:
+            output.stop()
+        if self._input is not None:
+            self._input.close()
+        if self._lasting is not None:
+            self._lasting.abandon()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send to the whole process group. The id cannot be another's, for its leader is not reaped yet.
+
+        A command that is kept is asked in `kept` instead: with its keeper it would be killed and not asked.
+        """
+        if self._is_kept and number is signal.SIGTERM:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def confined(self) -> set[int]:
+        """The living processes of its cgroup, its leader apart."""
+        return set() if self.cgroup is None else self.cgroup.pids() - {self.pid}
+
+    def kept(self) -> Sequence[int]:
+        """The processes below the leader, where it only keeps them: they are known to nothing else.
+
+        Parents first: a shell that loses a child to a signal should have had the signal, too.
+        """
+        return descendants_of(self.pid) if self._is_kept and not self.exited.done() else ()
+
+    def release(self) -> None:
+        """Reap the leader, close everything, and do what was to be done afterwards."""
+        if sys.platform != "linux":
+            self.signal(signal.SIGKILL)  # nothing tells there which descendants are left
+        self._unwatch()
+        self.stop_pipes()
+        for output in self._outputs:
+            output.close()
+        self._process.poll()
+        STARTED.discard(self.pid)
+        self._afterwards()
+
+    def _one_at_end(self) -> None:
+        self._open -= 1
+        if not self._open and self.exited.done():
+            self._answer()
+
+    def _answer(self) -> None:
+        if not self.answerable.done():
+            self.answerable.set_result(None)
+
+    def _watch(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not Linux, an old kernel, or no descriptors left
+            threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
+        else:
+            self._loop.add_reader(self._pidfd, self._has_exited)
+
+    def _unwatch(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _wait_in_thread(self) -> None:
+        if sys.platform == "darwin":
+            self._process.wait()  # it has no waitid there before Python 3.13
+        else:
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._has_exited)
+
+    def _has_exited(self) -> None:
+        self._unwatch()
+        if not self.exited.done():
+            self.exited.set_result(_exit_code(self._process))
+        if self._open:
+            self._loop.call_later(LINGER_SECONDS, self._answer)
+        else:
+            self._answer()
+
+
+def start(
+    command: Command,
+    *,
+    marker: Mapping[str, str],
+    sinks: Sinks,
+    afterwards: Callable[[], None],
+    null: int = subprocess.DEVNULL,
+) -> ProcessTree:
+    """Start a command in a session of its own. `null` is what it reads where it has no input: /dev/null, kept open.
+
+    Why subprocess and not the loop's own: it starts children by vfork, which does not copy the daemon's page tables,
+    as long as nothing has to run between fork and exec (no `preexec_fn`).
+
+    Raises:
+        NoProcessError: there is no process left to be had.
+        ExecutionError: it could not be started otherwise; the text says why.
+    """
+    try:
+        process = subprocess.Popen(
+            [_encoded(argument) for argument in (*command.before, *command.argv)],
+            env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
+            cwd="/" if command.is_sandboxed else _encoded(command.directory),
+            stdin=subprocess.PIPE if command.stdin or command.lasting_input is not None else null,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except BlockingIOError as error:  # EAGAIN (fork(2), execve(2))
+        raise NoProcessError(_NO_PROCESS.format(command.argv[0])) from error
+    except (OSError, ValueError) as error:
+        raise ExecutionError(_why_not_started(command, error)) from error
+    return ProcessTree(process, command, sinks=sinks, afterwards=afterwards)
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8 whatever the daemon's locale is; what came from its environment keeps its bytes."""
+    return text.encode(errors="surrogateescape")
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    if process.returncode is not None:
+        return process.returncode
+    try:
+        status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return STATUS_LOST
+    if status is None:
+        return STATUS_LOST
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def _why_not_started(command: Command, error: OSError | ValueError) -> str:
+    program, directory = (*command.before, *command.argv)[0], command.directory
+    if not isinstance(error, OSError):
+        return f"{program!r} cannot be started: {error}"
+    if error.filename == _encoded(directory) and program != directory:
+        return f"the working directory {directory!r} cannot be entered: {error.strerror}"
+    if error.errno == errno.E2BIG:
+        return f"the arguments of {program!r} are too long together; `stdin` has no such limit"
+    match error:
+        case FileNotFoundError():
+            return f"the program {program!r} is not found, or the interpreter that its first line names"
+        case PermissionError():
+            return f"the program {program!r} may not be executed"
+        case _:
+            return f"the program {program!r} cannot be started: {error.strerror}"

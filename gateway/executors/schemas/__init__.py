@@ -1,1 +1,0 @@
-"""JSON Schemas, compiled once; and their findings, in words a model can act on."""

@@ -1,0 +1,194 @@
+"""Words the reasons why a value does not fit its schema: where, what it must be, what it was."""
+
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+import msgspec
+import orjson
+from jsonschema_rs import ValidationError
+from jsonschema_rs import ValidationErrorKind as Kind
+
+from gateway.json_types import Json, JsonObject
+
+MAX_MESSAGE: Final = 300
+_MAX_SHOWN: Final = 60
+"""Characters of a value that is quoted in a message."""
+_MAX_CHOICES: Final = 20
+
+Path = tuple[str | int, ...]
+
+
+class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
+    """One place of a value that does not fit."""
+
+    path: Path
+    message: str
+
+    @property
+    def pointer(self) -> str:
+        """The JSON Pointer (RFC 6901) of the place, fit to be read; empty for the value itself."""
+        return "".join(f"/{_readable(str(step))}" for step in self.path)
+
+    def __str__(self) -> str:
+        return f"{self.pointer} {self.message}".lstrip()
+
+
+def _readable(step: str) -> str:
+    """A member's name as it stands in a pointer: any length and any character may have been sent."""
+    step = step.replace("~", "~0").replace("/", "~1")
+    if not step.isprintable():
+        step = orjson.dumps(step).decode()[1:-1]
+    return step if len(step) <= _MAX_SHOWN else f"{step[:_MAX_SHOWN]}…"
+
+
+def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterator[SchemaError]:
+    """Put one error of the engine into words; `noun` is what a member of the outermost object is called."""
+    branches = _branches(error)
+    if branches is not None:
+        yield from _describe_branches(error, branches, schema, noun=noun)
+        return
+    path = tuple(error.instance_path)
+    member = noun if not path else "member"
+    match error.kind:
+        case Kind.AdditionalProperties(unexpected) | Kind.UnevaluatedProperties(unexpected):
+            known = _known_members(error, schema)
+            for name in unexpected[:_MAX_CHOICES]:
+                yield _error((*path, name), f"is not a known {member}{_meant(name, known)}")
+        case Kind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
+            yield _error(path, f"takes no {member}s")  # the engine does not say which it got
+        case Kind.Required(name):
+            yield _error((*path, name), "is required, and missing")
+        case kind:
+            words = _WORDS.get(type(kind))
+            yield _error(path, words(kind, error.instance) if words else error.message)
+
+
+def shown(value: Json) -> str:
+    """The value as JSON, cut to a length that fits a message."""
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _error(path: Path, message: str) -> SchemaError:
+    return SchemaError(path=path, message=message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…")
+
+
+def _branches(error: ValidationError) -> Sequence[Sequence[ValidationError]] | None:
+    match error.kind:
+        case Kind.AnyOf(context) | Kind.OneOfNotValid(context):
+            return context
+        case _:
+            return None
+
+
+def _describe_branches(
+    error: ValidationError, branches: Sequence[Sequence[ValidationError]], schema: JsonObject, *, noun: str
+) -> Iterator[SchemaError]:
+    """Explain several failed alternatives by the one that was probably meant; else name them all."""
+    path = tuple(error.instance_path)
+    near = [branch for branch in branches if not any(_is_wrong_type_at(path, diagnostic) for diagnostic in branch)]
+    if len(near) == 1:
+        for diagnostic in near[0]:
+            yield from describe(diagnostic, schema, noun=noun)
+    elif not near and (types := _wanted_types(path, branches)):
+        yield _error(path, f"must be {types}, was {shown(error.instance)}")
+    else:
+        reasons = [str(next(describe(branch[0], schema, noun=noun))) for branch in near[:3] if branch]
+        yield _error(path, f"fits none of the {len(branches)} alternatives: {'; or '.join(reasons)}")
+
+
+def _is_wrong_type_at(path: Path, error: ValidationError) -> bool:
+    return isinstance(error.kind, Kind.Type) and tuple(error.instance_path) == path
+
+
+def _wanted_types(path: Path, branches: Sequence[Sequence[ValidationError]]) -> str:
+    kinds = [diagnostic.kind for branch in branches for diagnostic in branch if _is_wrong_type_at(path, diagnostic)]
+    return _types([name for kind in kinds if isinstance(kind, Kind.Type) for name in kind.types])
+
+
+def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
+    """The names under `properties` beside the keyword that failed."""
+    parent: Json = schema
+    for step in error.schema_path[:-1]:
+        try:
+            parent = parent[step]
+        except (KeyError, IndexError, TypeError):
+            return []
+    properties = parent.get("properties") if isinstance(parent, dict) else None
+    return list(properties) if isinstance(properties, dict) else []
+
+
+def _meant(given: Json, choices: Sequence[Json]) -> str:
+    near = (
+        get_close_matches(given, [choice for choice in choices if isinstance(choice, str)], n=1)
+        if isinstance(given, str) and len(given) <= _MAX_SHOWN
+        else []
+    )
+    return f" (did you mean {shown(near[0])}?)" if near else ""
+
+
+_TYPE_WORDS: Final = {
+    "array": "an array", "boolean": "true or false", "integer": "an integer", "null": "null", "number": "a number",
+    "object": "an object", "string": "a string",
+}  # fmt: skip
+
+_FORMAT_WORDS: Final = {
+    "date": "a date such as 2025-01-31",
+    "time": "a time such as 12:30:00Z",
+    "date-time": "a date and time such as 2025-01-31T12:30:00Z",
+    "email": "an email address",
+    "uuid": "a UUID",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address",
+    "uri": "an absolute URI",
+}
+
+
+def _types(names: Sequence[str]) -> str:
+    # null last: "an integer or null" reads as it is meant
+    distinct = sorted(dict.fromkeys(names), key=lambda name: name == "null")
+    return " or ".join(_TYPE_WORDS.get(name, name) for name in distinct)
+
+
+def _enum(kind: Kind.Enum, instance: Json) -> str:
+    options = ", ".join(map(shown, kind.options[:_MAX_CHOICES]))
+    more = ", …" if len(kind.options) > _MAX_CHOICES else ""
+    return f"must be one of {options}{more}, was {shown(instance)}{_meant(instance, kind.options)}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_WORDS: Final[dict[type[Kind], Callable[[Any, Json], str]]] = {
+    Kind.Type: lambda kind, was: f"must be {_types(kind.types)}, was {shown(was)}",
+    Kind.Enum: _enum,
+    Kind.Constant: lambda kind, was: f"must be {shown(kind.expected_value)}, was {shown(was)}",
+    Kind.Minimum: lambda kind, was: f"must be at least {kind.limit}, was {shown(was)}",
+    Kind.Maximum: lambda kind, was: f"must be at most {kind.limit}, was {shown(was)}",
+    Kind.ExclusiveMinimum: lambda kind, was: f"must be greater than {kind.limit}, was {shown(was)}",
+    Kind.ExclusiveMaximum: lambda kind, was: f"must be less than {kind.limit}, was {shown(was)}",
+    Kind.MultipleOf: lambda kind, was: f"must be a multiple of {kind.multiple_of}, was {shown(was)}",
+    Kind.MinLength: lambda kind, was: f"must have at least {_counted(kind.limit, 'character')}, was {shown(was)}",
+    Kind.MaxLength: lambda kind, was: f"must have at most {_counted(kind.limit, 'character')}, had {len(was)}",
+    Kind.MinItems: lambda kind, was: f"must have at least {_counted(kind.limit, 'item')}, had {len(was)}",
+    Kind.MaxItems: lambda kind, was: f"must have at most {_counted(kind.limit, 'item')}, had {len(was)}",
+    Kind.MinProperties: lambda kind, was: f"must have at least {_counted(kind.limit, 'member')}, had {len(was)}",
+    Kind.MaxProperties: lambda kind, was: f"must have at most {_counted(kind.limit, 'member')}, had {len(was)}",
+    Kind.Pattern: lambda kind, was: f"must match the pattern {kind.pattern}, was {shown(was)}",
+    Kind.BacktrackLimitExceeded: lambda _, was: f"is too intricate for its pattern, was {shown(was)}",
+    Kind.Format: lambda kind, was: f"must be {_FORMAT_WORDS.get(kind.format, kind.format)}, was {shown(was)}",
+    Kind.UniqueItems: lambda _, was: f"must not have the same item twice, was {shown(was)}",
+    Kind.Contains: lambda _, was: f"has too few or too many items of the kind that it must contain, was {shown(was)}",
+    Kind.Not: lambda kind, was: f"must not fit {shown(kind.schema)}, was {shown(was)}",
+    Kind.OneOfMultipleValid: lambda _, was: f"must fit one alternative alone, but fits several, was {shown(was)}",
+    Kind.FalseSchema: lambda _, was: f"is not allowed, was {shown(was)}",
+    Kind.AdditionalItems: lambda kind, was: f"must have at most {_counted(kind.limit, 'item')}, had {len(was)}",
+    Kind.PropertyNames: lambda kind, _: (
+        f"has a member name that does not fit: {shown(kind.error.instance)} ({kind.error.message})"
+    ),
+}

@@ -1,0 +1,52 @@
+"""Finds the inputs that clients mirror as `Mcp-Param-*` header fields, and refuses what they would drop a tool for.
+
+MCP 2026-07-28 server/tools, "x-mcp-header": the name is an RFC 9110 token, unique without regard to case; the input is
+a string, integer or boolean that is reached through `properties` alone.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.rules import SchemaPath, SchemaProblem, subschemas
+from gateway.wire.headers import HeaderParameter
+
+KEYWORD: Final = "x-mcp-header"
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
+_TYPES: Final = ("string", "integer", "boolean")
+
+
+def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], tuple[SchemaProblem, ...]]:
+    """Return the parameters that the schema declares, and what is wrong with the others."""
+    found: list[HeaderParameter] = []
+    schema_problems: list[SchemaProblem] = []
+    for path, annotated in _annotated(schema, ()):
+        name = annotated[KEYWORD]
+        reason = _refusal(name, path, annotated, taken={parameter.name.lower() for parameter in found})
+        if reason:
+            schema_problems.append(SchemaProblem(path=(*path, KEYWORD), message=reason))
+        else:
+            found.append(HeaderParameter(name=name, path=tuple(str(step) for step in path[1::2])))
+    return tuple(found), tuple(schema_problems)
+
+
+def _annotated(schema: JsonObject, path: SchemaPath) -> Iterator[tuple[SchemaPath, JsonObject]]:
+    if KEYWORD in schema:
+        yield path, schema
+    for step, member in subschemas(schema):
+        yield from _annotated(member, (*path, *step))
+
+
+def _refusal(name: Json, path: SchemaPath, schema: JsonObject, *, taken: set[str]) -> str | None:
+    """1. a token; 2. on an input reached through `properties` alone; 3. of a plain type; 4. used once."""
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        return f"{KEYWORD} must be a header field name (letters, digits and !#$%&'*+-.^_`|~)"
+    if not path or any(step != "properties" for step in path[0::2]):
+        return f"{KEYWORD} may only stand on an input that is reached through `properties` alone"
+    if schema.get("type") not in _TYPES:
+        return f"{KEYWORD} may only stand on a string, integer or boolean"
+    if name.lower() in taken:
+        return f"{KEYWORD} {name} is used twice (upper and lower case are the same)"
+    return None

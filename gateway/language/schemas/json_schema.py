@@ -1,0 +1,201 @@
+"""Compiles a JSON Schema once for all calls; a value that fits costs little, one that does not gets reasons.
+
+Why jsonschema-rs: validation costs about a microsecond, patterns run in linear time or under a backtracking limit, and
+formats are asserted. Those asserted are the eight that CONFIG names, in every dialect.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+import jsonschema_rs
+import orjson
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.errors import Path, SchemaError, describe
+from gateway.language.schemas.rules import (
+    DIALECTS,
+    PATTERN_OPTIONS,
+    Dialect,
+    SchemaPath,
+    SchemaProblem,
+    check_schema,
+    dialect_of,
+    is_deeper,
+    plain,
+)
+from gateway.language.schemas.validation_cost import ValidationCost, guarded
+
+__all__ = ["SchemaError", "Validator", "compile_schema", "schema_problem_in", "validation_errors"]
+
+MAX_ERRORS: Final = 10
+
+_MAX_NODES: Final = 1000
+"""Values of more nodes are cut before errors are looked for: the engine collects all of them, with a message each."""
+_KEPT_ITEMS: Final = 16
+_KEPT_DEPTH: Final = 4
+
+
+class Validator:
+    """Validates values against one schema."""
+
+    def __init__(self, schema: JsonObject, engine: jsonschema_rs.Validator, cost: ValidationCost) -> None:
+        self.schema = schema
+        self.is_valid: Callable[[Json], bool] = engine.is_valid
+        self._engine = engine
+        self._cost = cost
+        if not cost.is_light:
+            self.is_valid = self._is_valid_and_no_excess
+
+    def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
+        """Return why `instance` does not fit, the first few reasons; nothing if it fits.
+
+        `noun` is what a member of the outermost object is called: `argument`.
+        """
+        if (excess := self._cost.limit_exceeded(instance)) is not None:
+            return [SchemaError(path=(), message=excess)]
+        if self._engine.is_valid(instance):
+            return []
+        if self._is_too_large_for_words(instance):
+            return self._errors_of_large(instance, noun=noun)
+        return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
+
+    def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
+        """Return the engine's own errors, for coercion; nothing for a large value."""
+        if self._is_too_large_for_words(instance) or self._cost.limit_exceeded(instance) is not None:
+            return []
+        return list(self._engine.iter_errors(instance))
+
+    def _is_valid_and_no_excess(self, instance: Json) -> bool:
+        return self._cost.limit_exceeded(instance) is None and self._engine.is_valid(instance)
+
+    def _is_too_large_for_words(self, instance: Json) -> bool:
+        if _has_more_nodes(instance, than=min(_MAX_NODES, self._cost.worded_nodes)):
+            return True
+        depth = self._cost.worded_depth
+        return depth is not None and is_deeper(instance, than=depth)
+
+    def _described(self, instance: Json, *, noun: str) -> Iterator[SchemaError]:
+        said = set()
+        for diagnostic in self._engine.iter_errors(instance):
+            for error in describe(diagnostic, self.schema, noun=noun):
+                if str(error) not in said:
+                    said.add(str(error))
+                    yield error
+
+    def _errors_of_large(self, instance: Json, *, noun: str) -> list[SchemaError]:
+        cut: set[Path] = set()
+        depth = min(_KEPT_DEPTH, self._cost.worded_depth or _KEPT_DEPTH)
+        described = self._described(_cut_down(instance, (), cut, depth), noun=noun)
+        errors = list(islice((error for error in described if error.path not in cut), MAX_ERRORS))
+        return errors or [SchemaError(path=(), message="does not fit the schema, and is too large to say where")]
+
+
+def compile_schema(
+    schema: JsonObject,
+    problems: Problems,
+    *,
+    what: str = "schema",
+    place: Callable[[SchemaPath], SchemaPath] = lambda path: path,
+) -> Validator:
+    """Check and compile `schema`. If it is broken, report each problem and return a validator that accepts anything.
+
+    `place` maps a path in the schema to where that was written, below `problems`.
+    """
+    compiled = _compiled(schema)
+    if isinstance(compiled, Validator):
+        return compiled
+    for schema_problem in compiled:
+        problems.at(*place(schema_problem.path)).error(f"not a valid {what}: {schema_problem.message}")
+    return Validator({}, jsonschema_rs.Draft202012Validator({}), ValidationCost())
+
+
+def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
+    """The reason why `instance` does not fit a schema that arrived at runtime; nothing fits a broken schema."""
+    compiled = _compiled(schema)
+    if isinstance(compiled, Validator):
+        return compiled.errors(instance)
+    return [
+        SchemaError(path=(), message=f"the schema is broken: {schema_problem.message}") for schema_problem in compiled
+    ]
+
+
+def schema_problem_in(schema: JsonObject) -> str | None:
+    """The reason why a schema that arrived at runtime is broken; None if it is not."""
+    compiled = _compiled(schema)
+    return (
+        None
+        if isinstance(compiled, Validator)
+        else next((schema_problem.message for schema_problem in compiled), "unknown dialect")
+    )
+
+
+def _compiled(schema: JsonObject) -> Validator | list[SchemaProblem]:
+    copy = plain(schema)
+    if isinstance(copy, SchemaProblem):
+        return [copy]
+    cost, dialect = check_schema(copy), dialect_of(copy)
+    if not isinstance(cost, ValidationCost) or dialect is None:
+        return cost if isinstance(cost, list) else []
+    try:
+        engine = _engine(guarded(copy, cost) if cost.costly else copy, dialect)
+        return Validator(copy, engine, cost)
+    except ValueError as error:  # a rule of the engine that ours do not know
+        return [SchemaProblem(path=(), message=str(error).partition("\n")[0])]
+
+
+def _engine(schema: JsonObject, dialect: Dialect) -> jsonschema_rs.Validator:
+    return _engine_for(orjson.dumps(schema), dialect.uri)
+
+
+@lru_cache(maxsize=256)
+def _engine_for(schema: bytes, dialect: str) -> jsonschema_rs.Validator:
+    """One for all tools that take the same, for it holds kilobytes; it knows nothing but the schema."""
+    return DIALECTS[dialect].validator(
+        orjson.loads(schema),
+        formats=_FORMATS,
+        validate_formats=True,
+        pattern_options=PATTERN_OPTIONS,
+        offline=True,
+    )
+
+
+def _anything(_text: str) -> bool:
+    return True
+
+
+_NOT_ASSERTED: Final = (
+    "duration", "hostname", "idn-email", "idn-hostname", "iri", "iri-reference", "json-pointer", "regex",
+    "relative-json-pointer", "uri-reference", "uri-template",
+)  # fmt: skip
+_FORMATS: Final[dict[str, Callable[..., bool]]] = {
+    **dict.fromkeys(_NOT_ASSERTED, _anything),
+    # draft-07 does not know this one
+    "uuid": jsonschema_rs.Draft202012Validator({"format": "uuid"}, validate_formats=True).is_valid,
+}
+
+
+def _has_more_nodes(value: Json, *, than: int) -> bool:
+    waiting, seen = [value], 0
+    while waiting and seen <= than:
+        node = waiting.pop()
+        seen += 1
+        if isinstance(node, dict):
+            waiting.extend(islice(node.values(), than))
+        elif isinstance(node, list):
+            waiting.extend(islice(node, than))
+    return seen > than or bool(waiting)
+
+
+def _cut_down(value: Json, path: Path, cut: set[Path], depth: int) -> Json:
+    """Keep the beginning of each list and object; `cut` takes the places where something was left out."""
+    if not isinstance(value, dict | list):
+        return value
+    kept = 0 if len(path) >= depth else _KEPT_ITEMS
+    if len(value) > kept:
+        cut.add(path)
+    if isinstance(value, dict):
+        return {name: _cut_down(value[name], (*path, name), cut, depth) for name in islice(value, kept)}
+    return [_cut_down(item, (*path, index), cut, depth) for index, item in enumerate(value[:kept])]

@@ -1,0 +1,247 @@
+"""Checks JSON Schemas before anything is validated with them. Pure; knows no document.
+
+A schema is checked against the metaschema of its dialect; its size and depth are bounded; each `$ref` leads to a place
+in the schema itself, because nothing is ever fetched; each pattern is one that the engine takes. What no validation
+would ever reach, such as an unused `$defs`, is checked as well: clients read it.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from typing import Final
+
+import jsonschema_rs
+import msgspec
+import orjson
+from referencing import Registry, Specification
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7, DRAFT201909, DRAFT202012
+
+from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.errors import SchemaError, describe, shown
+from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
+from gateway.language.schemas.validation_cost import (
+    MAX_FAN_OUT,
+    MAX_REPETITIONS,
+    Node,
+    ValidationCost,
+    repetitions,
+    validation_cost_of,
+)
+
+MAX_BYTES: Final = 256 * 1024
+"""A schema is sent to every client that lists the tools."""
+MAX_DEPTH: Final = 64
+BACKTRACK_LIMIT: Final = 30_000
+"""Steps of one match, each of which may go through the text (see `validation_cost`).
+
+Patterns without look-around or back-references run in linear time.
+"""
+
+PATTERN_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
+
+SchemaPath = tuple[str | int, ...]
+
+
+class SchemaProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem of a schema."""
+
+    path: SchemaPath
+    message: str
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    uri: str
+    validator: type[jsonschema_rs.Validator]
+    specification: Specification[Json]
+
+
+_DEFAULT_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+DIALECTS: Final = {
+    dialect.uri: dialect
+    for dialect in (
+        Dialect(
+            uri=_DEFAULT_DIALECT,
+            validator=jsonschema_rs.Draft202012Validator,
+            specification=DRAFT202012,
+        ),
+        Dialect(
+            uri="https://json-schema.org/draft/2019-09/schema",
+            validator=jsonschema_rs.Draft201909Validator,
+            specification=DRAFT201909,
+        ),
+        Dialect(
+            uri="http://json-schema.org/draft-07/schema",
+            validator=jsonschema_rs.Draft7Validator,
+            specification=DRAFT7,
+        ),
+    )
+}
+
+
+def dialect_of(schema: JsonObject) -> Dialect | None:
+    """Return the dialect that `$schema` names; None for one that we do not speak."""
+    uri = schema.get("$schema", _DEFAULT_DIALECT)
+    return DIALECTS.get(uri.removesuffix("#")) if isinstance(uri, str) else None
+
+
+def plain(schema: JsonObject) -> JsonObject | SchemaProblem:
+    """Return a copy made of bare JSON types, as the engine and the wire take it; or the problem.
+
+    Interpolated strings become plain ones.
+    """
+    try:
+        data = orjson.dumps(schema)
+    except (TypeError, RecursionError) as error:
+        return SchemaProblem(path=(), message=f"cannot be written as JSON: {error}")
+    if len(data) > MAX_BYTES:
+        return SchemaProblem(path=(), message=f"is larger than {MAX_BYTES // 1024} KiB")
+    copy: JsonObject = orjson.loads(data)
+    if is_deeper(copy, than=MAX_DEPTH):
+        return SchemaProblem(path=(), message=f"is nested more than {MAX_DEPTH} deep")
+    return copy
+
+
+def is_deeper(value: Json, *, than: int) -> bool:
+    """Whether lists and objects are nested in `value` more than so many levels."""
+    if isinstance(value, dict):
+        return than == 0 or any(is_deeper(member, than=than - 1) for member in value.values())
+    if isinstance(value, list):
+        return than == 0 or any(is_deeper(item, than=than - 1) for item in value)
+    return False
+
+
+def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaProblem]:
+    """The cost of validating with a plain schema, or its problems: all that the first failing rung finds.
+
+    1. `$schema` names a dialect that we speak.
+    2. The schema fits that dialect's metaschema.
+    3. Each reference resolves within the schema, and each pattern compiles.
+    4. The work is bounded.
+    """
+    dialect = dialect_of(schema)
+    if dialect is None:
+        return [_unknown_dialect(schema["$schema"])]
+    if misfits := [
+        SchemaProblem(path=error.path, message=error.message) for error in _metaschema_errors(schema, dialect)
+    ]:
+        return misfits
+    nodes, schema_problems = _walked(schema, dialect)
+    if schema_problems:
+        return schema_problems
+    cost = validation_cost_of(nodes, id(schema))
+    return list(_cost_problems(cost)) or cost
+
+
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def subschemas(schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
+    """Yield the schemas that stand directly in `schema`, and where."""
+    for keyword, value in schema.items():
+        if keyword in ONE_SCHEMA and isinstance(value, dict):
+            yield (keyword,), value
+        elif keyword in SCHEMA_LISTS and isinstance(value, list):
+            yield from (((keyword, index), item) for index, item in enumerate(value) if isinstance(item, dict))
+        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
+            yield from (((keyword, name), item) for name, item in value.items() if isinstance(item, dict))
+
+
+def _unknown_dialect(uri: Json) -> SchemaProblem:
+    near = get_close_matches(str(uri), DIALECTS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(DIALECTS)}"
+    return SchemaProblem(path=("$schema",), message=f"names a dialect that is not supported{hint}")
+
+
+def _metaschema_errors(schema: JsonObject, dialect: Dialect) -> Iterator[SchemaError]:
+    for error in _metaschema_validator(dialect.uri).iter_errors(schema):
+        yield from describe(error, {}, noun="keyword")
+
+
+@cache
+def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
+    """The engine has the metaschemas of its dialects within itself."""
+    return DIALECTS[uri].validator({"$ref": uri}, validate_formats=False, offline=True)
+
+
+def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list[SchemaProblem]]:
+    """Every schema in it, whether or not validation reaches it, and the problems of references and patterns."""
+    start: SchemaPath = ()
+    root = dialect.specification.create_resource(schema)
+    waiting = deque([(start, schema, Registry().resolver_with_root(root))])
+    nodes = {id(schema): Node(schema)}
+    schema_problems: list[SchemaProblem] = []
+    while waiting:
+        path, current, resolver = waiting.popleft()
+        schema_problems += _pattern_problems(path, current)
+        for keyword in _REFERENCES:
+            if isinstance(reference := current.get(keyword), str):
+                try:
+                    target = resolver.lookup(reference)
+                except (Unresolvable, ValueError):
+                    schema_problems.append(SchemaProblem(path=(*path, keyword), message=_unresolved(reference)))
+                    continue
+                if isinstance(target.contents, dict):
+                    nodes[id(current)].edges.append((keyword, id(target.contents)))
+                    if id(target.contents) not in nodes:
+                        nodes[id(target.contents)] = Node(target.contents)
+                        waiting.append(((*path, keyword), target.contents, target.resolver))
+        for step, member in subschemas(current):
+            if step[0] not in _NOT_APPLIED:
+                nodes[id(current)].edges.append((_way(step), id(member)))
+            if id(member) not in nodes:
+                nodes[id(member)] = Node(member)
+                inner = resolver.in_subresource(dialect.specification.create_resource(member))
+                waiting.append(((*path, *step), member, inner))
+    return nodes, schema_problems
+
+
+def _way(step: SchemaPath) -> str:
+    """The keyword by which a member applies; until 2019-09 a list of `items` is what `prefixItems` is today."""
+    return "prefixItems" if step[0] == "items" and len(step) > 1 else str(step[0])
+
+
+def _cost_problems(cost: ValidationCost) -> Iterator[SchemaProblem]:
+    if cost.in_place > MAX_FAN_OUT:
+        yield SchemaProblem(path=(), message=f"applies {cost.in_place} schemas to one place, more than {MAX_FAN_OUT}")
+    for pattern in sorted(cost.costly_names):
+        yield SchemaProblem(path=(), message=f"as a pattern of names, {shown(pattern)} is too intricate")
+
+
+def _unresolved(reference: str) -> str:
+    if reference.startswith("#"):
+        return f"leads nowhere: this schema has no {reference}"
+    return f"only places in the schema itself (#/…) can be referred to, nothing is fetched: {reference}"
+
+
+_NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})
+"""Keywords whose schemas apply to nothing by themselves."""
+
+
+def _pattern_problems(path: SchemaPath, schema: JsonObject) -> Iterator[SchemaProblem]:
+    if isinstance(pattern := schema.get("pattern"), str) and not is_pattern_usable(pattern):
+        yield SchemaProblem(path=(*path, "pattern"), message=_refused(pattern))
+    if isinstance(members := schema.get("patternProperties"), dict):
+        yield from (
+            SchemaProblem(path=(*path, "patternProperties", pattern), message=_refused(pattern))
+            for pattern in members
+            if not is_pattern_usable(pattern)
+        )
+
+
+def is_pattern_usable(pattern: str) -> bool:
+    """Whether the engine takes this ECMA-262 pattern, and promises bounds for it."""
+    if repetitions(pattern) > MAX_REPETITIONS:
+        return False
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=PATTERN_OPTIONS)
+    except jsonschema_rs.ValidationError:
+        return False
+    return True
+
+
+def _refused(pattern: str) -> str:
+    if (times := repetitions(pattern)) > MAX_REPETITIONS:
+        return f"the pattern {shown(pattern)} repeats {times} times, more than {MAX_REPETITIONS}; see `maxLength`"
+    return f"the pattern {shown(pattern)} is not an ECMA-262 regular expression that the engine takes"

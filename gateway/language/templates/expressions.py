@@ -1,0 +1,424 @@
+"""Compiles the expressions of Jinja's grammar into closures over JSON values.
+
+Why not Jinja's own compiler: it makes Python code, in which every attribute, call and operator has to be guarded again
+by a sandbox that does not bound time or memory. Here Jinja reads the text, and each kind of node that is allowed has
+one row in `_RULES`; what has no row cannot be expressed. `a.b` is a member of data because nothing else is implemented.
+"""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+import msgspec
+from jinja2 import nodes
+from msgspec.structs import replace
+
+from gateway.errors import ExecutionError
+from gateway.json_types import Json
+from gateway.language.scope import Scope
+from gateway.language.templates.filters import FILTERS, TESTS, member
+from gateway.language.templates.render_state import UNDEFINED, RenderState, cost_of, holds_integers, kind_of, text_of
+
+Evaluate = Callable[[RenderState], Json]
+
+ALL_INPUTS: Final = "inputs"
+"""The name of the mapping of all inputs."""
+
+
+class Bindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The names that are known at one point of a template, and where to report unknown ones."""
+
+    scope: Scope
+    bound: set[str] = msgspec.field(default_factory=set)
+    """Names that `set` and `for` have bound so far."""
+    loops: int = 0
+    """How many loops stand around this point."""
+
+    def inside_loop(self, targets: Sequence[str]) -> "Bindings":
+        return replace(self, bound=self.bound | {*targets, "loop"}, loops=self.loops + 1)
+
+    def error(self, message: str) -> None:
+        self.scope.problems.error(message)
+
+    def report_unknown(self, name: str, known: Sequence[str]) -> None:
+        """Report a name that is not an input, with what was probably meant, or else with what there is."""
+        hint = did_you_mean(name, known)
+        if not hint and self.scope.inputs.is_open:
+            hint = f"; an input that the schema does not list is `{ALL_INPUTS}['{name}']`"
+        listed = ", ".join(known) or "none"
+        self.error(f"`{name}` is not an input{hint or '; there is ' + listed}")
+
+
+def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
+    """Return a closure that evaluates `node`; on an error, which is reported, one that gives nothing."""
+    rule = _RULES.get(type(node))
+    if rule is None:
+        names.error(_REFUSED.get(type(node), f"`{type(node).__name__}` expressions are not allowed in a template"))
+        return _nothing
+    return rule(node, names)
+
+
+def is_from_file(node: nodes.Node) -> bool:
+    """Whether the first character that `node` renders stands in the file, whatever the inputs are."""
+    match node:
+        case nodes.Const():
+            return isinstance(node.value, str) and bool(node.value)
+        case nodes.CondExpr(expr1=first, expr2=second):
+            return is_from_file(first) and (second is None or is_from_file(second))
+        case nodes.Concat(nodes=parts):
+            return is_from_file(parts[0])
+        case _:
+            return False
+
+
+def input_named_by(node: nodes.Node, names: Bindings) -> str | None:
+    """Return the input that `node` names, if that is all it does."""
+    match node:
+        case nodes.Name(name=str(name)):
+            is_free = name not in names.bound and name not in names.scope.names
+            return name if is_free and name in names.scope.inputs.schemas else None
+        case (
+            nodes.Getattr(node=nodes.Name(name="inputs"), attr=str(name))
+            | nodes.Getitem(node=nodes.Name(name="inputs"), arg=nodes.Const(value=str(name)))
+        ):
+            return name if ALL_INPUTS not in names.bound else None
+        case _:
+            return None
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    match = get_close_matches(word, known, n=1)
+    return f"; did you mean `{match[0]}`?" if match else ""
+
+
+def _nothing(_frame: RenderState) -> Json:
+    return UNDEFINED
+
+
+def _const(node: nodes.Const, _names: Bindings) -> Evaluate:
+    value = node.value
+    return (lambda frame: frame.null) if value is None else (lambda _: value)
+
+
+def _name(node: nodes.Name, names: Bindings) -> Evaluate:
+    name, scope = node.name, names.scope
+    if name in names.bound:
+        return _bound_name(name, _free_name(name, scope) if _is_known(name, scope) else _nothing)
+    if not _is_known(name, scope):
+        names.report_unknown(name, [*scope.inputs.schemas, *sorted(scope.names), *sorted(names.bound)])
+        return _nothing
+    return _free_name(name, scope)
+
+
+def _is_known(name: str, scope: Scope) -> bool:
+    return name == ALL_INPUTS or name in scope.names or name in scope.inputs.schemas
+
+
+def _bound_name(name: str, otherwise: Evaluate) -> Evaluate:
+    def evaluate(frame: RenderState) -> Json:
+        return frame.locals[name] if name in frame.locals else otherwise(frame)
+
+    return evaluate
+
+
+def _free_name(name: str, scope: Scope) -> Evaluate:
+    if name == ALL_INPUTS:
+        scope.use_all()
+        return _all_inputs(scope)
+    if name in scope.names:
+        return lambda frame: frame.value(frame.variables.get(name, UNDEFINED))
+    return _input(name, scope)
+
+
+def _all_inputs(scope: Scope) -> Evaluate:
+    if ALL_INPUTS in scope.names:
+        return lambda frame: frame.variables[ALL_INPUTS]
+    if scope.names:
+        return lambda frame: {name: value for name, value in frame.variables.items() if name not in scope.names}
+    return lambda frame: frame.variables
+
+
+def _input(name: str, scope: Scope) -> Evaluate:
+    scope.used.add(name)
+    inputs = _all_inputs(scope) if ALL_INPUTS in scope.names else _variables
+    if not holds_integers(scope.inputs.schemas.get(name)):
+        return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
+    return lambda frame: frame.integers(name, frame.value(inputs(frame).get(name, UNDEFINED)))
+
+
+def _variables(frame: RenderState) -> Json:
+    return frame.variables
+
+
+def _getattr(node: nodes.Getattr, names: Bindings) -> Evaluate:
+    return _member(node.node, nodes.Const(node.attr), names)
+
+
+def _getitem(node: nodes.Getitem, names: Bindings) -> Evaluate:
+    if isinstance(node.arg, nodes.Slice):
+        return _slice(node.node, node.arg, names)
+    return _member(node.node, node.arg, names)
+
+
+def _member(owner: nodes.Node, key: nodes.Node, names: Bindings) -> Evaluate:
+    match owner, key:
+        case nodes.Name(name="inputs"), nodes.Const(value=str(name)) if ALL_INPUTS not in names.bound:
+            return _listed_input(name, names)
+    find_owner, find_key = compile_expression_node(owner, names), compile_expression_node(key, names)
+    return lambda frame: frame.value(member(find_owner(frame), find_key(frame)))
+
+
+def _listed_input(name: str, names: Bindings) -> Evaluate:
+    inputs = names.scope.inputs
+    if name not in inputs.schemas and not inputs.is_open:
+        names.report_unknown(name, list(inputs.schemas))
+    return _input(name, names.scope)
+
+
+def _slice(owner: nodes.Node, bounds: nodes.Slice, names: Bindings) -> Evaluate:
+    find = compile_expression_node(owner, names)
+    start, stop, step = (
+        _nothing if bound is None else compile_expression_node(bound, names)
+        for bound in (bounds.start, bounds.stop, bounds.step)
+    )
+
+    def evaluate(frame: RenderState) -> Json:
+        value = find(frame)
+        if not isinstance(value, str | list):
+            return UNDEFINED
+        frame.charge(len(value))
+        return value[
+            slice(*(None if bound is UNDEFINED else bound for bound in (start(frame), stop(frame), step(frame))))
+        ]
+
+    return evaluate
+
+
+def _filter(node: nodes.Filter, names: Bindings) -> Evaluate:
+    row = FILTERS.get(node.name)
+    if row is None or node.node is None:
+        names.error(f"there is no filter `{node.name}`{did_you_mean(node.name, list(FILTERS))}")
+        return _nothing
+    kwargs = {str(keyword.key): compile_expression_node(keyword.value, names) for keyword in node.kwargs}
+    is_spread = node.dyn_args is not None or node.dyn_kwargs is not None
+    wrong = "`*` and `**` are not allowed" if is_spread else row.refuses(len(node.args), tuple(kwargs))
+    if wrong:
+        names.error(f"the filter `{node.name}` cannot be used like this: {wrong}")
+        return _nothing
+    value = compile_expression_node(node.node, names)
+    args = [compile_expression_node(arg, names) for arg in node.args]
+
+    def evaluate(frame: RenderState) -> Json:
+        given = {name: argument(frame) for name, argument in kwargs.items()}
+        return frame.value(row.apply(frame, value(frame), *[argument(frame) for argument in args], **given))
+
+    return evaluate
+
+
+def _test(node: nodes.Test, names: Bindings) -> Evaluate:
+    row = TESTS.get(node.name)
+    if row is None or node.kwargs or node.dyn_args or node.dyn_kwargs or not row.takes(len(node.args)):
+        names.error(f"there is no test `is {node.name}`{did_you_mean(node.name, list(TESTS))}")
+        return _nothing
+    value = compile_expression_node(node.node, names)
+    args = [compile_expression_node(arg, names) for arg in node.args]
+    return lambda frame: row.function(value(frame), *[argument(frame) for argument in args])
+
+
+def _list(node: nodes.List | nodes.Tuple, names: Bindings) -> Evaluate:
+    items = [compile_expression_node(item, names) for item in node.items]
+    return lambda frame: [_present(item(frame)) for item in items]
+
+
+def _dict(node: nodes.Dict, names: Bindings) -> Evaluate:
+    pairs = [(compile_expression_node(p.key, names), compile_expression_node(p.value, names)) for p in node.items]
+    return lambda frame: {_paid_for(frame, text_of(key(frame))): _present(value(frame)) for key, value in pairs}
+
+
+def _paid_for(frame: RenderState, text: str) -> str:
+    frame.charge(len(text))
+    return text
+
+
+def _present(value: Json) -> Json:
+    """Refuse an item of a list or object that is not JSON."""
+    return None if value is UNDEFINED else value
+
+
+def _cond_expr(node: nodes.CondExpr, names: Bindings) -> Evaluate:
+    test, first = compile_expression_node(node.test, names), compile_expression_node(node.expr1, names)
+    second = _nothing if node.expr2 is None else compile_expression_node(node.expr2, names)
+    return lambda frame: first(frame) if test(frame) else second(frame)
+
+
+def _and(node: nodes.And, names: Bindings) -> Evaluate:
+    left, right = compile_expression_node(node.left, names), compile_expression_node(node.right, names)
+    return lambda frame: left(frame) and right(frame)
+
+
+def _or(node: nodes.Or, names: Bindings) -> Evaluate:
+    left, right = compile_expression_node(node.left, names), compile_expression_node(node.right, names)
+    return lambda frame: left(frame) or right(frame)
+
+
+def _not(node: nodes.Not, names: Bindings) -> Evaluate:
+    value = compile_expression_node(node.node, names)
+    return lambda frame: not value(frame)
+
+
+def _concat(node: nodes.Concat, names: Bindings) -> Evaluate:
+    parts = [compile_expression_node(part, names) for part in node.nodes]
+
+    def evaluate(frame: RenderState) -> Json:
+        values = [part(frame) for part in parts]
+        if UNDEFINED in values:
+            return UNDEFINED
+        texts = [text_of(value) for value in values]
+        frame.charge(sum(map(len, texts)))
+        return "".join(texts)
+
+    return evaluate
+
+
+def _compare(node: nodes.Compare, names: Bindings) -> Evaluate:
+    first = compile_expression_node(node.expr, names)
+    rest = [(_COMPARISONS[operand.op], compile_expression_node(operand.expr, names)) for operand in node.ops]
+
+    def evaluate(frame: RenderState) -> Json:
+        left = first(frame)
+        for holds, operand in rest:
+            right = operand(frame)
+            if not holds(frame, left, right):
+                return False
+            left = right
+        return True
+
+    return evaluate
+
+
+def _equal(frame: RenderState, left: Json, right: Json) -> bool:
+    frame.charge(cost_of(left))
+    return bool(left == right)
+
+
+def _contains(frame: RenderState, item: Json, container: Json) -> bool:
+    if container is UNDEFINED or item is UNDEFINED:
+        return False
+    if not isinstance(container, str | list | Mapping):
+        raise ExecutionError(f"`in` needs text, a list or an object, not {kind_of(container)}")
+    if isinstance(container, str):
+        frame.charge(len(container))
+        return isinstance(item, str) and item in container
+    if isinstance(container, Mapping):
+        return isinstance(item, str) and item in container
+    frame.charge(cost_of(container))
+    return item in container
+
+
+def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[RenderState, Json, Json], bool]:
+    def compare(frame: RenderState, left: Json, right: Json) -> bool:
+        if left is UNDEFINED or right is UNDEFINED:
+            return False
+        if kind_of(left) != kind_of(right) or not isinstance(left, str | int | float):
+            raise ExecutionError(f"{kind_of(left)} cannot be compared with {kind_of(right)}")
+        frame.charge(cost_of(left))
+        return holds(left, right)
+
+    return compare
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[RenderState, Json, Json], bool]]] = {
+    "eq": _equal,
+    "ne": lambda frame, left, right: not _equal(frame, left, right),
+    "lt": _ordered(operator.lt),
+    "lteq": _ordered(operator.le),
+    "gt": _ordered(operator.gt),
+    "gteq": _ordered(operator.ge),
+    "in": _contains,
+    "notin": lambda frame, item, container: not _contains(frame, item, container),
+}
+
+
+def _arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> "Rule":
+    def rule(node: nodes.BinExpr, names: Bindings) -> Evaluate:
+        left, right = compile_expression_node(node.left, names), compile_expression_node(node.right, names)
+
+        def evaluate(frame: RenderState) -> Json:
+            first, second = left(frame), right(frame)
+            if first is UNDEFINED or second is UNDEFINED:
+                return UNDEFINED
+            if {kind_of(first), kind_of(second)} != {"a number"}:
+                raise ExecutionError(f"`{sign}` needs two numbers, not {kind_of(first)} and {kind_of(second)}")
+            return calculate(first, second)
+
+        return evaluate
+
+    return rule
+
+
+def _add(node: nodes.Add, names: Bindings) -> Evaluate:
+    left, right = compile_expression_node(node.left, names), compile_expression_node(node.right, names)
+
+    def evaluate(frame: RenderState) -> Json:
+        first, second = left(frame), right(frame)
+        if first is UNDEFINED or second is UNDEFINED:
+            return UNDEFINED
+        if kind_of(first) != kind_of(second) or kind_of(first) not in {"a number", "text", "a list"}:
+            raise ExecutionError(f"`+` cannot add {kind_of(second)} to {kind_of(first)}; `~` joins text")
+        if isinstance(first, str | list):
+            frame.charge(len(first) + len(second))
+        return first + second
+
+    return evaluate
+
+
+def _signed(calculate: Callable[[Any], Json]) -> "Rule":
+    def rule(node: nodes.UnaryExpr, names: Bindings) -> Evaluate:
+        operand = compile_expression_node(node.node, names)
+
+        def evaluate(frame: RenderState) -> Json:
+            value = operand(frame)
+            if value is not UNDEFINED and kind_of(value) != "a number":
+                raise ExecutionError(f"a sign needs a number, not {kind_of(value)}")
+            return value if value is UNDEFINED else calculate(value)
+
+        return evaluate
+
+    return rule
+
+
+Rule = Callable[[Any, Bindings], Evaluate]
+
+_RULES: Final[Mapping[type[nodes.Node], Rule]] = {
+    nodes.Add: _add,
+    nodes.And: _and,
+    nodes.Compare: _compare,
+    nodes.Concat: _concat,
+    nodes.CondExpr: _cond_expr,
+    nodes.Const: _const,
+    nodes.Dict: _dict,
+    nodes.Div: _arithmetic("/", operator.truediv),
+    nodes.Filter: _filter,
+    nodes.FloorDiv: _arithmetic("//", operator.floordiv),
+    nodes.Getattr: _getattr,
+    nodes.Getitem: _getitem,
+    nodes.List: _list,
+    nodes.Mod: _arithmetic("%", operator.mod),
+    nodes.Name: _name,
+    nodes.Neg: _signed(operator.neg),
+    nodes.Not: _not,
+    nodes.Or: _or,
+    nodes.Pos: _signed(operator.pos),
+    nodes.Sub: _arithmetic("-", operator.sub),
+    nodes.Test: _test,
+    nodes.Tuple: _list,
+}
+"""Every kind of expression that a template may hold."""
+
+_REFUSED: Final[Mapping[type[nodes.Node], str]] = {
+    nodes.Call: "a template cannot call anything; filters are written `{{ value | upper }}`",
+    nodes.Mul: "`*` is not allowed in a template",
+    nodes.Pow: "`**` is not allowed in a template",
+}
+"""Expressions that Jinja has and templates here have not, with what to write instead."""

@@ -1,0 +1,323 @@
+"""The filters and tests that templates have, each with its meaning; the reference is made from these tables.
+
+They bear Jinja's names and do what Jinja's do, on JSON values alone. An absent value goes through every filter
+unchanged, until `default` replaces it or rendering it removes the element.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from gateway.errors import ExecutionError
+from gateway.json_types import Json
+from gateway.language.templates.render_state import ITEM, UNDEFINED, RenderState, cost_of, json_of, kind_of, text_of
+
+Function = Callable[..., Json]
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    function: Function
+    """Takes the rendering, the value, then the arguments that the template gives."""
+    meaning: str
+    takes: Callable[[Json], Json] = lambda value: value
+    """Turns the value into the type that the function wants, or raises."""
+
+    def apply(self, frame: RenderState, value: Json, *args: Json, **kwargs: Json) -> Json:
+        if value is UNDEFINED and self.function is not default:
+            return UNDEFINED
+        taken = self.takes(value)
+        frame.charge(ITEM + _size(taken))
+        result = self.function(frame, taken, *args, **kwargs)
+        frame.charge(_size(result))
+        return result
+
+    def refuses(self, args: int, names: tuple[str, ...]) -> str | None:
+        """Say what is wrong with being called with so many arguments and these named ones."""
+        try:
+            signature(self.function).bind(None, None, *(None,) * args, **dict.fromkeys(names))
+        except TypeError as error:
+            return str(error)
+        return None
+
+
+def _size(value: Json) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return ITEM * len(value) if isinstance(value, list | Mapping) else ITEM
+
+
+def _as_list(value: Json) -> list[Json]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, Mapping):
+        return list(value)
+    raise ExecutionError(f"a list is needed where {kind_of(value)} was given")
+
+
+def _as_number(value: Json) -> int | float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise ExecutionError(f"a number is needed where {kind_of(value)} was given")
+
+
+def _as_object(value: Json) -> Mapping[str, Json]:
+    if isinstance(value, Mapping):
+        return value
+    raise ExecutionError(f"an object is needed where {kind_of(value)} was given")
+
+
+def _as_text_or_list(value: Json) -> str | list[Json]:
+    return text_of(value) if not isinstance(value, list | Mapping) else _as_list(value)
+
+
+def member(value: Json, key: Json) -> Json:
+    """Look `key` up in data: a member of an object, or an item of a list or a character of a text. Never an attribute.
+
+    Why here: templates, `map(attribute=…)` and `sort(attribute=…)` must agree.
+    """
+    if isinstance(value, Mapping):
+        return value.get(key, UNDEFINED) if isinstance(key, str) else UNDEFINED
+    if isinstance(value, list | str) and isinstance(key, int) and not isinstance(key, bool):
+        return value[key] if -len(value) <= key < len(value) else UNDEFINED
+    return UNDEFINED
+
+
+def _each(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
+    """The member of each value that `attribute` leads to. A caller may have chosen that: each step is charged."""
+    if attribute is None:
+        return values
+    steps = text_of(attribute).split(".")
+    frame.charge(ITEM * len(steps) * len(values))
+    return [_member_at(value, steps) for value in values]
+
+
+def _member_at(value: Json, steps: list[str]) -> Json:
+    for step in steps:
+        value = member(value, int(step) if step.isdecimal() and isinstance(value, list) else step)
+    return value
+
+
+def _order(value: Json) -> tuple[int, float, str]:
+    """A sort key for values of any types, so that sorting cannot fail: numbers, then everything else as text."""
+    if isinstance(value, int | float):
+        return 0, value, ""
+    return 1, 0, text_of(value).casefold()
+
+
+def default(_frame: RenderState, value: Json, default_value: Json = "", boolean: Json = False) -> Json:  # noqa: FBT002 - as in Jinja
+    return default_value if value is UNDEFINED or (boolean and not value) else value
+
+
+def _join(frame: RenderState, values: list[Json], d: Json = "", attribute: Json = None) -> str:
+    texts, between = [text_of(value) for value in _each(frame, values, attribute)], text_of(d)
+    frame.charge(sum(map(len, texts)) + len(between) * len(texts))
+    return between.join(texts)
+
+
+def _replace(frame: RenderState, text: str, old: Json, new: Json, count: Json = None) -> str:
+    old, new, times = text_of(old), text_of(new), -1 if count is None else int(_as_number(count))
+    frame.charge(text.count(old) * len(new))
+    return text.replace(old, new, times)
+
+
+def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False, blank: Json = False) -> str:  # noqa: FBT002 - as in Jinja
+    margin = width if isinstance(width, str) else " " * min(int(_as_number(width)), 100)
+    lines = text.split("\n")
+    frame.charge(len(lines) * len(margin))
+    return "\n".join(
+        margin + line if (line or blank) and (number or first) else line for number, line in enumerate(lines)
+    )
+
+
+def _title(_frame: RenderState, text: str) -> str:
+    return "".join(word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", text))
+
+
+def _truncate(
+    _frame: RenderState,
+    text: str,
+    length: Json = 255,
+    killwords: Json = False,  # noqa: FBT002
+    end: Json = "...",
+    leeway: Json = 5,
+) -> str:
+    longest, ending = int(_as_number(length)), text_of(end)
+    if len(text) <= longest + int(_as_number(leeway)):
+        return text
+    head = text[: max(0, longest - len(ending))]
+    return (head if killwords else head.rsplit(" ", 1)[0]) + ending
+
+
+def _round(_frame: RenderState, number: float, precision: Json = 0) -> float:
+    return round(float(number), max(-15, min(15, int(_as_number(precision)))))
+
+
+def _int(_frame: RenderState, value: Json, default: Json = 0) -> Json:
+    try:
+        return int(value) if isinstance(value, str | int) else int(_as_number(value))
+    except (ValueError, OverflowError, ExecutionError):
+        return default
+
+
+def _float(_frame: RenderState, value: Json, default: Json = 0.0) -> Json:
+    try:
+        return float(value) if isinstance(value, str) else float(_as_number(value))
+    except (ValueError, OverflowError, ExecutionError):
+        return default
+
+
+def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
+    frame.charge(cost_of(values))
+    first: dict[Json, Json] = {}
+    for value in values:
+        first.setdefault(value.lower() if isinstance(value, str) else json_of([value]), value)
+    return list(first.values())
+
+
+def _sort(frame: RenderState, values: list[Json], reverse: Json = False, *, attribute: Json = None) -> list[Json]:  # noqa: FBT002 - as in Jinja
+    members = _each(frame, values, attribute)
+    frame.charge(cost_of(members))
+    keys = list(map(_order, members))
+    return [values[at] for at in sorted(range(len(values)), key=keys.__getitem__, reverse=bool(reverse))]
+
+
+def _sum(frame: RenderState, values: list[Json], attribute: Json = None) -> float:
+    return sum(_as_number(value) for value in _each(frame, values, attribute) if value is not UNDEFINED)
+
+
+def _least(frame: RenderState, values: list[Json]) -> Json:
+    frame.charge(cost_of(values))
+    return min(values, key=_order, default=UNDEFINED)
+
+
+def _greatest(frame: RenderState, values: list[Json]) -> Json:
+    frame.charge(cost_of(values))
+    return max(values, key=_order, default=UNDEFINED)
+
+
+def _map(frame: RenderState, values: list[Json], *, attribute: Json) -> list[Json]:
+    return [None if value is UNDEFINED else value for value in _each(frame, values, attribute)]
+
+
+def _selectattr(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
+    members = _each(frame, values, attribute)
+    return [value for value, member_of_it in zip(values, members, strict=True) if member_of_it]
+
+
+def _rejectattr(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
+    members = _each(frame, values, attribute)
+    return [value for value, member_of_it in zip(values, members, strict=True) if not member_of_it]
+
+
+_LENGTH: Final = Filter(
+    function=lambda _, value: len(value), takes=_as_text_or_list, meaning="how many characters, items or members"
+)
+_DEFAULT: Final = Filter(
+    function=default, meaning="another value where there is none; `default('x', true)` where it is empty or false too"
+)
+
+FILTERS: Final[Mapping[str, Filter]] = {
+    "abs": Filter(function=lambda _, number: abs(number), takes=_as_number, meaning="a number without its sign"),
+    "capitalize": Filter(
+        function=lambda _, text: text.capitalize(), takes=text_of, meaning="first letter upper case, the others lower"
+    ),
+    "count": _LENGTH,
+    "d": _DEFAULT,
+    "default": _DEFAULT,
+    "first": Filter(function=lambda _, value: member(value, 0), takes=_as_text_or_list, meaning="the first item"),
+    "float": Filter(function=_float, meaning="a number from text; `float(1.5)` gives what to take if it is none"),
+    "indent": Filter(
+        function=_indent,
+        takes=text_of,
+        meaning="every line but the first moved in by 4, or as many as `indent(2)` says",
+    ),
+    "int": Filter(function=_int, meaning="a whole number; `int(1)` gives what to take if it is none"),
+    "items": Filter(
+        function=lambda _, value: [[name, item] for name, item in value.items()],
+        takes=_as_object,
+        meaning="the members of an object, for `for name, value in …`",
+    ),
+    "join": Filter(
+        function=_join,
+        takes=_as_list,
+        meaning="the items as one text, with `join(', ')` between; of `attribute=` if given",
+    ),
+    "last": Filter(function=lambda _, value: member(value, -1), takes=_as_text_or_list, meaning="the last item"),
+    "length": _LENGTH,
+    "lower": Filter(function=lambda _, text: text.lower(), takes=text_of, meaning="lower case"),
+    "map": Filter(function=_map, takes=_as_list, meaning="of each item the member `map(attribute='name')`"),
+    "max": Filter(function=_greatest, takes=_as_list, meaning="the greatest item"),
+    "min": Filter(function=_least, takes=_as_list, meaning="the least item"),
+    "rejectattr": Filter(
+        function=_rejectattr, takes=_as_list, meaning="items whose member `rejectattr('done')` is false"
+    ),
+    "replace": Filter(
+        function=_replace, takes=text_of, meaning="`replace('old', 'new')`; a third argument says how often"
+    ),
+    "reverse": Filter(function=lambda _, value: value[::-1], takes=_as_text_or_list, meaning="back to front"),
+    "round": Filter(function=_round, takes=_as_number, meaning="rounded, to as many digits as `round(2)` says"),
+    "selectattr": Filter(
+        function=_selectattr, takes=_as_list, meaning="items whose member `selectattr('done')` is true"
+    ),
+    "sort": Filter(
+        function=_sort,
+        takes=_as_list,
+        meaning="in order, numbers first; `sort(reverse=true)`, `sort(attribute='name')`",
+    ),
+    "string": Filter(function=lambda _, text: text, takes=text_of, meaning="the text that rendering the value gives"),
+    "sum": Filter(function=_sum, takes=_as_list, meaning="the numbers added up; of `sum(attribute='size')` if given"),
+    "title": Filter(function=_title, takes=text_of, meaning="Each Word With A Capital"),
+    "tojson": Filter(function=lambda _, value: json_of(value), meaning="the value as compact JSON"),
+    "trim": Filter(
+        function=lambda _, text, chars=None: text.strip(chars), takes=text_of, meaning="without white space at its ends"
+    ),
+    "truncate": Filter(
+        function=_truncate,
+        takes=text_of,
+        meaning="255 characters, or as many as `truncate(40)` says, `...` included; 5 more are let pass",
+    ),
+    "unique": Filter(function=_unique, takes=_as_list, meaning="each item once, upper and lower case taken as one"),
+    "upper": Filter(function=lambda _, text: text.upper(), takes=text_of, meaning="upper case"),
+    "urlencode": Filter(
+        function=lambda _, text: quote(text, safe="/"), takes=text_of, meaning="percent-encoded, but for `/`"
+    ),
+}
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    function: Function
+    """Takes the value, then the test's argument if it has one. An absent value arrives as MISSING."""
+    meaning: str
+
+    def takes(self, args: int) -> bool:
+        return len(signature(self.function).parameters) == 1 + args
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+TESTS: Final[Mapping[str, Condition]] = {
+    "boolean": Condition(function=lambda value: isinstance(value, bool), meaning="true or false"),
+    "defined": Condition(function=lambda value: value is not UNDEFINED, meaning="given"),
+    "divisibleby": Condition(
+        function=lambda value, by: _is_number(value) and bool(_as_number(by)) and value % by == 0,
+        meaning="a number that the argument divides",
+    ),
+    "even": Condition(function=lambda value: _is_number(value) and value % 2 == 0, meaning="an even number"),
+    "false": Condition(function=lambda value: value is False, meaning="exactly false"),
+    "float": Condition(function=lambda value: isinstance(value, float), meaning="a number with a fraction"),
+    "integer": Condition(function=lambda value: _is_number(value) and isinstance(value, int), meaning="a whole number"),
+    "mapping": Condition(function=lambda value: isinstance(value, Mapping), meaning="an object"),
+    "none": Condition(function=lambda value: value is None or value is UNDEFINED, meaning="null, or not given"),
+    "number": Condition(function=_is_number, meaning="a number"),
+    "odd": Condition(function=lambda value: _is_number(value) and value % 2 == 1, meaning="an odd number"),
+    "sequence": Condition(function=lambda value: isinstance(value, list), meaning="a list"),
+    "string": Condition(function=lambda value: isinstance(value, str), meaning="text"),
+    "true": Condition(function=lambda value: value is True, meaning="exactly true"),
+    "undefined": Condition(function=lambda value: value is UNDEFINED, meaning="not given"),
+}

@@ -1,0 +1,285 @@
+"""Compiles templates: Jinja's notation over JSON values, checked when the file is read, bounded when rendered.
+
+A caller's value is data. It is never parsed: not as a template, and not by whatever reads the rendered text, which is
+the business of those who use templates (argv items, header fields, members of JSON).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain, count
+from typing import Final
+
+import msgspec
+from jinja2 import Environment, TemplateSyntaxError, nodes
+from jinja2.parser import Parser
+from msgspec.structs import replace
+
+from gateway.config.models.interpolated_text import Interpolation, Part, parts_of
+from gateway.errors import ExecutionError
+from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.scope import Scope
+from gateway.language.templates.expressions import (
+    ALL_INPUTS,
+    Bindings,
+    Evaluate,
+    compile_expression_node,
+    input_named_by,
+)
+from gateway.language.templates.render_state import MAX_TEXT_BYTES, UNDEFINED, OmitElement, RenderState
+from gateway.language.templates.statements import Run, compile_statements
+
+_GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - parses; nothing is rendered by it
+
+
+EXPRESSION: Final = "\0"
+"""Replaces an expression in the shape of a text; no argument, header or name can hold it."""
+
+
+_MAX_COPIED: Final = MAX_TEXT_BYTES // 4
+"""Characters that are no more than `MAX_TEXT_BYTES`, whichever they are (RFC 3629 §3)."""
+
+
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    begins_with_value: bool
+    """Whether the first character came from a value, and does not stand in the file."""
+
+
+class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A text with expressions in it, or without."""
+
+    place: str
+    """Where it stands in the file, for messages."""
+    literal: str | None = None
+    """The text, where it has no expression."""
+    run: Run | None = None
+    single: Evaluate | None = None
+    """The expression, where the text is that and nothing else."""
+    input: str | None = None
+    """The input whose value the text is, where it is that and nothing else."""
+    copied: str | None = None
+    """The variable whose value the text is, where it is that and nothing else."""
+    shape: str = ""
+    """The text with `EXPRESSION` where values and statements stand."""
+
+    @property
+    def only_copies(self) -> bool:
+        """Whether the text is one of the file, or one value, as it is."""
+        return self.run is None or self.copied is not None
+
+    def render(self, variables: JsonObject) -> str:
+        """Return the text; what is absent is empty.
+
+        Raises:
+            ExecutionError: the text would be too long, or a value does not fit what is done with it.
+        """
+        if self.copied is not None:
+            value = variables.get(self.copied)
+            if isinstance(value, str) and len(value) <= _MAX_COPIED:
+                return value
+        rendering = self.rendering(variables, in_element=False)
+        return "" if rendering is None else rendering.text
+
+    def render_element(self, variables: JsonObject) -> str | None:
+        """Return the text, or None where something absent would be in it: the element is then left out.
+
+        Raises:
+            ExecutionError: as for `render`.
+        """
+        rendering = self.rendering(variables, in_element=True)
+        return None if rendering is None else rendering.text
+
+    def rendering(self, variables: JsonObject, *, in_element: bool, null: Json = UNDEFINED) -> Rendering | None:
+        if self.run is None:
+            return Rendering(text=self.literal or "", begins_with_value=False)
+        frame = RenderState(variables, in_element=in_element, null=null)
+        try:
+            self.run(frame)
+        except OmitElement:
+            return None
+        except _MISFITS as error:
+            raise _named(error, self.place) from error
+        return Rendering(text=frame.text, begins_with_value=frame.begins_with_value)
+
+    def value(self, variables: JsonObject, *, null: Json = UNDEFINED) -> Json:
+        """Return what the one expression gives, with its type, or else the text; MISSING where that is absent.
+
+        Raises:
+            ExecutionError: as for `render`.
+        """
+        if self.single is not None:
+            try:
+                return self.single(RenderState(variables, in_element=True, null=null))
+            except _MISFITS as error:
+                raise _named(error, self.place) from error
+        rendering = self.rendering(variables, in_element=True, null=null)
+        return UNDEFINED if rendering is None else rendering.text
+
+
+class Expression(msgspec.Struct, frozen=True, kw_only=True):
+    """An expression without braces: the `if:` of an argv item."""
+
+    place: str
+    evaluate: Evaluate
+
+    def is_true(self, variables: JsonObject) -> bool:
+        try:
+            return bool(self.evaluate(RenderState(variables)))
+        except _MISFITS as error:
+            raise _named(error, self.place) from error
+
+
+class JsonTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON value with templates in its texts."""
+
+    build: Callable[[JsonObject], Json]
+
+    def render(self, variables: JsonObject) -> Json:
+        """Return the value; members and items that are absent are left out, `ABSENT` stands for the whole.
+
+        Raises:
+            ExecutionError: as for `TextTemplate.render`.
+        """
+        value = self.build(variables)
+        return ABSENT if value is UNDEFINED else value
+
+
+# Boundary: values are the caller's, and no expression may turn one that does not fit into a failure of ours.
+_MISFITS: Final = (ExecutionError, TypeError, ValueError, ArithmeticError, RecursionError)
+
+
+def _named(error: Exception, place: str) -> ExecutionError:
+    """Name the template in what went wrong in it."""
+    return ExecutionError(f"{place}: {error}")
+
+
+def compile_text(source: str, scope: Scope) -> TextTemplate:
+    """Compile a template of text; one with errors, which are reported, renders nothing."""
+    place = scope.problems.path
+    if not has_expressions(source):
+        return TextTemplate(place=place, literal=str(source), shape=str(source))
+    with _reporting(scope, source):
+        body, names = _parse_text(parts_of(source)), Bindings(scope=scope)
+        run = compile_statements(body, names)
+        template = TextTemplate(place=place, run=run, shape=_shape(body))
+        match body:
+            case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
+                single, named = compile_expression_node(only, names), input_named_by(only, names)
+                has_names_of_its_own = ALL_INPUTS in scope.names or named in scope.names
+                return replace(template, single=single, input=named, copied=None if has_names_of_its_own else named)
+        return template
+    return TextTemplate(place=place)
+
+
+def _shape(body: list[nodes.Node]) -> str:
+    parts = chain.from_iterable(each.nodes if isinstance(each, nodes.Output) else [each] for each in body)
+    return "".join(part.data if isinstance(part, nodes.TemplateData) else EXPRESSION for part in parts)
+
+
+def compile_expression(source: str, scope: Scope) -> Expression:
+    """Compile an expression; one with errors, which are reported, gives nothing."""
+    place = scope.problems.path
+    if "{{" in source:
+        scope.problems.error("this is an expression already; write it without `{{ }}`")
+        return Expression(place=place, evaluate=lambda _: UNDEFINED)
+    with _reporting(scope, source):
+        node = _parse_expression(parts_of(source))
+        return Expression(place=place, evaluate=compile_expression_node(node, Bindings(scope=scope)))
+    return Expression(place=place, evaluate=lambda _: UNDEFINED)
+
+
+def compile_json(value: Json, scope: Scope) -> JsonTemplate:
+    """Compile the texts in a JSON value; errors are reported, each at its place."""
+    return JsonTemplate(build=_json_builder(value, scope))
+
+
+def has_expressions(source: str) -> bool:
+    """Whether the text is a template at all; what was interpolated never makes it one."""
+    return any(mark in part for part in parts_of(source) if isinstance(part, str) for mark in ("{{", "{%", "{#"))
+
+
+def _json_builder(value: Json, scope: Scope) -> Callable[[JsonObject], Json]:
+    match value:
+        case str():
+            template = compile_text(value, scope)
+            return lambda variables: template.value(variables, null=None)
+        case list():
+            items = [_json_builder(item, scope.at(index)) for index, item in enumerate(value)]
+            return lambda variables: [item for build in items if (item := build(variables)) is not UNDEFINED]
+        case Mapping():
+            members = {str(name): _json_builder(member, scope.at(str(name))) for name, member in value.items()}
+            return lambda variables: {
+                name: member for name, build in members.items() if (member := build(variables)) is not UNDEFINED
+            }
+        case _:
+            return lambda _: value
+
+
+@contextmanager
+def _reporting(scope: Scope, source: str) -> Iterator[None]:
+    """Report what Jinja's parser refuses."""
+    try:
+        yield
+    except TemplateSyntaxError as error:
+        line = f"line {error.lineno}: " if "\n" in source.rstrip("\n") else ""
+        scope.problems.error(f"not a template: {line}{_explained(error.message or '')}")
+    except RecursionError:
+        scope.problems.error("not a template: nested too deep")
+
+
+def _explained(message: str) -> str:
+    if "unexpected char '\\ue0" in message:
+        return "inside `{{ }}` an interpolation must stand in quotes: `'${env:NAME}'`"
+    return message.rstrip(".")
+
+
+@lru_cache(maxsize=8192)
+def _parse_text(parts: tuple[Part, ...]) -> list[nodes.Node]:
+    """Parse once what many places say: `{{ path }}`. The tree is read only."""
+    source, insert = _with_marks(parts)
+    tree = _GRAMMAR.parse(source)
+    insert(tree)
+    return tree.body
+
+
+@lru_cache(maxsize=8192)
+def _parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
+    source, insert = _with_marks(parts)
+    parser = Parser(_GRAMMAR, source, state="variable")
+    node = parser.parse_expression()
+    if not parser.stream.eos:
+        parser.fail("expected the end of the expression", parser.stream.current.lineno)
+    insert(nodes.Output([node]))
+    return node
+
+
+_MARKS: Final = tuple(map(chr, range(0xE000, 0xE010)))
+"""Private-use characters, one of which stands around the number of a literal while Jinja parses."""
+
+
+def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], None]]:
+    """Return a source with a mark for each literal, and what puts the literals into the parsed tree."""
+    pieces = [
+        piece for part in parts for piece in ([part] if isinstance(part, Interpolation) else _sparing_returns(part))
+    ]
+    literals = [piece.text for piece in pieces if isinstance(piece, Interpolation)]
+    mark = next(mark for mark in _MARKS if not any(mark in piece for piece in pieces if isinstance(piece, str)))
+    numbers = count()
+    source = "".join(f"{mark}{next(numbers)}{mark}" if isinstance(piece, Interpolation) else piece for piece in pieces)
+    pattern = re.compile(f"{mark}([0-9]+){mark}")
+
+    def insert(tree: nodes.Node) -> None:
+        for data in tree.find_all(nodes.TemplateData):
+            data.data = pattern.sub(lambda match: literals[int(match[1])], data.data)
+        for const in tree.find_all(nodes.Const):
+            if isinstance(const.value, str):
+                const.value = pattern.sub(lambda match: literals[int(match[1])], const.value)
+
+    return source, insert
+
+
+def _sparing_returns(text: str) -> list[Part]:
+    """Treat carriage returns as literals: Jinja would turn them into newlines."""
+    return [Interpolation("\r", secret=False) if piece == "\r" else piece for piece in re.split("(\r)", text)]

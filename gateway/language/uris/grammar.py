@@ -1,0 +1,143 @@
+"""Parses URI templates (RFC 6570), and explains what is wrong with one that is not well-formed. Pure.
+
+Why a grammar of our own: `uritemplate`, which expands them, takes `/a/{id` for a template without variables.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from gateway.config.models.interpolated_text import Interpolation, parts_of
+
+RESERVED: Final = ":/?#[]@!$&'()*+,;="
+"""RFC 3986 §2.2: gen-delims and sub-delims."""
+
+_OPERATORS: Final = "+#./;?&"
+_FUTURE_OPERATORS: Final = "=,!@|"
+_VARIABLE: Final = re.compile(
+    r"(?P<name>(?:[A-Za-z0-9_]\.?)*[A-Za-z0-9_])(?:(?P<explode>\*)|:(?P<prefix>[1-9]\d{0,3}))?"
+)
+"""RFC 6570 §2.3 and §2.4, but for percent-encoded names, which no input can have."""
+
+LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+"""A percent sign that encodes nothing."""
+
+_JINJA: Final = re.compile(r"\{[{%]-?\s*(?P<name>[A-Za-z_]\w*)?")
+_NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + LONE_PERCENT.pattern)
+"""RFC 6570 §2.1, but for `'`, which its erratum 6937 allows."""
+
+
+class UriTemplateError(Exception):
+    """A URI template is not well-formed; the text is for the operator."""
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    is_exploded: bool = False
+    prefix: int | None = None
+    """The number of characters of the value that count."""
+
+    @property
+    def has_modifier(self) -> bool:
+        return self.is_exploded or self.prefix is not None
+
+
+class Expression(msgspec.Struct, frozen=True, kw_only=True):
+    source: str
+    """With its braces."""
+    operator: str
+    """One of `+#./;?&`, or empty."""
+    variables: tuple[Variable, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(variable.name for variable in self.variables)
+
+
+Part = str | Expression
+"""Literal text, percent-encoded where a URI needs it; or an expression."""
+
+
+def parse_uri_template(source: str) -> tuple[Part, ...]:
+    """Split `source` into its parts; neighbouring literals are one part. What was interpolated is literal.
+
+    Raises:
+        UriTemplateError: it is not well-formed.
+    """
+    merged: list[Part] = []
+    for part in _parse(source):
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        elif part:
+            merged.append(part)
+    return tuple(merged)
+
+
+def names_in(parts: Sequence[Part]) -> list[str]:
+    """The variables of a template, in order, each as often as it stands there."""
+    return [variable.name for part in parts if isinstance(part, Expression) for variable in part.variables]
+
+
+def _parse(source: str) -> Iterator[Part]:
+    for text in parts_of(source):
+        if isinstance(text, Interpolation):
+            yield _encoded(LONE_PERCENT.sub("%25", text.text))
+        else:
+            yield from _parse_text(text)
+
+
+def _parse_text(text: str) -> Iterator[Part]:
+    position = 0
+    while (start := text.find("{", position)) >= 0:
+        yield _literal(text, position, start)
+        if jinja := _JINJA.match(text, start):
+            name = jinja["name"] or "id"
+            raise UriTemplateError(f"{_at(start)}: a URL takes no Jinja; write `{{{name}}}` here")
+        end = text.find("}", start)
+        if end < 0:
+            raise UriTemplateError(f"{_at(start)}: `{{` without its `}}`; a literal brace is %7B")
+        yield _expression(text[start : end + 1], start)
+        position = end + 1
+    yield _literal(text, position, len(text))
+
+
+def _at(index: int) -> str:
+    return f"character {index + 1}"
+
+
+def _literal(text: str, start: int, end: int) -> str:
+    if (brace := text.find("}", start, end)) >= 0:
+        raise UriTemplateError(f"{_at(brace)}: `}}` without its `{{`; a literal brace is %7D")
+    if wrong := _NOT_IN_A_URI.search(text, start, end):
+        encoded = quote(wrong[0], safe="")
+        raise UriTemplateError(f"{_at(wrong.start())}: `{wrong[0]}` cannot stand in a URI; write {encoded}")
+    return _encoded(text[start:end])
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe=RESERVED + "%")
+
+
+def _expression(source: str, start: int) -> Expression:
+    body = source[1:-1]
+    operator = body[:1] if body[:1] in _OPERATORS else ""
+    if body[:1] and body[0] in _FUTURE_OPERATORS:
+        raise UriTemplateError(
+            f"{_at(start + 1)}: `{body[0]}` is no operator of RFC 6570; there are {' '.join(_OPERATORS)}"
+        )
+    names = body.removeprefix(operator)
+    variables = tuple(_variable(text, start) for text in names.split(","))
+    return Expression(source=source, operator=operator, variables=variables)
+
+
+def _variable(text: str, start: int) -> Variable:
+    match = _VARIABLE.fullmatch(text)
+    if match is None:
+        raise UriTemplateError(
+            f"{_at(start)}: `{text}` is not a variable; expected a name of letters, digits and `_`, such as {{id}}"
+        )
+    prefix = match["prefix"]
+    return Variable(name=match["name"], is_exploded=bool(match["explode"]), prefix=int(prefix) if prefix else None)

@@ -1,0 +1,111 @@
+"""Expands URI templates (RFC 6570): variables to a URI. Compiled at load; no I/O. The reverse is `matcher`.
+
+Expansion is the `uritemplate` package's, except that the reserved forms `{+var}` and `{#var}` are put together from
+its simple form: the package leaves a value that holds any percent-encoded octet as it is, spaces and all.
+"""
+
+import re
+from collections.abc import Collection
+
+import msgspec
+import uritemplate
+from uritemplate.variable import VariableValueDict
+
+from gateway.json_types import Json, JsonObject
+from gateway.language.scope import Scope
+from gateway.language.templates.expressions import did_you_mean
+from gateway.language.templates.render_state import EXACT_INTEGERS, text_of
+from gateway.language.uris.grammar import (
+    RESERVED,
+    Expression,
+    Part,
+    UriTemplateError,
+    names_in,
+    parse_uri_template,
+)
+
+
+class UriTemplate(msgspec.Struct, frozen=True):
+    """A compiled template."""
+
+    parts: "tuple[str | Expansion, ...]"
+
+    def expand(self, variables: JsonObject) -> str:
+        """Fill in the variables; one that is absent or null is undefined, as RFC 6570 has it."""
+        return "".join(part if isinstance(part, str) else part.expand(variables) for part in self.parts)
+
+
+class Expansion:
+    """One compiled expression; `{+var}` and `{#var}` leave the characters `kept` as they are."""
+
+    __slots__ = ("_kept", "_lead", "_template", "expression")
+
+    def __init__(self, expression: Expression, *, kept: str = RESERVED) -> None:
+        self.expression = expression
+        is_reserved = expression.operator in {"+", "#"}
+        self._kept = _encoded_forms(kept) if is_reserved else None
+        self._lead = "#" if expression.operator == "#" else ""
+        source = expression.source.replace(expression.operator, "", 1) if is_reserved else expression.source
+        self._template = uritemplate.URITemplate(source)
+
+    def expand(self, variables: JsonObject) -> str:
+        values = {name: _value(variables.get(name)) for name in self.expression.names}
+        given: VariableValueDict = {name: value for name, value in values.items() if value is not None}
+        text = self._template.expand(given)
+        if self._kept is None:
+            return text
+        return (self._lead if given else "") + self._kept.sub(_decoded, text)
+
+
+def compile_uri_template(source: str, scope: Scope) -> UriTemplate:
+    """Compile a template over the inputs of `scope`; errors go to its problems, and nothing then renders it."""
+    parts = parse_in_scope(source, scope)
+    return UriTemplate(tuple(part if isinstance(part, str) else Expansion(part) for part in parts))
+
+
+def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
+    """Parse a template and check its names; on an error, which is reported, return no parts."""
+    try:
+        parts = parse_uri_template(source)
+    except UriTemplateError as error:
+        scope.problems.error(str(error))
+        return ()
+    known = scope.inputs.schemas.keys() | scope.names
+    unknown = [name for name in names_in(parts) if name not in known]
+    scope.used.update(known.intersection(names_in(parts)))
+    for name in unknown:
+        scope.problems.error(f"`{name}` is not an input{did_you_mean(name, sorted(known)) or _what_there_is(known)}")
+    return () if unknown else parts
+
+
+def _what_there_is(known: Collection[str]) -> str:
+    return f"; there are {', '.join(sorted(known))}" if known else "; there are none"
+
+
+def _encoded_forms(kept: str) -> re.Pattern[str]:
+    """Match the percent-encoded form of each kept character, and of a `%` that already encodes an octet."""
+    triplet = "|25(?=[0-9A-Fa-f]{2})" if kept == RESERVED else ""
+    return re.compile("%(?:" + "|".join(f"{ord(character):02X}" for character in kept) + triplet + ")")
+
+
+def _decoded(match: re.Match[str]) -> str:
+    return chr(int(match[0][1:], 16))
+
+
+def _value(value: Json) -> str | list[str] | dict[str, str] | None:
+    """A value as RFC 6570 §2.3 knows them: text, a list of texts, or pairs; deeper ones are compact JSON."""
+    match value:
+        case None:
+            return None
+        case list():
+            return [_text(item) for item in value if item is not None]
+        case dict():
+            return {key: _text(item) for key, item in value.items() if item is not None}
+        case _:
+            return _text(value)
+
+
+def _text(value: Json) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT_INTEGERS:
+        return str(int(value))
+    return text_of(value)

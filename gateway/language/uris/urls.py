@@ -1,0 +1,268 @@
+"""Compiles the URL of an HTTP backend: a URI template whose values cannot change its meaning.
+
+Threats answered here: a value that changes the scheme, host or port; one that climbs with `..` (encoded, twice encoded,
+or behind an encoded slash, since servers differ in when they decode); one that makes a segment vanish, and so names
+another resource. The URL goes out as it was expanded: the sender must not normalise it again.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from gateway.errors import ExecutionError
+from gateway.json_types import JsonObject
+from gateway.language.scope import Scope
+from gateway.language.uris.grammar import Expression, Part, UriTemplateError, names_in, parse_uri_template
+from gateway.language.uris.templates import Expansion, parse_in_scope
+
+
+class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled URL, absolute once expanded."""
+
+    scheme: str
+    """With its `://`."""
+    authority: "tuple[str | _HostInput, ...]"
+    path: tuple[str | Expansion, ...]
+    query: tuple[str | Expansion, ...]
+
+    def expand(self, arguments: JsonObject) -> str:
+        """Fill in the arguments.
+
+        Raises:
+            ExecutionError: a value cannot stand where the template has it; the text names the input.
+        """
+        authority = "".join(part if isinstance(part, str) else part.expand(arguments) for part in self.authority)
+        query = "".join(part if isinstance(part, str) else part.expand(arguments) for part in self.query)
+        return self.scheme + authority + self._path(arguments) + query
+
+    def _path(self, arguments: JsonObject) -> str:
+        pieces = [piece for part in self.path for piece in _pieces(part, arguments)]
+        for segment, names in _segments(pieces):
+            _check_segment(segment, names)
+        return "".join(text for text, _ in pieces)
+
+
+_NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), query=())
+"""Replaces a URL with an error; nothing is ever sent there."""
+
+
+def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTemplate:
+    """Compile `http.url`, put after the connection's `base_url` if there is one; errors go to the problems."""
+    parts = parse_in_scope(source, scope)
+    if not parts and source:
+        return _NOWHERE
+    try:
+        absolute = parts if base_url is None else _after_base(_literal(base_url), parts)
+        return _compile(absolute, scope)
+    except UriTemplateError as error:
+        scope.problems.error(str(error))
+        return _NOWHERE
+
+
+def base_url_problem(base_url: str) -> str | None:
+    """Say what is wrong with a connection's `base_url`, if anything is."""
+    if re.search(r"[{}]", base_url):
+        return "is literal; put expressions into the `url` of what uses the connection"
+    if re.search(r"[?#]", base_url):
+        return "takes no query and no fragment; the connection's `query` is added to each request"
+    if _WEB_SCHEME.match(base_url) is None:
+        return f"expected {_WEB_URL}"
+    try:
+        _, rest = _scheme_and_rest((_literal(base_url),))
+        _check_authority(_cut(rest, at=_PATH_BEGINS)[0])
+    except UriTemplateError as error:
+        return str(error)
+    return None
+
+
+def _literal(base_url: str) -> str:
+    return "".join(part for part in parse_uri_template(base_url) if isinstance(part, str))
+
+
+_WEB_SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
+_WEB_URL: Final = "a URL that starts with http:// or https://"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Concatenate, never resolve: one slash between the two, unless a query follows at once."""
+    first = parts[0] if parts else ""
+    if isinstance(first, Expression):
+        is_glued = first.operator in {"/", "?", "&"}
+        return (base_url.rstrip("/") + ("" if is_glued else "/"), *parts)
+    if _SCHEME.match(first):
+        raise UriTemplateError("is absolute, but the connection gives the address; drop the one or the other")
+    if not first or first.startswith("?"):
+        return (base_url + first, *parts[1:])
+    return (f"{base_url.rstrip('/')}/{first.lstrip('/')}", *parts[1:])
+
+
+def _compile(parts: tuple[Part, ...], scope: Scope) -> UrlTemplate:
+    """Take an absolute template apart: scheme, authority, path, query; each has rules of its own."""
+    scheme, rest = _scheme_and_rest(parts)
+    authority, rest = _cut(rest, at=_PATH_BEGINS)
+    path, query = _cut(rest, at=_QUERY_BEGINS)
+    _check_authority(authority)
+    _check_path(path)
+    _check_query(query)
+    _check_always_given(names_in([*authority, *path]), scope)
+    return UrlTemplate(
+        scheme=scheme,
+        authority=_compile_authority(authority),
+        path=tuple(map(_expandable, path)),
+        query=tuple(map(_expandable, query)),
+    )
+
+
+def _expandable(part: Part) -> str | Expansion:
+    return part if isinstance(part, str) else Expansion(part, kept="/")
+
+
+def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
+    first = parts[0] if parts else ""
+    match = _WEB_SCHEME.match(first) if isinstance(first, str) else None
+    if match is None or not isinstance(first, str):
+        raise UriTemplateError(f"expected {_WEB_URL}, or a `connection` beside it")
+    return match[0].lower(), (*filter(None, [first[match.end() :]]), *parts[1:])
+
+
+_PATH_BEGINS: Final = frozenset("/?#&;")
+_QUERY_BEGINS: Final = frozenset("?#&")
+"""Literal characters and operators at which a part of the URL ends; `&` and `;` only as operators."""
+
+
+def _cut(parts: tuple[Part, ...], *, at: frozenset[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """Cut before the first literal character, or expression, with which the next part of the URL begins."""
+    literal = re.compile(f"[{''.join(at - {'&', ';'})}]")
+    for index, part in enumerate(parts):
+        if isinstance(part, Expression):
+            if part.operator in at:
+                return parts[:index], parts[index:]
+        elif match := literal.search(part):
+            head, tail = part[: match.start()], part[match.start() :]
+            return (*parts[:index], *filter(None, [head])), (tail, *parts[index + 1 :])
+    return parts, ()
+
+
+_AUTHORITY: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
+
+
+def _check_authority(parts: tuple[Part, ...]) -> None:
+    for part in parts:
+        if isinstance(part, Expression) and (
+            part.operator or len(part.variables) > 1 or part.variables[0].has_modifier
+        ):
+            raise UriTemplateError(f"`{part.source}` stands in the host, which takes {{name}} alone")
+    written = "".join(part if isinstance(part, str) else part.source for part in parts)
+    if "@" in written:
+        raise UriTemplateError("takes no user and password; give `headers: {Authorization: …}`")
+    match = _AUTHORITY.fullmatch("".join(part if isinstance(part, str) else "x" for part in parts))
+    if match is None or int(match["port"] or 0) > 65535:
+        raise UriTemplateError(f"`{written}` is not a host, or host:port; expressions may fill host labels only")
+
+
+_LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_HOST: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
+
+
+class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    pattern: re.Pattern[str]
+
+    def expand(self, arguments: JsonObject) -> str:
+        value = arguments.get(self.name)
+        if not (isinstance(value, str) and self.pattern.fullmatch(value)):
+            what = "a host name" if self.pattern is _HOST else "one label of a host name (letters, digits, hyphens)"
+            raise ExecutionError(f"`{self.name}` must be {what}: it stands in the URL's host")
+        return value
+
+
+def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | _HostInput, ...]:
+    is_whole_host = isinstance(parts[0], Expression) and all(str(part).startswith(":") for part in parts[1:])
+    pattern = _HOST if is_whole_host else _LABEL
+    return tuple(
+        part if isinstance(part, str) else _HostInput(name=part.variables[0].name, pattern=pattern) for part in parts
+    )
+
+
+def _check_path(parts: tuple[Part, ...]) -> None:
+    pieces = [(part, _NO_NAMES) if isinstance(part, str) else ("x", part.names) for part in parts]
+    for segment, names in _segments(pieces):
+        if not names and _climbs(segment):
+            raise UriTemplateError(f"the path holds the segment `{segment}`; write the path that is meant")
+
+
+def _check_query(parts: tuple[Part, ...]) -> None:
+    if any("#" in part if isinstance(part, str) else part.operator == "#" for part in parts):
+        raise UriTemplateError("takes no fragment: `#` and what follows is never sent to a server")
+    for index, part in enumerate(parts):
+        if isinstance(part, Expression) and part.operator == ("?" if index else "&"):
+            begins = f"{'&' if index else '?'}{part.source[2:-1]}"
+            raise UriTemplateError(f"a query begins once, with `?`: write `{{{begins}}}` for `{part.source}`")
+
+
+def _check_always_given(names: Iterable[str], scope: Scope) -> None:
+    for name in dict.fromkeys(names):
+        if name not in scope.inputs.always_given:
+            scope.problems.error(f"`{name}` stands in the host or path, so it must be required or have a default")
+
+
+_Piece = tuple[str, frozenset[str]]
+"""Text of the path, and the inputs that it came from."""
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+
+
+def _pieces(part: str | Expansion, arguments: JsonObject) -> Iterator[_Piece]:
+    if isinstance(part, str):
+        yield part, _NO_NAMES
+        return
+    names = part.expression.names
+    for name in names:
+        if arguments.get(name) is None:
+            raise ExecutionError(f"`{name}` must be given: it stands in the URL's path")
+    text = part.expand(arguments)
+    if part.expression.operator == "/":
+        yield text[:1], _NO_NAMES
+        text = text[1:]
+    yield text, names
+
+
+def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+    """Each segment of the path, with the inputs that it was made of."""
+    segment, names = "", _NO_NAMES
+    for text, owners in pieces:
+        first, *others = text.split("/")
+        segment, names = segment + first, names | owners
+        for other in others:
+            yield segment, names
+            segment, names = other, owners
+    yield segment, names
+
+
+def _check_segment(segment: str, names: frozenset[str]) -> None:
+    if not names:
+        return
+    inputs = ", ".join(f"`{name}`" for name in sorted(names))
+    if not segment:
+        raise ExecutionError(f"{inputs} would leave a segment of the URL's path empty")
+    if _climbs(segment):
+        raise ExecutionError(f"{inputs} would make a `.` or `..` of a segment of the URL's path")
+
+
+_DECODINGS: Final = 3
+"""The number of times that a server, and the proxies before it, may decode a path."""
+
+
+def _climbs(segment: str) -> bool:
+    """Whether a server may take the segment, or what it decodes to, for one that climbs."""
+    if "." not in segment and "%" not in segment:
+        return False
+    for _ in range(_DECODINGS):
+        segment = unquote(segment)
+        # Some servers cut parameters off first: `..;x` climbs there.
+        if any(part.partition(";")[0] in {".", ".."} for part in re.split(r"[/\\]", segment)):
+            return True
+    return False

@@ -1,0 +1,310 @@
+"""One call: a request of either era while it is served, and the state of the server that serves it.
+
+Methods, the runner and observers (`telemetry.observer`) take this one value. What a plain call does not use (its trace,
+its target's name) is worked out when somebody asks for it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.access.limits.concurrency import ConcurrencyLimiter
+from gateway.access.limits.rate_limiter import RateLimiter
+from gateway.catalog.primitives import Catalog, Primitive, TaskRules, Tool
+from gateway.catalog.store import CatalogStore
+from gateway.config.secrets.redactor import Redactor
+from gateway.executors.services import Services
+from gateway.json_types import Json, JsonObject
+from gateway.plugin import Task as TaskFacts
+from gateway.protocol.call.progress import ProgressReporter
+from gateway.protocol.exchange import Binding, Caller, Exchange
+from gateway.protocol.input_requests.request_state import RequestStateSigner
+from gateway.protocol.input_requests.requester import InputRequester
+from gateway.protocol.lists.cursors import Cursors
+from gateway.protocol.lists.list_pages import ListPages
+from gateway.protocol.notifier import ChangeNotifier
+from gateway.protocol.session import Session
+from gateway.tasks.runner import TaskRunner
+from gateway.tasks.task import Task
+from gateway.telemetry.log_context import current_call_id
+from gateway.telemetry.observer import InteractionObserver
+from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
+from gateway.wire import meta
+from gateway.wire.jsonrpc import Request
+from gateway.wire.versions import MODERN, Era
+
+
+class Call:
+    """A request with its sender, its revision and its catalog, which was taken once and stays the same."""
+
+    __slots__ = (
+        "_target",
+        "_trace",
+        "caller",
+        "catalog",
+        "client_capabilities",
+        "client_info",
+        "envelope_log_level",
+        "exchange",
+        "id",
+        "is_wrapped",
+        "method",
+        "params",
+        "progress",
+        "request_id",
+        "revision",
+        "server",
+        "session",
+        "task",
+    )
+
+    def __init__(  # noqa: PLR0913 - the facts of a request
+        self,
+        request: Request,
+        *,
+        revision: str,
+        client_info: JsonObject,
+        client_capabilities: JsonObject,
+        catalog: Catalog,
+        exchange: Exchange,
+        server: "ServerState",
+        session: Session | None = None,
+        is_wrapped: bool = False,
+        envelope_log_level: str | None = None,
+    ) -> None:
+        self.request_id: Final = request.id
+        self.method: Final = request.method
+        self.params: Final = request.params
+        self.revision: Final = revision
+        self.client_info: Final = client_info
+        self.client_capabilities: Final = client_capabilities
+        self.catalog: Final = catalog
+        self.exchange: Final = exchange
+        self.caller: Final = exchange.caller
+        self.server: Final = server
+        self.session: Final = session
+        """None in the modern era."""
+        self.is_wrapped: Final = is_wrapped
+        """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
+        self.envelope_log_level: Final = envelope_log_level
+        self.id: Final = current_call_id()
+        """Stands in every log line, span and audit record of the call, and in the error of an internal failure."""
+        self.progress: ProgressReporter | None = None
+        """Reports to a sender that sent a progress token, or to the task that the call is."""
+        self.task: CallTask | None = None
+        """Of a call that is a task, or may become one."""
+        self._target: tuple[str, str | None] | None = None
+        self._trace: TraceContext | bool | None = False
+
+    @property
+    def era(self) -> Era:
+        return Era.MODERN if self.revision in MODERN else Era.LEGACY
+
+    @property
+    def log_level(self) -> str | None:
+        """The lowest level of log messages that the client asked for; None if it asked for none."""
+        return self.envelope_log_level if self.session is None else self.session.log_level
+
+    @property
+    def meta(self) -> JsonObject:
+        """The request's `_meta`."""
+        fields = self.params.get(meta.META)
+        return fields if isinstance(fields, dict) else {}
+
+    @property
+    def progress_token(self) -> str | int | None:
+        token: Json = self.meta.get(meta.META_PROGRESS_TOKEN)
+        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+
+    @property
+    def is_modern_http(self) -> bool:
+        """Whether header fields mirror the body (2026-07-28 over Streamable HTTP)."""
+        return self.session is None and self.caller.binding is Binding.STREAMABLE_HTTP and not self.is_wrapped
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that the request belongs to. 2026-07-28 basic/index, "OpenTelemetry trace context".
+
+        `_meta` outranks the HTTP request's fields: those may be a proxy's own, and are the same for a whole batch.
+        """
+        if isinstance(self._trace, bool):
+            fields, headers = self.meta, self.caller.headers
+            is_traced = TRACEPARENT in fields or TRACEPARENT in headers  # nearly never
+            self._trace = read_trace(fields) or read_trace(headers) if is_traced else None
+        return self._trace
+
+    @property
+    def kind(self) -> str:
+        """`tool`, `resource` or `prompt`: what is called, or completed for. Empty where the request is no call."""
+        return self._found_target[0]
+
+    @property
+    def name(self) -> str | None:
+        """The primitive's key in the file; None if the target is unknown, at least to this caller."""
+        return self._found_target[1]
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the target exists, but not in the caller's view of the catalog."""
+        if self.name is not None or not self.catalog.is_part:
+            return False
+        return _target(self.method, self.params, self.server.store.current)[1] is not None
+
+    @property
+    def session_id(self) -> str | None:
+        return None if self.session is None else self.session.id
+
+    @property
+    def binding(self) -> str:
+        return self.caller.binding
+
+    @property
+    def principal(self) -> str | None:
+        return self.caller.identity.principal
+
+    @property
+    def realm(self) -> str:
+        return self.caller.identity.realm
+
+    @property
+    def address(self) -> str:
+        return self.caller.address
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.caller.headers
+
+    @property
+    def generation(self) -> int:
+        return self.catalog.generation
+
+    @property
+    def redactor(self) -> Redactor:
+        return self.catalog.redactor
+
+    @property
+    def _found_target(self) -> tuple[str, str | None]:
+        if self._target is None:
+            self._target = _target(self.method, self.params, self.catalog)
+        return self._target
+
+
+def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, str | None]:
+    """The kind of primitive that a request is about, and its key in the file."""
+    match method:
+        case "tools/call":
+            return "tool", _name(catalog.tool, params.get("name"))
+        case "prompts/get":
+            return "prompt", _name(catalog.prompt, params.get("name"))
+        case "resources/read":
+            return "resource", _resource(catalog, params.get("uri"))
+        case "completion/complete":
+            return _completed_for(params, catalog)
+    return "", None
+
+
+def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, str | None]:
+    reference = params.get("ref")
+    reference = reference if isinstance(reference, Mapping) else {}
+    if reference.get("type") == "ref/prompt":
+        return "prompt", _name(catalog.prompt, reference.get("name"))
+    return "resource", _resource(catalog, reference.get("uri"))
+
+
+def _name(find: Callable[[str], Primitive | None], name: Json) -> str | None:
+    found = find(name) if isinstance(name, str) else None
+    return None if found is None else found.name
+
+
+def _resource(catalog: Catalog, uri: Json) -> str | None:
+    """The key of what serves a URI, or of the template that is written so."""
+    if not isinstance(uri, str):
+        return None
+    if (found := catalog.resource(uri)) is not None:
+        return found[0].name
+    return next((each.name for each in catalog.resource_templates if each.uri_template == uri), None)
+
+
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state that all calls share. It outlives requests and catalogs."""
+
+    services: Services
+    concurrency: ConcurrencyLimiter
+    cursors: Cursors
+    pages: ListPages
+    notifier: ChangeNotifier
+    store: CatalogStore
+    state_signer: RequestStateSigner
+    trace: Callable[[TraceContext | None], Trace]
+    """Makes a call's place in the trace that its request came with."""
+    rate_limiter: RateLimiter
+    read: "ReadResource"
+    interaction_observer: InteractionObserver | None
+    tasks: "TaskService"
+
+
+class TaskService(Protocol):
+    """Makes tasks of calls, and answers for them."""
+
+    @property
+    def runner(self) -> TaskRunner: ...
+    def accepts(self, call: Call, rules: TaskRules) -> bool:
+        """Whether a call may become a task, and not only be an ordinary one.
+
+        Raises:
+            MissingCapabilityError: it must become one, and its client knows no tasks.
+        """
+
+    async def answer(self, call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
+        """Answer a call with a task, or directly; None if none can be made, and it is to be an ordinary call.
+
+        Raises:
+            RpcError: a task was to be made, and cannot; or the tool ended so.
+            ExecutionError: the tool was not run.
+            AwaitingInput: the client has to answer first.
+        """
+
+    async def update(self, task_id: str, take: Callable[[Task], Task | None], caller: Caller) -> None:
+        """Give a task the answers that `take` adds to its record, and let it go on once no question is open.
+
+        Args:
+            task_id: the task.
+            take: the record with the answers; None to leave it as it is.
+            caller: who sends them, and in whose name the tool runs again.
+        """
+
+
+class CallTask(Protocol):
+    """The task that a call is, or may become, as far as the call needs it."""
+
+    @property
+    def is_rerun(self) -> bool:
+        """Whether its request was answered long ago."""
+
+    @property
+    def requester(self) -> "OpenRequester": ...
+    @property
+    def facts(self) -> TaskFacts | None:
+        """The task; None as long as there is none."""
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds for which the task is still kept."""
+
+
+class OpenRequester(InputRequester, Protocol):
+    """A requester while its run lasts."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class ReadResource(Protocol):
+    """Reads a resource as the sender of a call may: for tools and prompts that embed one."""
+
+    async def __call__(
+        self, uri: str, call: Call, *, requester: InputRequester | None, is_inner: bool
+    ) -> Sequence[JsonObject]: ...

@@ -1,0 +1,232 @@
+"""The context of one call: what a tool may send to its caller while it runs. Implements `gateway.plugin.Context`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeVar, get_args
+from urllib.parse import unquote
+
+from gateway.executors.deadline import Deadline
+from gateway.executors.invocation import Permit, text_size
+from gateway.executors.workers import MAX_ON_LOOP, shaped
+from gateway.json_types import Json, JsonObject
+from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, Task, ToolError
+from gateway.protocol.call.call import Call
+from gateway.protocol.input_requests import requests as questions
+from gateway.protocol.input_requests import responses as answers
+from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
+from gateway.protocol.input_requests.requests import CONFIRMATION_KEY, InputRequest
+from gateway.wire import jsonrpc, meta
+
+T = TypeVar("T")
+
+_KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
+
+
+class ContextOwner(Protocol):
+    """The run that a context belongs to."""
+
+    @property
+    def call(self) -> Call: ...
+    @property
+    def deadline(self) -> Deadline: ...
+    @property
+    def permit(self) -> Permit: ...
+    @property
+    def is_over(self) -> bool: ...
+    @property
+    def requester(self) -> InputRequester | None: ...
+    @property
+    def suspension(self) -> Suspension: ...
+    async def read_resource(self, uri: str) -> Sequence[JsonObject]: ...
+
+
+class CallContext:
+    """One run's context. Once the run is over nothing more is sent for it: progress ends with the request."""
+
+    __slots__ = ("_call", "_run")
+
+    def __init__(self, run: ContextOwner) -> None:
+        self._run: Final = run
+        self._call: Final = run.call
+
+    @property
+    def principal(self) -> str | None:
+        return self._call.caller.identity.principal
+
+    @property
+    def client(self) -> JsonObject:
+        return self._call.client_info
+
+    @property
+    def client_capabilities(self) -> JsonObject:
+        return self._call.client_capabilities
+
+    @property
+    def protocol_version(self) -> str:
+        return self._call.revision
+
+    @property
+    def progress_token(self) -> str | int | None:
+        return self._call.progress_token
+
+    @property
+    def request_meta(self) -> JsonObject:
+        return self._call.meta
+
+    @property
+    def cancelled(self) -> bool:
+        task = asyncio.current_task()
+        return self._run.is_over or (task is not None and task.cancelling() > 0)
+
+    @property
+    def task(self) -> Task | None:
+        return None if self._call.task is None else self._call.task.facts
+
+    @property
+    def http(self) -> HttpClient:
+        return self._call.server.services.http.shared
+
+    async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
+        if self._call.progress is not None and not self._run.is_over:
+            masked = None if message is None else self._call.catalog.sanitizer.text(message)
+            await self._call.progress.report(value, total, masked)
+
+    async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:
+        """Send a log message, if the client asked for its level."""
+        if level not in meta.LOG_LEVELS:
+            raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
+        wanted = self._call.log_level
+        if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
+            return
+        masked = await shaped(
+            partial(self._call.catalog.sanitizer.json, data),
+            size=text_size(data, enough=MAX_ON_LOOP),
+            call=self._run,
+            threads=self._call.server.services.worker_threads,
+        )
+        params: dict[str, Json] = {"level": level, "data": masked}
+        if logger is not None:
+            params["logger"] = self._call.catalog.sanitizer.text(logger)
+        self._call.server.notifier.counters.sent["notifications/message"] += 1
+        await self._send("notifications/message", params)
+
+    async def read_resource(self, uri: str) -> Sequence[JsonObject]:
+        return await self._run.read_resource(uri)
+
+    def notify_changed(self, kind: ListKind) -> None:
+        self._call.server.notifier.list_changed(_known(kind))
+
+    def resource_updated(self, uri: str) -> None:
+        catalog = self._call.server.store.current
+        for name in catalog.uris_of(uri):
+            self._call.server.notifier.resource_updated(name, catalog)
+
+    def enable(self, kind: ListKind, name: str) -> None:
+        self._call.server.store.enable(_known(kind), name)
+
+    def disable(self, kind: ListKind, name: str) -> None:
+        self._call.server.store.disable(_known(kind), name)
+
+    async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
+        return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))
+
+    async def elicit_url(self, key: str, message: str, url: str) -> Answer:
+        return answers.read_answer(await self._answer(key, questions.url_elicitation(message, url)))
+
+    async def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
+        self,
+        key: str,
+        messages: str | Sequence[JsonObject],
+        *,
+        system_prompt: str | None = None,
+        max_tokens: int = 1000,
+        temperature: float | None = None,
+        stop_sequences: Sequence[str] | None = None,
+        model_preferences: JsonObject | None = None,
+        tools: Sequence[JsonObject] | None = None,
+    ) -> Sample:
+        fields = {
+            "maxTokens": max_tokens,
+            "systemPrompt": system_prompt,
+            "temperature": temperature,
+            "stopSequences": stop_sequences,
+            "modelPreferences": model_preferences,
+            "tools": tools,
+        }
+        return answers.read_sample(await self._answer(key, questions.sampling(messages, fields)))
+
+    async def list_roots(self, key: str) -> Sequence[JsonObject]:
+        return answers.read_roots(await self._answer(key, questions.roots()))
+
+    async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
+        """Ask several questions at once; each is `{"method": …, "params": …}`, each answer the client's result."""
+        return await self._asked(requests, None)
+
+    async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
+        """Ask before there is a task, as long as there is none."""
+        return await self._asked(requests, "before")
+
+    async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
+        """Ask inside the task, if the call is one or may become one."""
+        return await self._asked(requests, "inside")
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        return await self._requester.once(key, function)
+
+    async def close_stream(self, retry_ms: int | None = None) -> None:
+        """Close the connection; the client comes back for the rest. Does nothing where it could not come back."""
+        if retry_ms is not None and retry_ms < 0:
+            raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
+        if not self._run.is_over:
+            await self._call.exchange.close_stream(retry_ms)
+
+    async def _answer(self, key: str, question: InputRequest) -> JsonObject:
+        return (await self._answers({key: question}))[key]
+
+    async def _asked(self, requests: Mapping[str, JsonObject], where: Where | None) -> Mapping[str, Json]:
+        asked = {key: questions.read_input_request(request) for key, request in requests.items()}
+        return await self._answers(asked, where)
+
+    async def _answers(self, asked: Mapping[str, InputRequest], where: Where | None = None) -> Mapping[str, JsonObject]:
+        if CONFIRMATION_KEY in asked:
+            raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
+        put = {key: self._shown(questions.checked(key, question)) for key, question in asked.items()}
+        return await self._requester.request(put, pause=self._run.suspension, where=where)
+
+    def _shown(self, question: InputRequest) -> InputRequest:
+        masked = InputRequest(question.method, self._call.catalog.masker.json(question.params))
+        return questions.shown(masked, has_lines=not _has_breaks(self._call.params))
+
+    @property
+    def _requester(self) -> InputRequester:
+        if self._run.is_over:
+            raise ToolError("The call has ended")
+        if (requester := self._run.requester) is None:
+            raise ToolError("Nothing can be asked here: only calls of tools, prompts and resources may ask")
+        return requester
+
+    async def _send(self, method: str, params: JsonObject) -> None:
+        if not self._run.is_over:
+            await self._call.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": params})
+
+
+def _has_breaks(value: Json) -> bool:
+    """Tell whether the caller sent line breaks, which can make a message say what its author did not write."""
+    match value:
+        case str():
+            return any(end in value or end in unquote(value) for end in "\n\t")
+        case Mapping():
+            return any(map(_has_breaks, value.values()))
+        case list():
+            return any(map(_has_breaks, value))
+        case _:
+            return False
+
+
+def _known(kind: ListKind) -> ListKind:
+    """Check a kind at run time, where authors' calls are not typed: an unknown one would make an unknown method."""
+    if kind not in _KINDS:
+        raise ToolError(f"{kind!r} is no kind: there are {', '.join(_KINDS)}")
+    return kind

@@ -1,0 +1,89 @@
+"""Tells observers of each call, when it begins and when it ends (see `telemetry.observer`)."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextvars import Token
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from gateway.errors import RpcError
+from gateway.json_types import JsonObject
+from gateway.protocol.call.call import Call
+from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
+from gateway.telemetry.observer import CallResult, Observer, Outcome
+
+log: Final = structlog.get_logger(__name__)
+
+
+class Observers:
+    """The observers of one kind of request."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers: Final = tuple(observers)
+
+    def record(self, call: Call) -> "CallRecorder":
+        """Return a context manager for the time that a call runs."""
+        return CallRecorder(call, self._observers)
+
+
+class CallRecorder:
+    """Records how one call ends. A call that is not said to have ended otherwise was cancelled."""
+
+    __slots__ = ("_began", "_error", "_is_over_limit", "_observers", "_outcome", "_token", "call")
+
+    def __init__(self, call: Call, observers: Sequence[Observer]) -> None:
+        self.call: Final = call
+        self._observers: Final = observers
+        self._outcome = Outcome.CANCELLED
+        self._error: RpcError | None = None
+        self._is_over_limit = False
+        self._began = 0.0
+        self._token: Token[Mapping[str, str]] | None = None
+
+    def __enter__(self) -> Self:
+        trace = self.call.trace
+        fields = {CALL: self.call.id}
+        self._token = LOG_CONTEXT.set(fields if trace is None else {**fields, TRACE_ID: trace.trace_id})
+        self._began = time.monotonic()
+        for observer in self._observers:
+            try:
+                observer.began(self.call)
+            except Exception:  # Boundary: an observer must not be able to fail the call.
+                log.exception("observer failed")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._observers:
+            seconds = time.monotonic() - self._began
+            ending = CallResult(
+                outcome=self._outcome, seconds=seconds, error=self._error, is_over_limit=self._is_over_limit
+            )
+            for observer in self._observers:
+                try:
+                    observer.ended(self.call, ending)
+                except Exception:  # Boundary: as above.
+                    log.exception("observer failed")
+        if self._token is not None:
+            LOG_CONTEXT.reset(self._token)
+
+    def answered(self, result: JsonObject | bytes) -> None:
+        """Note the result that it was answered with."""
+        self._outcome = Outcome.OK if isinstance(result, bytes) else _outcome_of(result)
+
+    def over_limit(self) -> None:
+        """Note that a rate or a concurrency limit refused it."""
+        self._is_over_limit = True
+
+    def failed(self, error: RpcError) -> None:
+        """Note the error that it was answered with."""
+        self._outcome, self._error = Outcome.PROTOCOL_ERROR, error
+
+
+def _outcome_of(result: JsonObject) -> Outcome:
+    if result.get("isError") is True:
+        return Outcome.TOOL_ERROR
+    return Outcome.INPUT_REQUIRED if result.get("resultType") == "input_required" else Outcome.OK

@@ -1,0 +1,119 @@
+"""Sends progress notifications for one request whose sender gave a token (basic/utilities/progress).
+
+Clients time out a request without messages, commonly after 60 seconds. So a call that has sent nothing for a while
+repeats its progress: the client sees that it still runs. Values must grow, and a repetition must not hide what the call
+reports next: it is the next larger number above the last value, by the least that a number can grow.
+"""
+
+import asyncio
+import math
+from datetime import timedelta
+from typing import Final, Protocol
+
+from gateway.json_types import Json
+from gateway.protocol.counters import NotificationCounters
+from gateway.protocol.exchange import Exchange
+from gateway.wire import jsonrpc, revisions
+
+REPEAT_AFTER: Final = timedelta(seconds=15)
+"""The silence after which a call repeats its progress. `listen.keepalive` is another one: of a stream's bytes."""
+_METHOD: Final = "notifications/progress"
+
+
+class ProgressReporter(Protocol):
+    """Takes what a call reports of its progress."""
+
+    async def report(self, value: float, total: float | None, message: str | None) -> None:
+        """Tell how far the call is."""
+
+
+class Progress:
+    """Sends progress notifications from its beginning until `end`."""
+
+    __slots__ = (
+        "_beating",
+        "_counters",
+        "_every",
+        "_exchange",
+        "_heard_at",
+        "_is_over",
+        "_own",
+        "_revision",
+        "_shown",
+        "_timer",
+        "_token",
+        "_total",
+    )
+
+    def __init__(
+        self,
+        token: str | int,
+        exchange: Exchange,
+        *,
+        revision: str,
+        repeat_after: timedelta,
+        counters: NotificationCounters,
+    ) -> None:
+        self._token: Final = token
+        self._exchange: Final = exchange
+        self._revision: Final = revision
+        self._every: Final = repeat_after.total_seconds()
+        self._counters: Final = counters
+        self._own = -math.inf
+        """The last value that the call reported."""
+        self._shown = -math.inf
+        """The last value that was sent."""
+        self._total: float | None = None
+        self._heard_at = asyncio.get_running_loop().time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._is_over = False
+        self._look_at(self._heard_at + self._every)
+
+    async def end(self) -> None:
+        """Send nothing more."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beating is not None and not self._beating.done():
+            try:
+                await asyncio.wait([self._beating])  # half a message must not stand before the answer
+            except asyncio.CancelledError:
+                self._beating.cancel()
+                raise
+
+    async def report(self, value: float, total: float | None, message: str | None) -> None:
+        """Tell how far the call is; a value that does not grow, or that JSON has no number for, is left out."""
+        if self._is_over or not math.isfinite(value) or value <= self._own:
+            return
+        self._own = value
+        self._total = total if total is not None and math.isfinite(total) else None
+        await self._show(value if value > self._shown else _just_above(self._shown), message)
+
+    async def _show(self, value: float, message: str | None) -> None:
+        self._shown = value
+        self._heard_at = asyncio.get_running_loop().time()
+        params: dict[str, Json] = {"progressToken": self._token, "progress": value}
+        if self._total is not None:
+            params["total"] = self._total
+        if message is not None:
+            params["message"] = message
+        params = revisions.strip("ProgressParams", params, self._revision)
+        self._counters.sent[_METHOD] += 1
+        await self._exchange.send({"jsonrpc": jsonrpc.VERSION, "method": _METHOD, "params": params})
+
+    def _look_at(self, when: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(when, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = self._heard_at + self._every
+        if loop.time() >= due and (self._beating is None or self._beating.done()):
+            value = 0 if math.isinf(self._shown) else _just_above(self._shown)
+            self._beating = loop.create_task(self._show(value, None), name="sign of life")
+            due = loop.time() + self._every
+        self._look_at(max(due, loop.time()))
+
+
+def _just_above(value: float) -> float:
+    return math.nextafter(value, math.inf)

@@ -1,0 +1,353 @@
+"""Runs a primitive for a call: rate limit, permit, deadline, context. One way for tools, resources and prompts.
+
+Order: rate limit → `confirm` → permit and deadline → work and output → release. Access and validation come before.
+While an input request is open, neither the permit nor the deadline is used up.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from copy import copy
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from gateway.access.identity.credentials import Credential
+from gateway.access.limits.concurrency import Permit
+from gateway.catalog.primitives import NO_LIMITS, Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.config.models.rates import RateLimit
+from gateway.errors import InsufficientScopeError, MissingCapabilityError
+from gateway.executors.deadline import Deadline
+from gateway.executors.invocation import AwaitingInput, Invocation
+from gateway.json_types import JsonObject, empty
+from gateway.protocol.call.call import Call, OpenRequester
+from gateway.protocol.call.call_context import CallContext
+from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
+from gateway.protocol.input_requests.requesters import brings_answers, open_requester
+from gateway.protocol.input_requests.requests import InputRequest
+from gateway.telemetry.trace import Step, Trace, Untraced
+
+T = TypeVar("T")
+
+_PRIMITIVE: Final = "mcp_gateway.primitive"
+_SECTIONS: Final[Mapping[type[Primitive], str]] = {
+    Tool: "tools",
+    Resource: "resources",
+    ResourceTemplate: "resources",
+    Prompt: "prompts",
+}
+
+
+def check_access(primitive: Primitive, call: Call) -> None:
+    """Raises: InsufficientScopeError: the caller may see the primitive, and lacks a scope that it needs."""
+    if not call.caller.identity.holds(primitive.access.scopes):
+        raise InsufficientScopeError(primitive.access.scopes)
+
+
+def check_client(primitive: Primitive, call: Call) -> None:
+    """Raises: MissingCapabilityError: the client did not declare what the primitive requires."""
+    if not primitive.required_capabilities:
+        return
+    missing = {
+        name: wanted
+        for name, wanted in primitive.required_capabilities.items()
+        if call.client_capabilities.get(name) is None
+    }
+    if missing:
+        raise MissingCapabilityError(missing)
+
+
+class Run:
+    """One run of a primitive, and the `Invocation` that its executor is handed.
+
+    A context manager: entering counts the run against the primitive's `rate_limit`, `start` takes the permit and starts
+    the clock, and exiting gives the permit back. What a plain run does not use (context, input requests, suspension) is
+    made when it is touched.
+    """
+
+    __slots__ = (
+        "_context",
+        "_given_requester",
+        "_is_completion",
+        "_is_inner",
+        "_is_started",
+        "_opened",
+        "_step",
+        "_suspension",
+        "_trace",
+        "arguments",
+        "call",
+        "deadline",
+        "is_over",
+        "permit",
+        "primitive",
+    )
+
+    deadline: Deadline
+    permit: Permit
+
+    def __init__(
+        self,
+        call: Call,
+        primitive: Primitive,
+        *,
+        is_completion: bool = False,
+        is_inner: bool = False,
+        requester: InputRequester | None = None,
+    ) -> None:
+        """Take nothing yet.
+
+        Args:
+            call: the request that needs the run.
+            primitive: what runs.
+            is_completion: it suggests values; that counts against no rate of the primitive and can ask nothing.
+            is_inner: another run of the same call needs it, and holds the caller's permits already.
+            requester: how an inner run asks the client; None if it cannot.
+        """
+        self.call: Final = call
+        self.primitive: Final = primitive
+        self.arguments: JsonObject = empty()
+        self.is_over = False
+        """Whether the run has ended: nothing is sent for it any more."""
+        self._is_completion: Final = is_completion
+        self._is_inner: Final = is_inner
+        self._is_started = False
+        self._given_requester: Final = requester
+        self._opened: OpenRequester | None = None
+        self._context: CallContext | None = None
+        self._suspension: _RunSuspension | None = None
+        self._trace: Trace | None = None
+        self._step: AbstractContextManager[Step] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin.
+
+        Raises:
+            OverLimitError: the primitive was called too often.
+            RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
+        """
+        if (limit := self._rate_limit) is not None:
+            caller = self.call.caller.rate_limit_key
+            self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
+        if not self._is_completion and not self._is_inner and brings_answers(self.call):
+            self._opened = open_requester(self.primitive, self.call)
+        return self
+
+    async def start(self, arguments: JsonObject) -> Invocation:
+        """Wait for the run's turn, and return the invocation.
+
+        Raises:
+            OverLimitError: too many calls wait already.
+            ExecutionError: its turn did not come before the deadline.
+        """
+        primitive = self.primitive
+        self.arguments = arguments
+        self.deadline = Deadline(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
+        call, concurrency = self.call, self.call.server.concurrency
+        key = f"{'resources/read' if self._is_inner else call.method}/{primitive.name}"
+        limit = (primitive.concurrency, primitive.queue)
+        limits = NO_LIMITS if self._is_inner else call.catalog.limits
+        permit = None
+        if limits.of_caller is None and limits.of_all is None:
+            permit = concurrency.try_acquire(key, limit)  # nearly always: there is nothing to wait for
+        self.permit = permit or await concurrency.acquire(
+            key,
+            limit,
+            caller=call.caller.rate_limit_key,
+            deadline=self.deadline.at,
+            of_caller=limits.of_caller,
+            of_all=limits.of_all,
+        )
+        self._is_started = True
+        trace = self.trace
+        if not isinstance(trace, Untraced):
+            self._step = trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
+            self._step.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End: a run that ends with input requests counts against no rate, for it will come again.
+
+        Raises:
+            AwaitingInput: the client has to answer first (modern).
+        """
+        self.is_over = True
+        if self._step is not None:
+            self._step.__exit__(kind, error, trace)
+        if self._is_started:
+            self.permit.release()
+        try:
+            if self._opened is not None:
+                await self._opened.__aexit__(kind, error, trace)
+        except AwaitingInput:
+            self._refund()
+            raise
+        if isinstance(error, AwaitingInput):
+            self._refund()
+
+    @property
+    def context(self) -> CallContext:
+        if self._context is None:
+            self._context = CallContext(self)
+        return self._context
+
+    def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> Invocation:
+        assert self.context is not None  # noqa: S101 - made now, so that the copy shares it and ends with the run
+        narrowed = copy(self)
+        narrowed.arguments, narrowed.deadline = arguments, deadline
+        return narrowed
+
+    @property
+    def caller(self) -> str:
+        return self.call.caller.owner_key
+
+    @property
+    def rights(self) -> Hashable:
+        return self.call.caller.identity.scopes, self.call.catalog.access_digest
+
+    @property
+    def client(self) -> str:
+        session, subject = self.call.session_id, self.call.caller.identity.subject_key
+        if session is not None:
+            return f"session {session}"
+        return "" if subject is None else f"principal {subject}"
+
+    @property
+    def log_level(self) -> str | None:
+        return self.call.log_level
+
+    @property
+    def call_id(self) -> str:
+        return self.call.id
+
+    @property
+    def access_token(self) -> Credential | None:
+        return self.call.caller.access_token
+
+    @property
+    def wants_progress(self) -> bool:
+        return self.call.task is not None or self.call.progress_token is not None
+
+    @property
+    def output_seconds(self) -> float | None:
+        return None if self.call.task is None else self.call.task.seconds_left
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.call.caller.headers
+
+    @property
+    def trace(self) -> Trace:
+        if self._trace is None:
+            self._trace = self.call.server.trace(self.call.trace)
+        return self._trace
+
+    @property
+    def requester(self) -> InputRequester | None:
+        """The requester for the client; None where the run cannot ask."""
+        if self._is_completion or self._is_inner:
+            return self._given_requester
+        if self._opened is None:
+            self._opened = open_requester(self.primitive, self.call)
+        return self._opened
+
+    @property
+    def suspension(self) -> Suspension:
+        """Stops the clock and lends the permit while an input request is open."""
+        if self._suspension is None:
+            self._suspension = _RunSuspension(self.deadline, self.permit)
+        return self._suspension
+
+    async def read_resource(self, uri: str) -> Sequence[JsonObject]:
+        """Read a resource for this run, as its caller may."""
+        requester = self.requester
+        inner = None if requester is None else _InnerRequester(requester, self.suspension)
+        return await self.call.server.read(uri, self.call, requester=inner, is_inner=True)
+
+    @property
+    def _rate_limit(self) -> RateLimit | None:
+        if self._is_completion or (self.call.task is not None and self.call.task.is_rerun):
+            return None
+        return self.primitive.rate_limit
+
+    @property
+    def _rate_name(self) -> str:
+        return f"{_SECTIONS[type(self.primitive)]}.{self.primitive.name}.rate_limit"
+
+    def _refund(self) -> None:
+        if (limit := self._rate_limit) is not None:
+            caller = self.call.caller.rate_limit_key
+            self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
+
+
+class _RunSuspension:
+    """Stops a run's clock and lends its permit to others, as long as at least one input request is open."""
+
+    __slots__ = ("_deadline", "_open", "_permit", "_returning")
+
+    def __init__(self, deadline: Deadline, permit: Permit) -> None:
+        self._deadline = deadline
+        self._permit = permit
+        self._open = 0
+        self._returning = asyncio.Lock()
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[None]:
+        self._open += 1
+        self._deadline.pause()
+        self._permit.suspend()
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._open -= 1
+            if not self._open:
+                self._permit.force_resume()
+                self._deadline.resume()
+            raise
+        except BaseException:
+            await self._end_one()
+            raise
+        await self._end_one()
+
+    async def _end_one(self) -> None:
+        """Note that a request was answered or withdrawn; go on unless another is open, or is sent meanwhile."""
+        self._open -= 1
+        try:
+            async with self._returning:
+                if not self._open:
+                    await self._permit.resume()
+        finally:
+            if self._open:
+                self._permit.suspend()
+            else:
+                self._permit.force_resume()  # where the wait was cancelled
+                self._deadline.resume()
+
+
+class _InnerRequester:
+    """The requester of a run within a run: while it asks, the outer one is suspended too."""
+
+    __slots__ = ("_outer", "_requester")
+
+    def __init__(self, requester: InputRequester, outer: Suspension) -> None:
+        self._requester = requester
+        self._outer = outer
+
+    async def request(
+        self,
+        questions: Mapping[str, InputRequest],
+        *,
+        pause: Suspension,
+        proven: bool = False,
+        where: Where | None = None,
+    ) -> Mapping[str, JsonObject]:
+        @asynccontextmanager
+        async def both() -> AsyncIterator[None]:
+            async with self._outer(), pause():
+                yield
+
+        return await self._requester.request(questions, pause=both, proven=proven, where=where)
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        return await self._requester.once(key, function)

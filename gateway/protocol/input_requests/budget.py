@@ -1,0 +1,95 @@
+"""The input requests and kept results of one call: one request for each key, within `limits.sampling`."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+
+import orjson
+
+from gateway.config.models.rates import RateLimit
+from gateway.config.models.server import SamplingLimits
+from gateway.errors import ExecutionError
+from gateway.json_types import Json
+from gateway.plugin import ToolError
+from gateway.protocol.call.call import Call
+from gateway.protocol.input_requests.capabilities import limit_tokens
+from gateway.protocol.input_requests.requests import SAMPLE, InputRequest
+
+T = TypeVar("T")
+
+
+class CallBudget:
+    """One call's budget. A modern call has a new one for each try, which repeats the requests of earlier tries."""
+
+    __slots__ = ("_asked", "_call", "results")
+
+    def __init__(self, call: Call) -> None:
+        self._call: Final = call
+        self._asked: dict[str, InputRequest] = {}
+        self.results: Final[dict[str, Json]] = {}
+        """By key, what `once` has brought."""
+
+    def register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
+        """The questions as they may be asked: their secrets masked, their tokens within the limit.
+
+        Raises:
+            ExecutionError: a key is that of another question already, or the call would ask the model too often.
+        """
+        entered = {key: self._permitted(question) for key, question in questions.items()}
+        for key, question in entered.items():
+            if self._asked.get(key, question) != question:
+                raise ToolError(f"The key {key!r} belongs to another question of this call already")
+        asked, most = {**self._asked, **entered}, self._limits.per_call
+        if most is not None and _samples(asked) > most:
+            raise ExecutionError(f"A call may ask the client's model {most} times at the most (limits.sampling)")
+        self._asked = asked
+        return entered
+
+    def charge(self, questions: Mapping[str, InputRequest]) -> None:
+        """Pay for questions that go out.
+
+        Raises:
+            ExecutionError: the caller's model has been asked too often lately.
+        """
+        samples = _samples(questions)
+        if self._limits.rate is not None and samples:
+            limit = RateLimit(per_caller=self._limits.rate)
+            self._call.server.rate_limiter.acquire(
+                "limits.sampling",
+                limit,
+                caller=self._call.caller.rate_limit_key,
+                cost=samples,
+                saying="The client's model was asked too often",
+            )
+        if (observer := self._call.server.interaction_observer) is not None:
+            observer.input_requested(self._call, {key: question.method for key, question in questions.items()})
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the first run of `function`, as JSON has it, so that it is the same in every try.
+
+        Raises:
+            TypeError: it is not JSON.
+            ValueError: it holds a secret, which the client would read.
+        """
+        if key not in self.results:
+            result = orjson.loads(orjson.dumps(await function(), option=_STRICT))
+            if self._call.catalog.redactor.json(result) != result:
+                raise ValueError(f"what once({key!r}, …) returned holds a secret, and clients can read it")
+            self.results[key] = result
+        kept: T = self.results[key]
+        return kept
+
+    @property
+    def _limits(self) -> SamplingLimits:
+        return self._call.catalog.limits.sampling
+
+    def _permitted(self, question: InputRequest) -> InputRequest:
+        catalog = self._call.catalog
+        scrub = catalog.sanitizer.json if question.method == SAMPLE else catalog.redactor.json
+        return limit_tokens(InputRequest(question.method, scrub(question.params)), self._limits.max_tokens)
+
+
+_STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+def _samples(questions: Mapping[str, InputRequest]) -> int:
+    return sum(question.method == SAMPLE for question in questions.values())

@@ -1,0 +1,125 @@
+"""Checks input requests against what a client declared and its revision has. Pure.
+
+MCP client/elicitation, client/sampling, client/roots: "Capabilities" of each. A server must not send what the client
+did not declare.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from gateway.errors import ExecutionError, MissingCapabilityError
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.input_requests.requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
+from gateway.wire.versions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
+
+_ID_BYTES: Final = 16
+
+
+def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObject, revision: str) -> None:
+    """Raises: MissingCapabilityError: the client did not declare that it can be asked this, or its revision cannot."""
+    missing: dict[str, Json] = {}
+    for question in questions.values():
+        for name, features in _NEEDS[question.method](question.params).items():
+            capability = declared.get(name)
+            lacking: dict[str, Json] = {
+                feature: {}
+                for feature in features
+                if not isinstance(capability, dict) or not _HAS[feature](capability, revision)
+            }
+            if not isinstance(capability, dict) or revision < _SINCE.get(name, "") or lacking:
+                missing[name] = {**missing.get(name, {}), **lacking}
+    if missing:
+        raise MissingCapabilityError(missing)
+
+
+def for_revision(question: InputRequest, revision: str) -> InputRequest:
+    """The question as `revision` has it; `check_capabilities` has let it pass.
+
+    Raises:
+        ExecutionError: that revision has no form for it.
+    """
+    if revision >= V2026_07_28:
+        return question
+    if question.method == SAMPLE and revision < V2025_11_25:
+        messages = [_plain_message(message, revision) for message in question.params["messages"]]
+        return replace(question, params={**question.params, "messages": messages})
+    if question.method == ELICIT and not question.is_form:
+        return replace(question, params={**question.params, "elicitationId": secrets.token_urlsafe(_ID_BYTES)})
+    if question.method == ELICIT and revision < V2025_11_25:
+        return replace(question, params=_plain_form(question.params))
+    return question
+
+
+def limit_tokens(question: InputRequest, max_tokens: int | None) -> InputRequest:
+    """The question with so many tokens for its answer, if it is the client's model that is asked."""
+    if question.method != SAMPLE or max_tokens is None or question.params["maxTokens"] <= max_tokens:
+        return question
+    return replace(question, params={**question.params, "maxTokens": max_tokens})
+
+
+def _elicitation_needs(params: JsonObject) -> dict[str, Sequence[str]]:
+    return {"elicitation": ["url" if params.get("mode") == "url" else "form"]}
+
+
+def _sampling_needs(params: JsonObject) -> dict[str, Sequence[str]]:
+    tools = ["tools"] if "tools" in params or "toolChoice" in params else []
+    context = ["context"] if params.get("includeContext", "none") != "none" else []
+    return {"sampling": [*tools, *context]}
+
+
+_NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, Sequence[str]]]]] = {
+    ELICIT: _elicitation_needs,
+    SAMPLE: _sampling_needs,
+    LIST_ROOTS: lambda _: {"roots": []},
+}
+"""What a client must have declared for each method: capabilities, and features of these."""
+
+_SINCE: Final = {"elicitation": V2025_06_18}
+"""The first revision in which a client has a capability, for those that the oldest lacks."""
+
+
+def _has_forms(capability: JsonObject, revision: str) -> bool:
+    """An empty object means forms, as before there were modes (client/elicitation, "Capabilities")."""
+    return revision < V2025_11_25 or "form" in capability or "url" not in capability
+
+
+_HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
+    "form": _has_forms,
+    "url": lambda capability, revision: revision >= V2025_11_25 and "url" in capability,
+    "tools": lambda capability, revision: revision >= V2025_11_25 and "tools" in capability,
+    "context": lambda capability, revision: revision < V2025_11_25 or "context" in capability,
+}
+"""Whether a client that has declared a capability has a feature of it."""
+
+
+def _plain_form(params: JsonObject) -> JsonObject:
+    schema = params["requestedSchema"]
+    properties = {name: _plain_field(name, field) for name, field in schema["properties"].items()}
+    without_mode = {name: value for name, value in params.items() if name != "mode"}
+    return {**without_mode, "requestedSchema": {**schema, "properties": properties}}
+
+
+def _plain_field(name: str, field: JsonObject) -> JsonObject:
+    """A form's field as 2025-06-18 has it: titles beside an enum, defaults for booleans alone, no lists."""
+    if field["type"] == "array":
+        raise ExecutionError(f"A client of revision {V2025_06_18} cannot choose several values, as {name!r} wants")
+    plain = {key: value for key, value in field.items() if key != "oneOf"}
+    if field["type"] != "boolean":
+        plain.pop("default", None)
+    if "oneOf" in field:
+        plain["enum"] = [choice["const"] for choice in field["oneOf"]]
+        plain["enumNames"] = [choice["title"] for choice in field["oneOf"]]
+    return plain
+
+
+def _plain_message(message: JsonObject, revision: str) -> JsonObject:
+    """A message to a model before 2025-11-25: one block, of text, an image, or since 2025-03-26 audio."""
+    content = message["content"]
+    blocks = content if isinstance(content, list) else [content]
+    kinds = ("text", "image") if revision < V2025_03_26 else ("text", "image", "audio")
+    if len(blocks) != 1 or blocks[0]["type"] not in kinds:
+        raise ExecutionError(f"A client of revision {revision} takes one block a message, of {' or '.join(kinds)}")
+    return {"role": message["role"], "content": blocks[0]}

@@ -1,0 +1,77 @@
+"""`confirm:` in the file: a yes of the user before a tool runs, and no other way around it."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+from gateway.catalog.primitives import Confirmation
+from gateway.control_characters import visible
+from gateway.errors import ExecutionError, MissingCapabilityError
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.call.call import Call
+from gateway.protocol.input_requests.requester import InputRequester
+from gateway.protocol.input_requests.requests import CONFIRMATION_KEY, elicitation
+from gateway.protocol.input_requests.responses import read_answer
+
+_NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
+
+
+class Asking(Protocol):
+    """A run that may ask its client."""
+
+    @property
+    def call(self) -> Call: ...
+    @property
+    def requester(self) -> InputRequester | None: ...
+
+
+async def confirm(confirmation: Confirmation, arguments: JsonObject, run: Asking) -> None:
+    """Return once the user has said yes, or if the file lets the tool run for clients that cannot be asked.
+
+    Raises:
+        ExecutionError: the user declined or dismissed the question, or could not be asked in time.
+        MissingCapabilityError: the client cannot be asked.
+        AwaitingInput: see `InputRequester.request`.
+    """
+    requester = run.requester
+    if requester is None:
+        raise ExecutionError("The user cannot be asked here")
+    shown = _visible(run.call.catalog.masker.json(arguments))
+    question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
+    try:
+        answers = await requester.request({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
+    except MissingCapabilityError:
+        if confirmation.is_optional:
+            _tell(run.call, "unasked")
+            return
+        raise
+    answer = read_answer(answers[CONFIRMATION_KEY])
+    _tell(run.call, answer.action)
+    if answer.action != "accept":
+        raise ExecutionError(f"The user {_DID[answer.action]}; nothing was done.")
+
+
+def _tell(call: Call, answer: str) -> None:
+    if (observer := call.server.interaction_observer) is not None:
+        observer.confirmed(call, answer)
+
+
+def _visible(value: Json) -> Json:
+    """Show the caller's arguments as a person can read them: in one line, without what hides or reorders text."""
+    match value:
+        case str():
+            return visible(value, has_lines=False)
+        case list():
+            return [_visible(item) for item in value]
+        case Mapping():
+            return {_visible(name): _visible(member) for name, member in value.items()}
+        case _:
+            return value
+
+
+_DID: Final = {"decline": "declined", "cancel": "dismissed the question"}
+
+
+@asynccontextmanager
+async def _nothing_runs_yet() -> AsyncIterator[None]:
+    yield

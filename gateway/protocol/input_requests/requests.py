@@ -1,0 +1,222 @@
+"""Builds and checks input requests (elicitation, sampling, roots) in the form of 2026-07-28. Pure.
+
+MCP 2025-11-25 and 2026-07-28: client/elicitation, client/sampling, client/roots. What a client of an older revision can
+be asked is in `capabilities`, what its answers must be in `responses`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+import orjson
+
+from gateway.control_characters import visible
+from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.json_schema import schema_problem_in
+from gateway.plugin import ToolError
+from gateway.wire import jsonrpc
+
+ELICIT: Final = "elicitation/create"
+SAMPLE: Final = "sampling/createMessage"
+LIST_ROOTS: Final = "roots/list"
+
+CONFIRMATION_KEY: Final = "mcp-gateway.confirm"
+"""Of the question that `confirm:` puts; no author may use it for one of their own."""
+
+_FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
+
+
+class InputRequest(msgspec.Struct, frozen=True):
+    """One request to the client: `method` and `params` as they go out."""
+
+    method: str
+    params: JsonObject
+
+    @property
+    def wire(self) -> JsonObject:
+        return {"method": self.method, "params": self.params}
+
+    @property
+    def is_form(self) -> bool:
+        return self.method == ELICIT and self.params.get("mode") != "url"
+
+
+def elicitation(message: str, schema: JsonObject) -> InputRequest:
+    return InputRequest(ELICIT, {"message": message, "requestedSchema": schema})
+
+
+def url_elicitation(message: str, url: str) -> InputRequest:
+    return InputRequest(ELICIT, {"mode": "url", "message": message, "url": url})
+
+
+def sampling(messages: str | Sequence[JsonObject], fields: JsonObject) -> InputRequest:
+    """`fields` are the other members of the request's params; those that are None are left out."""
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
+    given = {name: value for name, value in fields.items() if value is not None}
+    return InputRequest(SAMPLE, {"messages": list(messages), **given})
+
+
+def roots() -> InputRequest:
+    return InputRequest(LIST_ROOTS, {})
+
+
+def read_input_request(wire: Json) -> InputRequest:
+    """A question that an author wrote as the protocol has it.
+
+    Raises:
+        ToolError: it is none.
+    """
+    match wire:
+        case {"method": str(method), **rest} if method in _PROBLEMS and isinstance(
+            params := rest.get("params", {}), dict
+        ):
+            return InputRequest(method, params)
+    raise ToolError(f"A question is {{'method': …, 'params': {{…}}}} with one of the methods {', '.join(_PROBLEMS)}")
+
+
+def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
+    """A question in which the person who decides sees what is there: controls and what directs text as escapes.
+
+    `has_lines`: whether lines of the message are its author's. What comes back as an answer, such as a choice, stays.
+    """
+    if question.method != ELICIT:
+        return question
+    params = {name: _shown(value, has_lines=has_lines) for name, value in question.params.items()}
+    message = question.params.get("message")
+    return InputRequest(ELICIT, {**params, "message": visible(message, has_lines=has_lines)} if message else params)
+
+
+_READ: Final = frozenset({"title", "description"})
+"""Texts of a form that are read, and nothing else."""
+
+
+def _shown(value: Json, *, has_lines: bool) -> Json:
+    match value:
+        case dict():
+            members = {
+                name: visible(member, has_lines=has_lines)
+                if name in _READ and isinstance(member, str)
+                else _shown(member, has_lines=has_lines)
+                for name, member in value.items()
+            }
+            return _with_choices_shown(members, has_lines=has_lines)
+        case list():
+            return [_shown(item, has_lines=has_lines) for item in value]
+        case _:
+            return value
+
+
+def _with_choices_shown(field: dict[str, Json], *, has_lines: bool) -> dict[str, Json]:
+    """Give names to choices that would look like others; what comes back stays. A proposed text is shown as it is."""
+
+    def seen(text: Json) -> Json:
+        return visible(text, has_lines=has_lines) if isinstance(text, str) else text
+
+    match field:
+        case {"type": "string", "enum": list() as choices}:
+            given = field.get("enumNames")
+            names = [*map(seen, given if isinstance(given, list) else choices)]
+            return field if names == choices else {**field, "enumNames": names}
+        case {"type": "array", "items": {"enum": list() as choices}} if [*map(seen, choices)] != choices:
+            return {**field, "items": {"anyOf": [{"const": each, "title": seen(each)} for each in choices]}}
+        case {"type": "string", "default": str() as default} if "oneOf" not in field:
+            return {**field, "default": seen(default)}
+    return field
+
+
+def checked(key: str, question: InputRequest) -> InputRequest:
+    """A question as bare JSON.
+
+    Raises:
+        ToolError: no client could answer it.
+    """
+    try:
+        params = orjson.loads(orjson.dumps(question.params, default=jsonrpc.plain))
+    except (TypeError, RecursionError) as error:
+        raise ToolError(f"The question {key!r} cannot be written as JSON: {error}") from error
+    question = InputRequest(question.method, params)
+    schema_problem = _PROBLEMS[question.method](params)
+    if schema_problem is not None:
+        raise ToolError(f"The question {key!r} {schema_problem}")
+    return question
+
+
+def _problem_of_elicitation(params: JsonObject) -> str | None:
+    if not isinstance(params.get("message"), str):
+        return "needs a `message`"
+    match params.get("mode", "form"):
+        case "form":
+            return _problem_of_form(params.get("requestedSchema"))
+        case "url":
+            return None if _is_web_address(params.get("url")) else "needs a `url`: https://…"
+    return "must have one of the modes form, url"
+
+
+def _problem_of_form(schema: Json) -> str | None:
+    """Forms are flat (client/elicitation, "Requested Schema")."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return 'needs a schema with `"type": "object"`'
+    fields = schema.get("properties")
+    if not isinstance(fields, dict):
+        return "needs a schema with `properties`"
+    odd = [name for name, field in fields.items() if not _is_field(field)]
+    if odd:
+        return f"has fields that are neither text, a number, a boolean nor a choice: {', '.join(odd)}"
+    schema_problem = schema_problem_in(schema)
+    return None if schema_problem is None else f"has a broken schema: {schema_problem}"
+
+
+def _is_field(field: Json) -> bool:
+    match field:
+        case {"type": "array", "items": {"anyOf": choices}} | {"type": "string", "oneOf": choices}:
+            return isinstance(choices, list) and all(map(_is_choice, choices))
+        case {"type": "array", "items": {"enum": list()}}:
+            return True
+        case {"type": str(kind)}:
+            return kind in _FIELD_TYPES
+    return False
+
+
+def _is_choice(choice: Json) -> bool:
+    match choice:
+        case {"const": str(), "title": str()}:
+            return True
+    return False
+
+
+def _is_web_address(url: Json) -> bool:
+    if not isinstance(url, str) or not url.isprintable():  # controls, and what directs text, hide where it leads
+        return False
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in {"https", "http"} and bool(parts.hostname)
+
+
+def _problem_of_sampling(params: JsonObject) -> str | None:
+    messages, most = params.get("messages"), params.get("maxTokens")
+    if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+        return "needs `messages`: a list of {role: user or assistant, content: a block or several}"
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        return "needs `maxTokens`: a whole number above 0"
+    return None
+
+
+def _is_message(message: Json) -> bool:
+    match message:
+        case {"role": "user" | "assistant", "content": {"type": str()}}:
+            return True
+        case {"role": "user" | "assistant", "content": [*blocks]}:
+            return all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks)
+    return False
+
+
+_PROBLEMS: Final[Mapping[str, Callable[[JsonObject], str | None]]] = {
+    ELICIT: _problem_of_elicitation,
+    SAMPLE: _problem_of_sampling,
+    LIST_ROOTS: lambda _: None,
+}
+"""Why an author's request is none."""

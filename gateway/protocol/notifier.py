@@ -1,0 +1,252 @@
+"""Notifies clients of changes of the catalog: puts each notification into the right outboxes.
+
+A client is told of a list only if what it sees of it has changed, and of a resource only if it may read it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Final
+from weakref import WeakSet
+
+import msgspec
+import structlog
+
+from gateway.access.identity.identity import Identity
+from gateway.catalog.parts import CatalogParts
+from gateway.catalog.primitives import Catalog
+from gateway.json_types import JsonObject
+from gateway.plugin import ListKind
+from gateway.protocol.counters import NotificationCounters
+from gateway.protocol.outbox import Outbox
+from gateway.protocol.session import Session
+from gateway.wire import jsonrpc
+
+log: Final = structlog.get_logger(__name__)
+
+_LIST_CHANGED: Final[Mapping[ListKind, str]] = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+}
+_UPDATED: Final = "notifications/resources/updated"
+_TASK: Final = "notifications/tasks"
+
+Scopes = frozenset[str] | None
+"""What a caller may do; None is everything."""
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """One `subscriptions/listen` of the modern era: what it asked for, and what waits for it."""
+
+    kinds: frozenset[ListKind]
+    uris: frozenset[str]
+    task_ids: frozenset[str]
+    scopes: Scopes
+    view: str | None
+    outbox: Outbox
+
+    def tell_task(self, task_id: str, state: JsonObject) -> None:
+        """Queue the state of a task (`DetailedTask`), in place of an older one."""
+        message = {"jsonrpc": jsonrpc.VERSION, "method": _TASK, "params": state}
+        self.outbox.put(f"{_TASK} {task_id}", message, is_state=True)
+
+    def takes(self, kind: ListKind) -> bool:
+        return kind in self.kinds
+
+
+class _SessionSubscriber(msgspec.Struct, frozen=True):
+    """A session as a subscriber: it takes whatever list changes once it is initialized."""
+
+    session: Session
+
+    @property
+    def uris(self) -> frozenset[str]:
+        return self.session.subscriptions
+
+    @property
+    def scopes(self) -> Scopes:
+        return self.session.identity.scopes
+
+    @property
+    def view(self) -> str | None:
+        return self.session.view
+
+    @property
+    def outbox(self) -> Outbox:
+        return self.session.outbox
+
+    def takes(self, _kind: ListKind) -> bool:
+        return self.session.is_initialized
+
+
+Subscriber = Subscription | _SessionSubscriber
+
+
+class ChangeNotifier:
+    """Sessions of the legacy era, and subscriptions of the modern one."""
+
+    def __init__(self, parts: CatalogParts) -> None:
+        self._parts: Final = parts
+        self._sessions: Final[WeakSet[Session]] = WeakSet()
+        """A session that nothing else holds is gone from here too."""
+        self._subscriptions: Final[set[Subscription]] = set()
+        self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
+        """By task id."""
+        self.counters: Final = NotificationCounters()
+        self.watch_changed: Callable[[], None] = lambda: None
+        """Called when other resources are watched than before."""
+        self.roots_changed: Callable[[str], None] = lambda _: None
+        """Called with the id of a session whose client has other roots than before."""
+        self._is_closed = False
+
+    def add_session(self, session: Session) -> None:
+        session.outbox.counters = self.counters
+        self._sessions.add(session)
+
+    def restore_session(self, session: Session, catalog: Catalog, *, told: Mapping[str, str]) -> None:
+        """Take over a session of an earlier process, and tell it of the lists that differ from what it was told.
+
+        What became of watched resources meanwhile nobody knows, so their client reads the list again.
+        """
+        self.add_session(session)
+        offered = self._parts.of(catalog, session.identity.scopes, view=session.view)
+        for kind in _LIST_CHANGED:
+            is_stale = told.get(kind) != offered.fingerprints.get(kind)
+            if is_stale or (kind == "resources" and session.subscriptions):
+                _announce(kind, [_SessionSubscriber(session)])
+
+    def told(self, session: Session, catalog: Catalog, *, before: Mapping[str, str]) -> dict[str, str]:
+        """The fingerprint of each list as a session's client was told of it; `before` where that is still to come."""
+        if session.view is not None and session.view not in catalog.views:
+            return dict(before)  # a reload has just taken it away, and the session ends
+        offered = self._parts.of(catalog, session.identity.scopes, view=session.view).fingerprints
+        waiting = session.outbox.messages
+        return {
+            kind: fingerprint
+            for kind, method in _LIST_CHANGED.items()
+            if (fingerprint := (before if method in waiting else offered).get(kind)) is not None
+        }
+
+    @contextmanager
+    def listen(
+        self,
+        kinds: frozenset[ListKind],
+        uris: frozenset[str],
+        *,
+        scopes: Scopes,
+        view: str | None = None,
+        task_ids: frozenset[str] = frozenset(),
+    ) -> Iterator[Subscription]:
+        """A subscription of somebody at a view, for as long as the context lasts."""
+        subscription = Subscription(
+            kinds=kinds, uris=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
+        )
+        subscription.outbox.counters = self.counters
+        if self._is_closed:
+            subscription.outbox.close()
+        self._subscriptions.add(subscription)
+        for task_id in task_ids:
+            self._of_tasks[task_id].add(subscription)
+        if uris:
+            self.watch_changed()
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+            if uris:
+                self.watch_changed()
+            for task_id in task_ids:
+                self._of_tasks[task_id].discard(subscription)
+                if not self._of_tasks[task_id]:
+                    del self._of_tasks[task_id]
+
+    def catalog_changed(self, old: Catalog, new: Catalog) -> None:
+        """Announce each list that a client would now see differently, and each watched resource that was written."""
+        for (scopes, view), subscribers in self._by_part().items():
+            if view is None or (view in old.views and view in new.views):  # of one that is gone, streams end
+                before, after = (self._parts.of(each, scopes, view=view) for each in (old, new))
+                self._part_changed(before, after, subscribers)
+
+    def identity_changed(self, session: Session, identity: Identity, catalog: Catalog) -> None:
+        """A session's client has shown another credential: what it sees may be more now, or less."""
+        before = session.identity
+        session.identity = identity
+        if session.view is None or session.view in catalog.views:
+            old, new = (self._parts.of(catalog, each.scopes, view=session.view) for each in (before, identity))
+            self._part_changed(old, new, [_SessionSubscriber(session)])
+
+    def list_changed(self, kind: ListKind) -> None:
+        """Notify every subscriber of the list."""
+        _announce(kind, self._subscribers())
+
+    def resource_updated(self, uri: str, catalog: Catalog) -> None:
+        """Tell those who subscribed to `uri` and may read it where they are."""
+        found = catalog.resource(uri)
+        needed = frozenset[str]() if found is None else found[0].access.scopes
+        for (scopes, view), subscribers in self._by_part().items():
+            may_read = scopes is None or needed <= scopes
+            if may_read and (view is None or _holds(self._parts.of(catalog, scopes, view=view), uri)):
+                _update(uri, subscribers)
+
+    def of_task(self, task_id: str) -> Collection[Subscription]:
+        """The subscriptions that name a task."""
+        return self._of_tasks.get(task_id, ())
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """All URIs that somebody watches."""
+        return frozenset().union(*(each.uris for each in self._subscribers()))
+
+    def close(self) -> None:
+        """End every subscription, now and to come: the daemon is about to stop."""
+        self._is_closed = True
+        for subscription in self._subscriptions:
+            subscription.outbox.close()
+
+    def _subscribers(self) -> Iterator[Subscriber]:
+        return chain(self._subscriptions, map(_SessionSubscriber, self._sessions))
+
+    def _by_part(self) -> Mapping[tuple[Scopes, str | None], list[Subscriber]]:
+        """The subscribers by the part of the catalog that they see: their scopes, and their view."""
+        groups: defaultdict[tuple[Scopes, str | None], list[Subscriber]] = defaultdict(list)
+        for subscriber in self._subscribers():
+            groups[subscriber.scopes, subscriber.view].append(subscriber)
+        return groups
+
+    @staticmethod
+    def _part_changed(old: Catalog, new: Catalog, subscribers: list[Subscriber]) -> None:
+        for kind in _LIST_CHANGED:
+            if old.fingerprints.get(kind) != new.fingerprints.get(kind):
+                _announce(kind, subscribers)
+        for uri in frozenset().union(*(each.uris for each in subscribers)):
+            if _version(uri, old) != _version(uri, new):
+                _update(uri, subscribers)
+
+
+def _holds(part: Catalog, uri: str) -> bool:
+    return part.resource(uri) is not None
+
+
+def _version(uri: str, catalog: Catalog) -> str | None:
+    """Return the version of the resource at `uri`; None where nothing serves it."""
+    found = catalog.resource(uri)
+    return None if found is None else found[0].version
+
+
+def _announce(kind: ListKind, subscribers: Iterable[Subscriber]) -> None:
+    method = _LIST_CHANGED[kind]
+    outboxes = [each.outbox for each in subscribers if each.takes(kind)]
+    _put(outboxes, method, {"jsonrpc": jsonrpc.VERSION, "method": method})
+
+
+def _update(uri: str, subscribers: Iterable[Subscriber]) -> None:
+    outboxes = [each.outbox for each in subscribers if uri in each.uris]
+    _put(outboxes, f"{_UPDATED} {uri}", {"jsonrpc": jsonrpc.VERSION, "method": _UPDATED, "params": {"uri": uri}})
+
+
+def _put(outboxes: list[Outbox], key: str, message: JsonObject) -> None:
+    dropped = sum(not outbox.put(key, message) for outbox in outboxes)
+    if dropped:
+        log.warning("announcements dropped: nobody reads them", method=message["method"], clients=dropped)

@@ -1,0 +1,101 @@
+"""One run of a tool whose call is a task, or may become one: its exchange, its progress, where it asks."""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from gateway.json_types import JsonObject
+from gateway.plugin import Task as TaskFacts
+from gateway.protocol.call.progress import ProgressReporter
+from gateway.protocol.exchange import Caller, Exchange
+from gateway.protocol.input_requests.requester import Where
+from gateway.protocol.tasks.requester import TaskRequester
+from gateway.tasks.runner import TaskRun
+
+_MAX_MESSAGE_LENGTH: Final = 1000
+"""Characters of a status message."""
+
+
+class TaskCall:
+    """The state that a run and whoever answers its request share. Implements `CallTask`, and `Exchange` for the run."""
+
+    def __init__(
+        self, caller: Caller, *, clock: Callable[[], float], ttl_ms: int, asks_before: bool, run: TaskRun | None = None
+    ) -> None:
+        """Begin with an open request, or if there is a task already without one."""
+        self.caller: Final = caller
+        self.is_rerun: Final = run is not None
+        self.run = run
+        """The task, once it is written down."""
+        self.may_be_stored = False
+        """Whether a record of it was sent to the store, and not refused there."""
+        self.can_be_task = True
+        """False if none can be made: all questions are answered with the request."""
+        self.is_request_open = run is None
+        self.exchange: Exchange | None = None
+        self.progress: ProgressReporter | None = None
+        """Of the request, as long as it is open."""
+        self.message = ""
+        """What was reported last."""
+        self.result: JsonObject | None = None
+        self.error: Exception | None = None
+        """How the tool ended: with one of the two."""
+        self.made_requester: TaskRequester | None = None
+        """The requester, if the tool has asked or has kept a result."""
+        self.make_requester: Callable[[], TaskRequester]
+        self._asks_before: Final = asks_before
+        self._clock: Final = clock
+        self._ttl_seconds: Final = ttl_ms / 1000
+        self._reported = -math.inf
+
+    @property
+    def requester(self) -> TaskRequester:
+        if self.made_requester is None:
+            self.made_requester = self.make_requester()
+        return self.made_requester
+
+    @property
+    def facts(self) -> TaskFacts | None:
+        if self.run is None:
+            return None
+        task = self.run.task
+        return TaskFacts(id=task.id, created_at=task.created, expires_at=task.expires, restarts_left=task.restarts)
+
+    @property
+    def seconds_left(self) -> float:
+        return self._ttl_seconds if self.run is None else max(1.0, self.run.task.expires - self._clock())
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a question is open inside the task."""
+        return self.made_requester is not None and self.made_requester.is_waiting
+
+    def asks_before(self, where: Where | None) -> bool:
+        if not self.is_request_open:
+            return False
+        is_wanted = self._asks_before if where is None else where == "before"
+        return is_wanted or not self.can_be_task
+
+    def close_request(self) -> None:
+        """Send nothing more to the client: its request is answered."""
+        self.is_request_open = False
+        self.exchange = self.progress = None
+
+    async def send(self, notification: JsonObject) -> bool:
+        return self.exchange is not None and await self.exchange.send(notification)
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        if self.exchange is not None:
+            await self.exchange.close_stream(retry_ms)
+
+    async def report(self, value: float, total: float | None, message: str | None) -> None:
+        """Tell the sender of an open request, and whoever asks for the task, how far it is."""
+        if self.progress is not None:
+            await self.progress.report(value, total, message)
+        if not math.isfinite(value) or value <= self._reported:
+            return
+        self._reported = value
+        of = "" if total is None or not math.isfinite(total) else f" of {total:g}"
+        self.message = (message or f"{value:g}{of}")[:_MAX_MESSAGE_LENGTH]
+        if self.run is not None:
+            self.run.say(self.message, at=self._clock())

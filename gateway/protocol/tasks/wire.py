@@ -1,0 +1,60 @@
+"""The wire form of tasks (ext-tasks 2026, "Tasks"), and the extension's name. Pure."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from gateway import exact_json
+from gateway.errors import MissingCapabilityError
+from gateway.json_types import Json, JsonObject
+from gateway.tasks.task import Task, TaskStatus
+from gateway.wire.versions import MODERN
+
+TASKS: Final = "io.modelcontextprotocol/tasks"
+"""The extension's identifier, as client and server declare it."""
+
+_PAYLOAD: Final = {TaskStatus.COMPLETED: "result", TaskStatus.FAILED: "error"}
+
+
+def declares_tasks(client_capabilities: JsonObject, revision: str) -> bool:
+    """Whether the client knows tasks. The extension is not defined for legacy revisions."""
+    extensions = client_capabilities.get("extensions")
+    return revision in MODERN and isinstance(extensions, dict) and TASKS in extensions
+
+
+def missing_extension() -> MissingCapabilityError:
+    return MissingCapabilityError({"extensions": {TASKS: {}}})
+
+
+def created(task: Task, *, now: float) -> dict[str, Json]:
+    """`CreateTaskResult`: the task as it begins, however far it is by now."""
+    return {"resultType": "task", **_metadata(task, now), "status": TaskStatus.WORKING.value}
+
+
+def detailed(task: Task, *, now: float) -> dict[str, Json]:
+    """`DetailedTask`: what `tasks/get` answers, and `notifications/tasks` says."""
+    wire = _metadata(task, now)
+    if task.status is TaskStatus.INPUT_REQUIRED:
+        wire["inputRequests"] = exact_json.loads(task.questions)
+    elif (payload := _PAYLOAD.get(task.status)) is not None:
+        wire[payload] = exact_json.loads(task.outcome)
+    return wire
+
+
+def _metadata(task: Task, now: float) -> dict[str, Json]:
+    created_at = timestamp(task.created)
+    wire: dict[str, Json] = {
+        "taskId": task.id,
+        "status": task.status.value,
+        "createdAt": created_at,
+        "lastUpdatedAt": created_at if task.updated == task.created else timestamp(task.updated),
+        "ttlMs": task.ttl_ms,
+        "pollIntervalMs": task.poll_interval_ms(now),
+    }
+    if task.message:
+        wire["statusMessage"] = task.message
+    return wire
+
+
+def timestamp(seconds: float) -> str:
+    """A time in UTC as ISO 8601 has it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

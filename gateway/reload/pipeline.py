@@ -1,0 +1,405 @@
+"""The reload in four functions: load, compile, swap, announce.
+
+`load` and `compile` do everything that can fail, as one job of one thread, and touch nothing that is served. `swap` and
+`announce` cannot fail and run on the event loop in one step: an assignment, then work in proportion to the number of
+clients. Reloads run one after the other: `Reloader` sees to that, and says when one is due.
+
+The thread also frees what it loaded and what was replaced (`freeing`).
+"""
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from gateway.access.identity.authenticator import Authenticator, check_auth
+from gateway.access.identity.identity import Identity
+from gateway.audit.audit_file import check_audit_is_apart
+from gateway.audit.recorder import AuditRecorder
+from gateway.catalog.compile.compiler import compile_catalog
+from gateway.catalog.file_dependencies import FileDependencies, RootPlace
+from gateway.catalog.keep_locked import keep_locked
+from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, read_lock
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.primitives import Catalog
+from gateway.catalog.steps import NO_STEPS, StepRecord
+from gateway.catalog.store import CatalogStore, Succession
+from gateway.config.definition_source import DefinitionSource, load_definitions, merge
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.base import Model
+from gateway.config.models.document import Document
+from gateway.config.models.server import Limits, Listen
+from gateway.config.reading.merger import DEFINITIONS
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import ConfigError, Location, Problem
+from gateway.executors.services import Services
+from gateway.executors.threads import DaemonThreadPool
+from gateway.reload.exposure import check_still_closed, exposures
+from gateway.reload.freeing import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
+from gateway.reload.interpreter import gc_paused
+from gateway.reload.listener_identity import with_identity
+from gateway.reload.loaded_files import digest_of, watch_dependencies, watch_loaded
+from gateway.reload.watch_plan import WatchPlan
+from gateway.transports.listener.server_tls import ServerIdentity, ServerTls
+
+log: Final = structlog.get_logger()
+
+FIXED_SECTIONS: Final = ("listen", "limits")
+"""Sections of the file that only a start of the process takes up."""
+
+CHECKS: Final = (check_auth, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
+"""Checks of the sections that no part of the catalog is made of; for every command that compiles."""
+
+LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
+"""Keys of `limits` that each call looks up, so that a reload changes them."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration that was loaded and compiled, ready to be served; once it is, the live one.
+
+    It does not keep all that was loaded: the places of every word take more memory than the rest.
+    """
+
+    document: Document
+    root: Path
+    """The directory of the main file."""
+    files: Mapping[Path, str]
+    """Every file that was read, and every directory of plugins → SHA-256 (keyed for secrets)."""
+    digest: str
+    """One for all of them but the secrets: the same in every process that serves the same."""
+    catalog: Catalog
+    identity: ServerIdentity | None
+    """The certificate that the listener shows, where `listen.tls` has it speak TLS."""
+    watch: WatchPlan
+    roots: Mapping[str, RootPlace]
+    """The directories that bound what callers reach, and where each lay."""
+    lock: Lock
+    keeps_earlier: bool
+    """Whether the lock keeps a definition of an earlier catalog in service."""
+    models: Mapping[bytes, Model]
+    """The validated definitions and sections by their content."""
+    steps: StepRecord
+    """The steps by which the catalog was compiled; the next one takes over those of unchanged definitions."""
+    exposures: Mapping[str, Problem]
+    """The keys that name addresses which it must not be served on, and why."""
+    audit_place: tuple[Location | None, str]
+    """The place that names the audit log's file, and that line: whether it can be written shows when it is opened."""
+    news: tuple[Problem, ...] = ()
+    """Warnings that the live configuration does not have."""
+
+    @property
+    def lock_differences(self) -> Sequence[str]:
+        """The differences between the files and the lock, a line each."""
+        return [str(each) for each in self.catalog.lock_differences]
+
+
+class Listening(Protocol):
+    """The open listeners, as far as a reload concerns them."""
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether anybody beyond this machine can reach them."""
+
+    def revalidate(self, renewed: Callable[[Identity], Identity | None]) -> None:
+        """End the sessions, streams and calls of those who would no longer be let in."""
+
+
+class ReloadPipeline:
+    """Brings what is on disk into service, and holds what is served now."""
+
+    def __init__(  # noqa: PLR0913 - the parts that a reload renews
+        self,
+        path: Path,
+        *,
+        sources: Sequence[DefinitionSource] = (),
+        services: Services,
+        authenticator: Authenticator,
+        audit: AuditRecorder,
+        grace: timedelta,
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            path: the file, or the directory of files.
+            sources: the sources of definitions beside it.
+            services: shared by all executors.
+            authenticator: follows the section `auth`.
+            audit: follows the section `audit`, and records reloads.
+            grace: how long calls that began before a reload may use the plugin code that it replaced.
+        """
+        self._grace: Final = grace.total_seconds()
+        self._services: Final = services
+        self._authenticator: Final = authenticator
+        self._audit: Final = audit
+        self._plugins: Final = Plugins()
+        # Reloads have a thread of their own: calls may not delay them, nor a plugin that hangs at import hold the exit.
+        self._thread: Final = DaemonThreadPool(1)
+        self._attempted = WatchPlan()
+        """Watches what was read last, should that not be served."""
+        self._prepared: Succession | None = None
+        """The work for the next swap that could be done before it."""
+        self._background: Final[set[asyncio.Task[None]]] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._is_closing: Final = asyncio.Event()
+        self._path: Final = path
+        self._sources: Final = tuple(sources)
+        self.source_changed: Final = asyncio.Event()
+        """Set by a source that has something new to offer; a reload follows."""
+        self.redactor = Redactor()
+        """Masks the secrets of the files as they were last read, even if they are not served, and of what was served
+        when they were read: it still is, or calls that began before still use it."""
+        self.served: Candidate
+        self.store: CatalogStore
+        self.first: Document
+        """The document of the start, but for definitions, by which the fixed sections are as they are."""
+        self.tls: ServerTls | None = None
+        """Shows the certificate of the live configuration."""
+        self.listeners: Listening | None = None
+        """Set once the daemon listens."""
+
+    @property
+    def restart_required(self) -> list[str]:
+        """Sections whose change takes effect with the next start."""
+        first, now = self.first, self.served.document
+        return [name for name in FIXED_SECTIONS if _fixed(getattr(first, name)) != _fixed(getattr(now, name))]
+
+    @property
+    def watch_plan(self) -> WatchPlan:
+        """Watches what is served, and what was read last, should that not be served."""
+        return self.served.watch | self._attempted
+
+    async def open(self, config: LoadedConfig) -> None:
+        """Compile what the files say and the sources know, and hold it as the first catalog.
+
+        Raises:
+            ConfigError: the files cannot be served; it has every problem.
+        """
+        self.redactor = config.redactor
+        await self._follow_all(config.document)
+        first = partial(self._compile_first, config)
+        del config
+        self.served = await self._thread.run(_with_gc_paused, first, deadline=math.inf)
+        await self._plugins.start(self._services.hook_threads)
+        self._authenticator.configure(self.served.document.auth, views=self.served.document.views)
+        self.redactor = self.served.catalog.redactor
+        self.first = self.served.document.model_copy(update={section: {} for section in DEFINITIONS})
+        self.tls = None if self.served.identity is None else ServerTls(self.served.identity)
+        self.store = CatalogStore(self.served.catalog)
+        self._unload_plugins()
+        _report(self.served.news)
+
+    async def close(self) -> None:
+        self._is_closing.set()
+        if self._following is not None:
+            self._following.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._plugins.stop(self._services.hook_threads)
+        await self._thread.stop()
+
+    async def load_and_compile(self) -> Candidate:
+        """Load and compile what is on disk now, in the thread; then start the plugins that come into use with it.
+
+        Raises:
+            ConfigError: it cannot be served; it has every problem.
+        """
+        job = partial(self._load_and_compile, generation=self.store.current.generation + 1, served=self.served)
+        try:
+            candidate = await self._thread.run(_with_gc_paused, job, deadline=math.inf)
+            try:
+                await self._plugins.start(self._services.hook_threads)
+            except ConfigError:
+                refused, self._prepared = [candidate], None
+                del candidate
+                await self._thread.run(_free_candidate, refused, deadline=math.inf)
+                raise
+        except ConfigError as error:
+            self._audit.refuse(error)
+            raise
+        return candidate
+
+    def load(self) -> LoadedConfig:
+        """Read the definitions, beside what is served; blocking.
+
+        Raises:
+            ConfigError: nothing could be read.
+        """
+        loaded = load_definitions(self._path, self._sources, earlier=self.served.models)
+        self.redactor = self.served.catalog.redactor | loaded.redactor
+        return loaded
+
+    def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
+        """Make ready to serve what was loaded; blocking. Whatever comes of it, what to watch is known afterwards.
+
+        Raises:
+            ConfigError: it cannot be served; it has every problem.
+        """
+        dependencies = FileDependencies() if served is None else FileDependencies(served_roots=served.roots)
+        try:
+            config, identity = with_identity(loaded, dependencies=dependencies)
+            lock = read_lock(config.root)
+            compiled = compile_catalog(
+                config,
+                services=self._services,
+                plugins=self._plugins,
+                generation=generation,
+                dependencies=dependencies,
+                lock=lock,
+                earlier=NO_STEPS if served is None else served.steps,
+                checks=(*CHECKS, check_still_closed) if self._must_stay_closed(served) else CHECKS,
+            )
+        finally:
+            self._attempted = watch_loaded(loaded) | watch_dependencies(loaded.root, dependencies)
+        earlier = None if served is None else served.catalog
+        catalog = keep_locked(compiled, served=earlier, locked=lock.pins or {}, document=config.document)
+        known = frozenset[Problem]() if earlier is None else frozenset(earlier.warnings)
+        code = self._plugins.contents
+        candidate = Candidate(
+            document=config.document,
+            root=config.root,
+            files={**config.files, **code},
+            digest=hashlib.sha256("".join([digest_of(config), *code.values()]).encode()).hexdigest(),
+            catalog=replace(catalog, steps=NO_STEPS),  # which calls in flight keep longer than this is good for
+            steps=catalog.steps,
+            identity=identity,
+            watch=self._attempted,
+            roots=dependencies.roots,
+            lock=lock,
+            keeps_earlier=catalog is not compiled,
+            models=config.models,
+            exposures=exposures(config),
+            audit_place=config.sources.locate(("audit", "file")),
+            news=tuple(problem for problem in catalog.warnings if problem not in known),
+        )
+        if served is not None:
+            self._audit.check(candidate)
+            self._prepared = self.store.prepare(candidate.catalog)
+        return candidate
+
+    def swap(self, candidate: Candidate) -> None:
+        """Serve this from now on: every call that begins later sees it."""
+        replaced = [(self.served, self.store.current)]
+        self._authenticator.configure(candidate.document.auth, views=candidate.document.views)
+        self.served = candidate
+        self.store.swap(candidate.catalog, prepared=self._prepared)
+        self._prepared = None
+        if self.tls is not None and candidate.identity is not None:
+            self.tls.show(candidate.identity)
+        if not candidate.keeps_earlier:  # a kept definition may use plugin code that nothing else uses
+            self._unload_plugins()
+        self._follow(candidate.document)
+        work = self._thread.run(self._free_replaced, replaced, asyncio.get_running_loop(), deadline=math.inf)
+        self._begin(work, name="free what was replaced")
+
+    def announce(self) -> None:
+        """Tell those who listen on, and those who keep records, what is served now."""
+        served = self.served
+        self.store.announce()
+        if self.listeners is not None:
+            self.listeners.revalidate(self._authenticator.revalidate)
+        self._audit.serve(served)
+        log.info("reloaded", generation=self.store.current.generation, tools=len(served.catalog.tools))
+        if self.restart_required:
+            log.warning("restart required", sections=self.restart_required)
+        if served.news:
+            self._begin(self._thread.run(_report, served.news, deadline=math.inf), name="report warnings")
+
+    def _compile_first(self, config: LoadedConfig) -> Candidate:
+        return self.compile(merge(config, self._sources), generation=1, served=None)
+
+    def _load_and_compile(self, *, generation: int, served: Candidate) -> Candidate:
+        loaded = self.load()
+        candidate: Candidate | None = None
+        refused: tuple[Problem, ...] = ()
+        try:
+            candidate = self.compile(loaded, generation=generation, served=served)
+        except ConfigError as error:
+            refused = error.problems  # and no more of it: its traceback holds all that was compiled
+        parts = parts_of_loaded(loaded)
+        del loaded
+        free(parts)
+        if candidate is None:
+            raise ConfigError(refused)
+        return candidate
+
+    def _must_stay_closed(self, served: Candidate | None) -> bool:
+        is_reachable = self.listeners is not None and self.listeners.is_reachable
+        return is_reachable and served is not None and served.document.auth is not None
+
+    def _free_replaced(self, replaced: list[tuple[Candidate, Catalog]], loop: asyncio.AbstractEventLoop) -> None:
+        """Free what was served before; of a catalog that calls still use, the definitions once they have ended."""
+        candidate, current = replaced.pop()
+        for catalog in (candidate.catalog, current):
+            when_unused(catalog, partial(self._free_later, loop=loop))
+        parts = parts_of_served(candidate.document, candidate.catalog, candidate.steps)
+        del candidate, current, catalog
+        free(parts)
+
+    def _free_later(self, parts: Parts, *, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_closing.is_set():
+            loop.call_soon_threadsafe(self._begin_freeing, parts)
+
+    def _begin_freeing(self, parts: Parts) -> None:
+        self._begin(self._thread.run(free, parts, deadline=math.inf), name="free what was replaced")
+
+    def _unload_plugins(self) -> None:
+        """Unload modules that are no longer used, once calls that may still be in them had their time."""
+        unused = self._plugins.unload_unused()
+        if unused:
+            self._begin(self._shut_down_plugins(unused), name="plugin shutdown")
+
+    async def _shut_down_plugins(self, modules: list[ModuleType]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._grace):
+                await self._is_closing.wait()
+        await self._plugins.shut_down(modules, self._services.hook_threads)
+
+    def _follow(self, document: Document) -> None:
+        """Have the sources follow this document; they need not get through with the one before."""
+        if not self._sources:
+            return
+        if self._following is not None:
+            self._following.cancel()
+        self._following = self._begin(self._follow_all(document), name="follow the sources of definitions")
+
+    async def _follow_all(self, document: Document) -> None:
+        await asyncio.gather(*(each.follow(document, self.source_changed.set) for each in self._sources))
+
+    def _begin(self, work: Coroutine[None, None, None], *, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+
+def _with_gc_paused(job: Callable[[], Candidate]) -> Candidate:
+    with gc_paused():
+        return job()
+
+
+def _free_candidate(refused: list[Candidate]) -> None:
+    candidate = refused.pop()
+    parts = parts_of_compiled(candidate.document, candidate.catalog, candidate.steps)
+    del candidate
+    free(parts)
+
+
+def _fixed(section: Listen | Limits) -> Model:
+    """The part that only a start takes up: each call looks up some limits, each handshake the certificate."""
+    if isinstance(section, Limits):
+        return section.model_copy(update=dict.fromkeys(LOOKED_UP))
+    return section.model_copy(update={"tls": section.tls is not None})
+
+
+def _report(warnings: Iterable[Problem]) -> None:
+    for problem in warnings:
+        log.warning("doubtful configuration", problem=str(problem))

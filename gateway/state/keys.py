@@ -1,0 +1,117 @@
+"""The keys that sign what clients carry for us: cursors, request states, session ids. Newest first.
+
+The newest signs; all are accepted, so that keys rotate: a new one is put before the old one, and the old one is taken
+away when what it signed has expired. A file of keys is read again when it changes, as secret managers swap it.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import structlog
+
+from gateway.config.settings import keys_in
+
+log: Final = structlog.get_logger()
+
+T = TypeVar("T")
+
+_BYTES: Final = 32
+_LOOK_SECONDS: Final = 1.0
+"""How often a file is looked at, at the most."""
+
+
+class SigningKeys:
+    """The keys as they are now. Calling it returns them; the tuple is the same one until they change."""
+
+    def __init__(self, keys: Sequence[bytes], *, file: Path | None = None) -> None:
+        """Hold keys, of which there is one at least, and look for newer ones in the file that they came from."""
+        self._keys = tuple(keys)
+        self._file: Final = file
+        self._stamp = None if file is None else _stamp(file)
+        self._looked_at = time.monotonic()
+
+    def __call__(self) -> tuple[bytes, ...]:
+        if self._file is not None and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            self._look(self._file)
+        return self._keys
+
+    def _look(self, file: Path) -> None:
+        """Read the file if it has changed; what cannot be read, or has no keys, changes nothing."""
+        stamp = _stamp(file)
+        if stamp is None or stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            keys = keys_in(file.read_bytes())
+        except OSError as error:
+            log.warning("signing keys not read again", file=str(file), reason=error.strerror)
+            return
+        if keys and keys != self._keys:
+            self._keys = keys
+            log.info("signing keys read again", file=str(file), keys=len(keys))
+
+
+class FromKeys(Generic[T]):
+    """Something that is made of the keys, and made again when they change."""
+
+    def __init__(self, keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> None:
+        self._keys: Final = keys
+        self._make: Final = make
+        self._used = keys()
+        self._made = make(self._used)
+
+    def __call__(self) -> T:
+        keys = self._keys()
+        if keys is not self._used:
+            self._used, self._made = keys, self._make(keys)
+        return self._made
+
+
+def random_keys() -> SigningKeys:
+    """A key that nobody else has, and that ends with the process."""
+    return SigningKeys([_new_key()])
+
+
+def kept_keys(file: Path) -> SigningKeys:
+    """Return the keys of a file, which is made with a new one where it is not there or has none.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    try:
+        keys = keys_in(file.read_bytes())
+    except FileNotFoundError:
+        keys = ()
+    if not keys:
+        keys = (_new_key(),)
+        _write(file, keys[0] + b"\n")
+    return SigningKeys(keys, file=file)
+
+
+def _new_key() -> bytes:
+    return secrets.token_urlsafe(_BYTES).encode()
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write all of it or nothing: half a key would be another one after the next start."""
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as writing:  # noqa: PTH123 - of a descriptor
+        writing.write(content)
+        writing.flush()
+        os.fsync(descriptor)
+    new.replace(file)
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,134 @@
+"""Stores what changes of a legacy session after `initialize`, by the nonce of its id. The id carries the rest.
+
+A record is written when it changes, and with many others when the session was used; never for a plain call.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.bounded_map import BoundedMap
+from gateway.state.database import Database
+from gateway.state.schema import Schema
+
+SESSIONS: Final = Schema(
+    store="sessions",
+    steps=(
+        """CREATE TABLE sessions (
+            nonce TEXT PRIMARY KEY, expires REAL NOT NULL, is_ended INTEGER NOT NULL, record BLOB
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX sessions_expires ON sessions (expires)""",
+    ),
+)
+MAX_IN_MEMORY: Final = 100_000
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The changeable part of a session."""
+
+    expires: float
+    """Seconds since the epoch at which it ends, unless it is used before."""
+    log_level: str | None = None
+    is_initialized: bool = False
+    subscriptions: frozenset[str] = frozenset()
+    """URIs."""
+    lists: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The fingerprint of each list, by kind, as the client was told of it last."""
+    is_ended: bool = False
+    """Whether it was ended before its time, so that its id is good no more."""
+
+
+class SessionStore(Protocol):
+    """Records by nonce, wherever they are kept. Those that have expired are forgotten."""
+
+    @property
+    def knows_the_past(self) -> bool:
+        """Whether a session of an earlier process that has no record here has expired."""
+
+    async def load(self, nonce: str) -> SessionRecord | None: ...
+
+    async def save(self, nonce: str, record: SessionRecord) -> None:
+        """Write a record, and return when it is written. One that says that the session ended is never replaced."""
+
+    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+        """Write records, and wait for nothing."""
+
+    def forget_expired(self) -> None: ...
+
+
+class MemorySessionStore:
+    """The `SessionStore` of one process."""
+
+    knows_the_past = False
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._records: Final[BoundedMap[str, SessionRecord]] = BoundedMap(MAX_IN_MEMORY, clock=clock)
+
+    async def load(self, nonce: str) -> SessionRecord | None:
+        return self._records.get(nonce)
+
+    async def save(self, nonce: str, record: SessionRecord) -> None:
+        self.save_soon({nonce: record})
+
+    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+        for nonce, record in records.items():
+            if (known := self._records.get(nonce)) is None or not known.is_ended:
+                self._records.put(nonce, record, expires=record.expires)
+
+    def forget_expired(self) -> None:
+        """Entries that have expired make room for others by themselves."""
+
+
+class SqliteSessionStore:
+    """The `SessionStore` of one machine, in the state directory's database."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+        self._database: Final = database
+        self._clock: Final = clock
+
+    @property
+    def knows_the_past(self) -> bool:
+        return self._database.is_durable and self._database.put_aside is None
+
+    async def load(self, nonce: str) -> SessionRecord | None:
+        wanted = (nonce, self._clock())
+        content = await self._database.run(
+            lambda connection: connection.execute(
+                "SELECT record FROM sessions WHERE nonce = ? AND expires > ?", wanted
+            ).fetchone()
+        )
+        try:
+            return None if content is None else _DECODER.decode(content[0])
+        except msgspec.DecodeError:  # of a version of the gateway that is to come
+            return None
+
+    async def save(self, nonce: str, record: SessionRecord) -> None:
+        row = _row(nonce, record)
+        await self._database.run(lambda connection: _write(connection, [row]))
+
+    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+        rows = [_row(nonce, record) for nonce, record in records.items()]
+        self._database.post(lambda connection: _write(connection, rows))
+
+    def forget_expired(self) -> None:
+        now = self._clock()
+        self._database.post(lambda connection: connection.execute("DELETE FROM sessions WHERE expires <= ?", (now,)))
+
+
+_DECODER: Final = msgspec.json.Decoder(SessionRecord)
+_Row = tuple[str, float, int, bytes]
+
+
+def _row(nonce: str, record: SessionRecord) -> _Row:
+    return nonce, record.expires, int(record.is_ended), msgspec.json.encode(record)
+
+
+def _write(connection: sqlite3.Connection, rows: Iterable[_Row]) -> None:
+    """Write rows. An end is the last that is written of a session, in whatever order they come."""
+    connection.executemany(
+        """INSERT INTO sessions VALUES (?, ?, ?, ?) ON CONFLICT (nonce) DO UPDATE SET
+           expires = excluded.expires, is_ended = excluded.is_ended, record = excluded.record WHERE NOT is_ended""",
+        rows,
+    )

@@ -1,0 +1,90 @@
+"""All state of a daemon: its directory, database, and remembered documents."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from gateway.json_types import Json
+from gateway.state.clock import SteadyClock
+from gateway.state.database import Database
+from gateway.state.directory import StateDirectory
+from gateway.state.documents import DOCUMENTS, Documents
+from gateway.state.keys import SigningKeys, kept_keys, random_keys
+from gateway.state.schema import Schema
+from gateway.state.session_store import SESSIONS, SessionStore, SqliteSessionStore
+from gateway.state.used_states import USED_STATES, UsedStates
+
+log: Final = structlog.get_logger()
+
+DATABASE: Final = "state.sqlite"
+KEYS: Final = "signing-keys"
+
+
+class State:
+    """The state directory and what is made of it. Always usable: without a directory, in memory."""
+
+    def __init__(
+        self,
+        wanted: Path | None,
+        *,
+        keys: SigningKeys | None = None,
+        schemas: Sequence[Schema] = (),
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            wanted: the directory; None: memory alone.
+            keys: the signing keys that were given; None: the directory's own.
+            schemas: the tables of all stores.
+            clock: seconds since the epoch, which never go back.
+        """
+        self._given_keys: Final = keys
+        self._directory: Final = StateDirectory(wanted)
+        self._schemas: Final = (DOCUMENTS, SESSIONS, USED_STATES, *schemas)
+        self._stack: Final = AsyncExitStack()
+        self.clock: Final = clock or SteadyClock()
+        self.keys: SigningKeys
+        self.database: Database
+        self.documents: Documents
+        self.sessions: SessionStore
+        self.used_states: UsedStates
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            directory = stack.enter_context(self._directory)
+            if directory.problem:
+                log.warning("state is not written; it is kept in memory", problem=directory.problem)
+            self.keys = self._given_keys or _own_keys(directory.path)
+            path = None if directory.path is None else directory.path / DATABASE
+            self.database = await stack.enter_async_context(Database(path, self._schemas, why_memory=directory.problem))
+            self.documents = Documents(self.database, clock=self.clock)
+            self.sessions = SqliteSessionStore(self.database, clock=self.clock)
+            self.used_states = UsedStates(self.database, clock=self.clock)
+            await self.used_states.load()
+            self._stack.push_async_callback(stack.pop_all().aclose)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def status(self) -> dict[str, Json]:
+        """The part `store` of the status."""
+        directory = self._directory.path
+        return {"directory": None if directory is None else str(directory), **self.database.status()}
+
+
+def _own_keys(directory: Path | None) -> SigningKeys:
+    if directory is None:
+        return random_keys()
+    try:
+        return kept_keys(directory / KEYS)
+    except OSError as error:
+        log.warning("signing keys not kept; what they sign ends with this process", reason=str(error))
+        return random_keys()

@@ -1,0 +1,67 @@
+"""Remembers which request states were used that are good once, until they expire.
+
+In memory for those who ask; written behind, so that a state is used once across restarts, too. A crash within the
+moment before it is written is one before the call, for all that it has done.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gateway.bounded_map import BoundedMap
+from gateway.state.database import Database
+from gateway.state.schema import Schema
+
+USED_STATES: Final = Schema(
+    store="used_states",
+    steps=("CREATE TABLE used_states (nonce TEXT PRIMARY KEY, expires REAL NOT NULL) STRICT, WITHOUT ROWID",),
+)
+MAX_USED: Final = 100_000
+"""Used states that are remembered; the oldest are forgotten first."""
+_SWEEP_EVERY: Final = 1000
+"""Uses after which expired rows are deleted."""
+
+
+class UsedStates:
+    """The nonces of used states."""
+
+    def __init__(self, database: Database | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        self._database: Final = database
+        self.clock: Final = clock
+        self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
+        self._uses = 0
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    async def load(self) -> None:
+        """Remember what an earlier process has written."""
+        if self._database is None:
+            return
+        now = self.clock()
+        for nonce, expires in await self._database.run(
+            lambda connection: connection.execute(
+                "SELECT nonce, expires FROM used_states WHERE expires > ? ORDER BY expires DESC LIMIT ?",
+                (now, MAX_USED),
+            ).fetchall()
+        ):
+            self._used.put(nonce, nonce, expires=expires)
+
+    def take(self, nonce: str, *, expires: float) -> bool:
+        """Use a state; False if it was used before."""
+        if self._used.get(nonce) is not None:
+            return False
+        self._used.put(nonce, nonce, expires=expires)
+        if self._database is not None:
+            self._database.post(
+                lambda connection: connection.execute(
+                    "INSERT OR IGNORE INTO used_states VALUES (?, ?)", (nonce, expires)
+                )
+            )
+            self._uses += 1
+            if self._uses % _SWEEP_EVERY == 0:
+                now = self.clock()
+                self._database.post(
+                    lambda connection: connection.execute("DELETE FROM used_states WHERE expires <= ?", (now,))
+                )
+        return True

@@ -1,0 +1,382 @@
+"""Runs tasks: begins their work, writes down how it ends, stops it, and begins again what a dead process left.
+
+Only work that runs costs more than its record: a task that waits for input holds no thread, process or permit, and
+nothing here but an entry by which it is counted.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Final, NoReturn, Protocol
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from gateway import exact_json
+from gateway.errors import ErrorCode, OverLimitError
+from gateway.json_types import Json
+from gateway.tasks.store import NotStoredError, TaskStore
+from gateway.tasks.task import STOPPED, Task, TaskStatus
+
+log: Final = structlog.get_logger()
+
+_ID_BYTES: Final = 16
+"""128 bits: an id is all that an anonymous caller has to show (ext-tasks, "Security Considerations")."""
+_SWEEP_SECONDS: Final = 60.0
+"""The longest pause between two looks for tasks whose time is over."""
+_RETRY_AFTER_SECONDS: Final = 10
+_ATTEMPTS: Final = 8
+"""How often a change is tried again that met another one."""
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one run of a task: with a result, an error, or questions. The fields are those of `Task`."""
+
+    status: TaskStatus
+    message: str = ""
+    questions: bytes = b""
+    memory: bytes = b""
+    outcome: bytes = b""
+
+
+class TaskRun:
+    """One run of a task, as its work sees it."""
+
+    __slots__ = ("_on_message", "message", "message_at", "task")
+
+    def __init__(self, task: Task, *, on_message: Callable[["TaskRun"], None]) -> None:
+        self.task = task
+        self.message = task.message
+        self.message_at = task.updated
+        self._on_message: Final = on_message
+
+    def say(self, message: str, *, at: float) -> None:
+        """Tell people how far it is. Kept in memory: what is running is lost with its process anyway."""
+        self.message, self.message_at = message, at
+        self._on_message(self)
+
+
+class TaskWork(Protocol):
+    """Runs the tool of a task again from its start."""
+
+    def __call__(self, run: TaskRun) -> Coroutine[Json, Json, Ending]: ...
+
+
+class TaskObserver(Protocol):
+    """Told of changes of tasks. Called on the event loop; must neither block nor raise."""
+
+    def task_changed(self, task: Task) -> None:
+        """It was made, waits for input, goes on, or has ended."""
+
+    def task_progressed(self, task: Task) -> None:
+        """Its work has said how far it is."""
+
+
+class TaskBounds(Protocol):
+    """`limits.tasks` of the file."""
+
+    @property
+    def per_caller(self) -> int | None: ...
+    @property
+    def total(self) -> int: ...
+
+
+class TaskRunner:
+    """The tasks of this process."""
+
+    def __init__(self, store: TaskStore, *, work: TaskWork, clock: Callable[[], float] = time.time) -> None:
+        """Run nothing yet."""
+        self.store: Final = store
+        self.clock: Final = clock
+        self.observers: Final[list[TaskObserver]] = []
+        self.id: Final = secrets.token_hex(8)
+        """The name of this process in the records of what it runs."""
+        self.refused = 0
+        """Tasks that `limits.tasks` had no room for."""
+        self._work: Final = work
+        self._running: Final[dict[str, tuple[TaskRun, asyncio.Task[Ending]]]] = {}
+        self._unfinished: Final[dict[str, str]] = {}
+        """Who is counted for each task that has not ended."""
+        self._callers: Final[Counter[str]] = Counter()
+        self._left: Sequence[Task] = ()
+        self._abandoned: Final[set[asyncio.Task[Ending]]] = set()
+        self._writing: Final[set[asyncio.Task[None]]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._sweep_at = 0.0
+        self._expiry_moved: Final = asyncio.Event()
+        self._is_stopping = False
+
+    async def load(self) -> None:
+        """Find what another process has left. To be awaited before clients are let in."""
+        await self.store.open()
+        self._left = await self.store.unfinished()
+        for task in self._left:
+            self._count(task.id, task.caller.counted_as)
+            self._expect_expiry(task)
+
+    async def recover(self) -> None:
+        """Begin again what was left, or write down that it failed."""
+        left, self._left = self._left, ()
+        for task in left:
+            if task.status is TaskStatus.WORKING:
+                await self._adopt(task)
+
+    async def close(self) -> None:
+        """Stop all that runs."""
+        await self.drain(0)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self._unfinished)
+
+    def reserve(self, caller: str, bounds: TaskBounds) -> str:
+        """Count one more task of a caller, and return its id, to be added or released.
+
+        Raises:
+            OverLimitError: `limits.tasks` has no room for it.
+        """
+        most = bounds.per_caller if bounds.per_caller is not None else max(1, bounds.total // 2)
+        if self._callers[caller] >= most:
+            self._refuse(f"No more than {most} tasks of one caller at once (limits.tasks.per_caller)")
+        if len(self._unfinished) >= bounds.total:
+            self._refuse(f"No more than {bounds.total} tasks at once (limits.tasks.total)")
+        task_id = secrets.token_hex(_ID_BYTES)
+        self._count(task_id, caller)
+        return task_id
+
+    @property
+    def problem(self) -> str:
+        """The reason for which no task can be made now; empty if one can."""
+        return "the server is stopping" if self._is_stopping else self.store.problem
+
+    async def add(self, task: Task) -> None:
+        """Write down a new task, whose id is reserved.
+
+        Raises:
+            NotStoredError: it cannot be written; there is no such task.
+        """
+        if self._is_stopping:
+            raise NotStoredError(self.problem)
+        await self.store.add(task)
+        if task.is_finished:
+            self.release(task.id)
+        self._expect_expiry(task)
+        self._tell(task)
+
+    def release(self, task_id: str) -> None:
+        """Count a task no more."""
+        caller = self._unfinished.pop(task_id, None)
+        if caller is not None:
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]
+
+    async def discard(self, task_id: str) -> None:
+        """Forget a task that nobody was told of."""
+        self.release(task_id)
+        await self.store.remove(task_id)
+
+    def abandon(self, working: asyncio.Task[Ending]) -> None:
+        """Stop work that no task is made of."""
+        working.cancel()
+        self._abandoned.add(working)
+        working.add_done_callback(self._abandoned.discard)
+
+    def run_of(self, task: Task) -> TaskRun:
+        return TaskRun(task, on_message=self._message_changed)
+
+    def follow(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
+        """Write down how the work of a stored task ends."""
+        self._running[run.task.id] = run, working
+        working.add_done_callback(lambda _: self._spawn(self._ended(run, working)))
+
+    async def get(self, task_id: str) -> Task | None:
+        """The task as it is now, with the newest message of its work."""
+        task = await self.store.get(task_id)
+        running = self._running.get(task_id)
+        if task is None or running is None or task.status is not TaskStatus.WORKING:
+            return task
+        run = running[0]
+        return task if run.message == task.message else replace(task, message=run.message, updated=run.message_at)
+
+    async def newest(self, count: int) -> Sequence[Task]:
+        return [await self.get(task.id) or task for task in await self.store.newest(count)]
+
+    async def answer(self, task_id: str, take: Callable[[Task], Task | None]) -> Task | None:
+        """Give answers to a task, which goes on once no question is open.
+
+        Args:
+            task_id: the task.
+            take: the task with the answers, of which some may be left out; None to change nothing.
+        """
+
+        def answered(task: Task) -> Task | None:
+            wanted = take(task)
+            if wanted is None or wanted.status is not TaskStatus.WORKING:
+                return wanted
+            return replace(wanted, runner="" if self._is_stopping else self.id)
+
+        changed = await self._change(task_id, answered)
+        if changed is not None and changed.status is TaskStatus.WORKING and not self._is_stopping:
+            self._start(changed)
+        return changed
+
+    async def cancel(self, task_id: str, message: str = "") -> None:
+        """Stop a task's work with all that it has started. One that has ended stays as it is."""
+
+        def cancelled(task: Task) -> Task:
+            return replace(task, status=TaskStatus.CANCELLED, message=message, questions=b"", memory=b"")
+
+        if await self._change(task_id, cancelled) is not None:
+            self._stop(task_id)
+
+    async def drain(self, seconds: float) -> None:
+        """Give what runs this long to end; then hand it over to the next process, or let it fail."""
+        self._is_stopping = True
+        working = [working for _, working in self._running.values()]
+        if working and seconds > 0:
+            await asyncio.wait(working, timeout=seconds)
+        for run, each in list(self._running.values()):
+            if not each.done():
+                await self._change(run.task.id, _left_behind)
+                self._stop(run.task.id)
+        await self._settled(working)
+
+    async def _settled(self, working: Sequence[asyncio.Task[Ending]]) -> None:
+        if working:
+            await asyncio.gather(*working, return_exceptions=True)
+        while self._writing:
+            await asyncio.gather(*self._writing, return_exceptions=True)
+
+    async def _adopt(self, task: Task) -> None:
+        """Begin again what another process has left, or write down that it failed."""
+        if not task.runner:  # handed over, and counted then
+            changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
+        else:
+            changed = await self._change(task.id, lambda found: replace(_left_behind(found), runner=self.id))
+        if changed is not None and changed.status is TaskStatus.WORKING:
+            self._start(changed)
+
+    def _start(self, task: Task) -> None:
+        run = self.run_of(task)
+        self.follow(run, asyncio.create_task(self._work(run), name=f"task of {task.tool}"))
+
+    def _stop(self, task_id: str) -> None:
+        running = self._running.pop(task_id, None)
+        if running is not None:
+            running[1].cancel()
+
+    async def _ended(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
+        if self._running.get(run.task.id, (None,))[0] is not run:
+            _ = working.cancelled() or working.exception()
+            return  # it was stopped, and that is written down
+        try:
+            ending = working.result()
+        except asyncio.CancelledError:
+            ending = _failed(STOPPED)
+        except Exception:  # Boundary: our bug must not leave a task that never ends.
+            log.exception("task failed", task=run.task.id, tool=run.task.tool)
+            ending = _failed("Internal error")
+        await self._change(run.task.id, lambda task: ended(task, ending))
+        if self._running.get(run.task.id, (None,))[0] is run:
+            del self._running[run.task.id]
+
+    async def _change(self, task_id: str, change: Callable[[Task], Task | None]) -> Task | None:
+        """Change a task that has not ended, as it is now; None if it has, is unknown, or is not to be changed."""
+        for _ in range(_ATTEMPTS):
+            task = await self.store.get(task_id)
+            if task is None or task.is_finished:
+                return None
+            wanted = change(task)
+            if wanted is None:
+                return None
+            changed = replace(wanted, version=task.version + 1, updated=max(self.clock(), task.created))
+            if await self.store.replace(changed):
+                if changed.is_finished:
+                    self.release(task_id)
+                self._tell(changed)
+                return changed
+        log.error("a task could not be changed", task=task_id)
+        return None
+
+    def _refuse(self, why: str) -> NoReturn:
+        self.refused += 1
+        raise OverLimitError(why, retry_after=_RETRY_AFTER_SECONDS)
+
+    def _message_changed(self, run: TaskRun) -> None:
+        task = replace(run.task, status=TaskStatus.WORKING, message=run.message, updated=run.message_at)
+        if run.task.id in self._running:
+            for observer in self.observers:
+                observer.task_progressed(task)
+
+    def _tell(self, task: Task) -> None:
+        for observer in self.observers:
+            observer.task_changed(task)
+
+    def _count(self, task_id: str, caller: str) -> None:
+        self._unfinished[task_id] = caller
+        self._callers[caller] += 1
+
+    def _spawn(self, writing: Coroutine[Json, Json, None]) -> None:
+        task = asyncio.get_running_loop().create_task(writing, name="task: write")
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    def _expect_expiry(self, task: Task) -> None:
+        """Look for tasks whose time is over as soon as this one's is."""
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="tasks: expiry")
+        elif task.expires < self._sweep_at:
+            self._expiry_moved.set()
+
+    async def _sweep(self) -> None:
+        """Stop and forget tasks when their time is over."""
+        while True:
+            due = await self.store.next_expiry()
+            now = self.clock()
+            self._sweep_at = min(now + _SWEEP_SECONDS, now + _SWEEP_SECONDS if due is None else max(due, now))
+            self._expiry_moved.clear()
+            try:
+                async with asyncio.timeout(max(0.0, self._sweep_at - now)):
+                    await self._expiry_moved.wait()
+            except TimeoutError:
+                pass
+            for task_id in await self.store.expire(self.clock()):
+                self._stop(task_id)
+                self.release(task_id)
+
+
+def ended(task: Task, ending: Ending) -> Task:
+    """A task after a run of it that ended so."""
+    return replace(
+        task,
+        status=ending.status,
+        message=ending.message,
+        questions=ending.questions,
+        memory=ending.memory,
+        outcome=ending.outcome,
+        runner="",
+    )
+
+
+def _left_behind(task: Task) -> Task:
+    """A task whose process stops: to be begun again, or failed."""
+    if task.restarts:
+        return replace(task, restarts=task.restarts - 1, runner="", message="")
+    ending = _failed(STOPPED)
+    return replace(task, status=ending.status, message=ending.message, outcome=ending.outcome, runner="")
+
+
+def _failed(message: str) -> Ending:
+    error: Mapping[str, Json] = {"code": int(ErrorCode.INTERNAL_ERROR), "message": message}
+    return Ending(status=TaskStatus.FAILED, message=message, outcome=exact_json.dumps(error))

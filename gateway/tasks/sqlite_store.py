@@ -1,0 +1,154 @@
+"""Stores tasks in the database of the state directory; those that were touched last are in memory, too."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from gateway.bounded_map import BoundedMap
+from gateway.state.database import Database, NotDurableError
+from gateway.state.schema import Schema
+from gateway.state.state import State
+from gateway.tasks.memory_store import MemoryTaskStore
+from gateway.tasks.store import NotStoredError, TaskStore
+from gateway.tasks.task import UNFINISHED, Task, decode_task, encode_task
+
+TASKS: Final = Schema(
+    store="tasks",
+    steps=(
+        """CREATE TABLE tasks (
+            id TEXT PRIMARY KEY, version INTEGER NOT NULL, status TEXT NOT NULL,
+            created REAL NOT NULL, expires REAL NOT NULL, record BLOB NOT NULL
+        ) STRICT;
+        CREATE INDEX tasks_expires ON tasks (expires)""",
+    ),
+)
+_RECENT_BYTES: Final = 16 * 2**20
+"""Of the tasks in memory: clients poll, and most of what they ask for was written a moment ago."""
+_UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
+
+
+def open_task_store(state: State) -> TaskStore:
+    """The store of a daemon: in the database, or where it is to have no state, in memory."""
+    if state.database.path is None and not state.database.problem:
+        return MemoryTaskStore(clock=state.clock)
+    return SqliteTaskStore(state.database, clock=state.clock)
+
+
+class SqliteTaskStore:
+    """Tasks in SQLite. `open` reads how many there are."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+        self._database: Final = database
+        self._clock: Final = clock
+        self._recent: Final[BoundedMap[str, bytes]] = BoundedMap(_RECENT_BYTES)
+        self._counts: Final[Counter[str]] = Counter()
+
+    async def open(self) -> None:
+        self._counts.update(dict(await self._database.run(_counts)))
+
+    async def add(self, task: Task) -> None:
+        encoded = encode_task(task)
+        row = (task.id, task.version, task.status, task.created, task.expires, encoded)
+        try:
+            await self._database.run(
+                lambda connection: connection.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True
+            )
+        except NotDurableError as error:
+            raise NotStoredError(str(error)) from error
+        self._counts[task.status] += 1
+        self._remember(task.id, encoded)
+
+    async def get(self, task_id: str) -> Task | None:
+        encoded = self._recent.get(task_id)
+        if encoded is None:
+            encoded = await self._database.run(lambda connection: _record(connection, task_id))
+            if encoded is None:
+                return None
+            self._remember(task_id, encoded)
+        task = decode_task(encoded)
+        return None if task.expires <= self._clock() else task
+
+    async def replace(self, task: Task) -> bool:
+        encoded = encode_task(task)
+        former = await self._database.run(lambda connection: _replace(connection, task, encoded))
+        if former is None:
+            self._recent.discard(task.id)
+            return False
+        self._counts[former] -= 1
+        self._counts[task.status] += 1
+        self._remember(task.id, encoded)
+        return True
+
+    async def remove(self, task_id: str) -> None:
+        self._recent.discard(task_id)
+        self._uncount(await self._database.run(lambda connection: _delete(connection, "id = ?", task_id)))
+
+    async def unfinished(self) -> Sequence[Task]:
+        query = f"SELECT record FROM tasks WHERE status IN ({_UNFINISHED}) ORDER BY created"  # noqa: S608 - constants
+        return await self._database.run(lambda connection: _tasks(connection, query))
+
+    async def newest(self, count: int) -> Sequence[Task]:
+        query = "SELECT record FROM tasks ORDER BY created DESC, rowid DESC LIMIT ?"
+        return await self._database.run(lambda connection: _tasks(connection, query, count))
+
+    async def expire(self, now: float) -> Sequence[str]:
+        rows = await self._database.run(lambda connection: _delete(connection, "expires <= ?", now))
+        self._uncount(rows)
+        for task_id, _ in rows:
+            self._recent.discard(task_id)
+        return [task_id for task_id, _ in rows]
+
+    async def next_expiry(self) -> float | None:
+        return await self._database.run(_next_expiry)
+
+    @property
+    def problem(self) -> str:
+        return self._database.problem
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return self._counts
+
+    def _remember(self, task_id: str, encoded: bytes) -> None:
+        self._recent.put(task_id, encoded, cost=len(encoded))
+
+    def _uncount(self, rows: Sequence[tuple[str, str]]) -> None:
+        self._counts.subtract(Counter(status for _, status in rows))
+
+
+def _counts(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    return connection.execute("SELECT status, count(*) FROM tasks GROUP BY status").fetchall()
+
+
+def _record(connection: sqlite3.Connection, task_id: str) -> bytes | None:
+    row = connection.execute("SELECT record FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _tasks(connection: sqlite3.Connection, query: str, *values: int) -> list[Task]:
+    return [decode_task(row[0]) for row in connection.execute(query, values)]
+
+
+def _replace(connection: sqlite3.Connection, task: Task, encoded: bytes) -> str | None:
+    """Write a task over its former version, and return the status that it had; None if that is not there."""
+    row = connection.execute("SELECT version, status FROM tasks WHERE id = ?", (task.id,)).fetchone()
+    if row is None or row[0] != task.version - 1:
+        return None
+    connection.execute(
+        "UPDATE tasks SET version = ?, status = ?, record = ? WHERE id = ?",
+        (task.version, task.status, encoded, task.id),
+    )
+    former: str = row[1]
+    return former
+
+
+def _delete(connection: sqlite3.Connection, where: str, value: str | float) -> list[tuple[str, str]]:
+    """Delete tasks, and return their ids and statuses."""
+    query = f"DELETE FROM tasks WHERE {where} RETURNING id, status"  # noqa: S608 - ours
+    return connection.execute(query, (value,)).fetchall()
+
+
+def _next_expiry(connection: sqlite3.Connection) -> float | None:
+    found: float | None = connection.execute("SELECT min(expires) FROM tasks").fetchone()[0]
+    return found

@@ -1,0 +1,124 @@
+"""The observer interface: what metrics, traces, the audit log and other observers are told of each call.
+
+A call is a request that runs what the operator or an author wrote: a tool call, a read of a resource, a prompt, a
+completion. Observers are told when it begins and when it ends, and cannot change it. They need neither the protocol nor
+the catalog.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import RpcError
+from gateway.json_types import JsonObject
+from gateway.telemetry.trace import TraceContext
+from gateway.wire.jsonrpc import RequestId
+from gateway.wire.versions import Era
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    TOOL_ERROR = "tool_error"
+    """A result with `isError`: the tool failed, or did not run, and the model was told why."""
+    PROTOCOL_ERROR = "protocol_error"
+    """A JSON-RPC error."""
+    INPUT_REQUIRED = "input_required"
+    """The client was asked for input (2026-07-28) and will retry."""
+    CANCELLED = "cancelled"
+
+
+class Call(Protocol):
+    """One call, as observers see it. Fields are computed when they are read."""
+
+    @property
+    def id(self) -> str:
+        """Stands in every log line of the call, and in the error that an internal failure is answered with."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def kind(self) -> str:
+        """`tool`, `resource` or `prompt`: what was called, or is completed for. Empty where the request is no call."""
+
+    @property
+    def name(self) -> str | None:
+        """The primitive's key in the file; None if the caller's catalog has no such primitive."""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the primitive exists, but not in the caller's view of the catalog."""
+
+    @property
+    def request_id(self) -> RequestId:
+        """The JSON-RPC id that the client chose."""
+
+    @property
+    def params(self) -> JsonObject:
+        """The parameters as the client sent them: unmasked."""
+
+    @property
+    def revision(self) -> str: ...
+    @property
+    def era(self) -> Era: ...
+    @property
+    def client_info(self) -> JsonObject:
+        """The client's name and version as it sent them: unmasked."""
+
+    @property
+    def session_id(self) -> str | None:
+        """None in the modern era."""
+
+    @property
+    def binding(self) -> str: ...
+    @property
+    def principal(self) -> str | None: ...
+    @property
+    def realm(self) -> str: ...
+    @property
+    def address(self) -> str:
+        """The client's address, as far as trusted proxies tell; empty where there is none."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header fields of the HTTP request, names in lower case; empty elsewhere."""
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The caller's span."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the catalog that serves the call."""
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks the secrets of that catalog."""
+
+
+class CallResult(NamedTuple):
+    """The end of a call."""
+
+    outcome: Outcome
+    seconds: float
+    error: RpcError | None = None
+    """The error that a call with `PROTOCOL_ERROR` was answered with."""
+    is_over_limit: bool = False
+    """Whether a rate limit or a concurrency limit refused it, whatever it was answered with."""
+
+
+class Observer(Protocol):
+    """Called on the event loop, in the task that serves the request. Must neither block nor raise."""
+
+    def began(self, call: Call) -> None: ...
+    def ended(self, call: Call, ending: CallResult) -> None: ...
+
+
+class InteractionObserver(Protocol):
+    """Told of the input requests of calls. Called on the event loop; must neither block nor raise."""
+
+    def input_requested(self, call: Call, methods: Mapping[str, str]) -> None:
+        """Input requests were sent to the client: their methods, by key."""
+
+    def confirmed(self, call: Call, answer: str) -> None:
+        """`confirm:` was answered: accept, decline or cancel; or `unasked`, where the file allows that."""

@@ -1,0 +1,62 @@
+"""Tracks the requests that are served, by identity, and ends those whose credential is no longer good.
+
+Why requests and not connections: a handler that is cancelled is, for all that it holds, one whose client went away.
+What outlives its request belongs to a session, which is looked at where sessions are kept.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from gateway.access.identity.identity import Identity
+from gateway.transports.http.request import Task
+
+Renewed = Callable[[Identity], Identity | None]
+"""Whom the same credential would be let in as now; None if it would not."""
+Admits = Callable[[str | None, Identity], bool]
+"""Whether somebody may use a view (None: the whole), and it is there."""
+
+
+class ActiveRequests:
+    """The requests that are served now, each with its task and its identity."""
+
+    def __init__(self) -> None:
+        self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
+        """Each with the view that it was sent to."""
+        self._streams: Final[set[Task]] = set()
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def begin(self, task: Task, identity: Identity, *, view: str | None = None) -> None:
+        """Note that a request is served in this task from now on, until `end`."""
+        self._served[task] = identity, view
+
+    def end(self, task: Task) -> None:
+        del self._served[task]
+
+    @contextmanager
+    def stream(self, task: Task, identity: Identity) -> Iterator[None]:
+        """A context in which a request is answered with a stream, which ends with the credential at the latest."""
+        expiry = None
+        if identity.expires_at is not None:
+            expiry = asyncio.get_running_loop().call_later(max(0.0, identity.expires_at - time.time()), task.cancel)
+        self._streams.add(task)
+        try:
+            yield
+        finally:
+            self._streams.discard(task)
+            if expiry is not None:
+                expiry.cancel()
+
+    def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
+        """End requests whose credential is no longer accepted, and streams of callers whose scopes changed.
+
+        Streams of a view that is gone end too; what is called there already is answered.
+        """
+        for task, (identity, view) in list(self._served.items()):
+            now = renewed(identity)
+            if now is None or (task in self._streams and (now != identity or not admits(view, now))):
+                task.cancel()

@@ -1,0 +1,248 @@
+"""The admin API: health, readiness, status, metrics, log level and reload. None of these paths is MCP's.
+
+They stand on the main listener or on one of their own. Probes learn nothing that needs guarding and are answered for
+everybody; the rest is for operators alone, and for anybody else it is not there.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from gateway.json_types import JsonObject
+from gateway.transports.http.guard import is_loopback_address, is_loopback_host
+from gateway.transports.http.middleware import Endpoint, Handler, Middleware
+from gateway.transports.http.request import HttpRequest
+from gateway.wire import jsonrpc
+from gateway.wire.accept import JSON
+
+OPERATORS: Final = frozenset({"gateway:admin"})
+"""The scope that operators hold."""
+
+log: Final = structlog.get_logger()
+
+_READ: Final = ("GET", "HEAD")
+_PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
+_UNTOLD: Final = "the files on disk cannot be served; /-/status says why, to operators"
+_FORWARDED: Final = (
+    *("forwarded", "via", "x-real-ip"),
+    *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto")),
+)
+
+
+class Health(Protocol):
+    """The daemon's health, readiness and status."""
+
+    @property
+    def is_ready(self) -> bool: ...
+    def readiness(self) -> JsonObject: ...
+    def status(self) -> JsonObject: ...
+
+
+class Metrics(Protocol):
+    """The daemon's metrics."""
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        """A text of it for Prometheus, and its media type, which suits the `Accept` field."""
+
+
+class Logs(Protocol):
+    """The daemon's log level."""
+
+    @property
+    def level(self) -> str: ...
+    def set_level(self, level: str) -> None:
+        """Raises: ValueError: there is no such level."""
+
+
+class Tasks(Protocol):
+    """The daemon's tasks. What they answer and were asked is their callers' alone."""
+
+    async def listed(self) -> JsonObject: ...
+    async def shown(self, task_id: str) -> JsonObject | None:
+        """One task; None if there is none."""
+
+    async def cancel(self, task_id: str) -> JsonObject | None:
+        """Cancel a task, and return how it is now; None if there is none."""
+
+
+class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
+    """One of them."""
+
+    path: str
+    answer: Endpoint
+    methods: tuple[str, ...] = _READ
+    is_open: bool = False
+    """Whether everybody is answered, under any Host; otherwise operators alone are."""
+
+
+class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them."""
+
+    health: Health
+    metrics: Metrics
+    logs: Logs
+    reload: Callable[[], Awaitable[JsonObject]]
+    """Load the files again; says under `problems` what keeps them from being served."""
+    config: Callable[[], Awaitable[JsonObject]]
+    """What is served, and to whom, as it may be shown."""
+    tasks: Tasks
+
+    def application(self, door: Middleware, *, is_private: bool) -> web.Application:
+        """A listener of their own. Whoever reaches it is an operator; on a private one, who holds the scope."""
+        application = web.Application()
+        admit = partial(door.authenticated, scopes=OPERATORS) if is_private else door.checked
+        self._mount(
+            application.router,
+            door,
+            admit=lambda endpoint: admit(_for_operators(endpoint, lambda _request: True)),
+            is_told=lambda request: not is_private or _is_local_and_nobody_must_say_who(door, request),
+        )
+        application.router.add_route("*", "/{path:.*}", door.checked(_not_found))
+        return application
+
+    def mount(self, router: web.UrlDispatcher, door: Middleware) -> None:
+        """Stand on the main listener. Operators hold the scope; where nobody has to authenticate, they are local."""
+        self._mount(
+            router,
+            door,
+            admit=lambda endpoint: door.authenticated(
+                _for_operators(endpoint, lambda request: _is_known(request) or _is_local(request)), scopes=OPERATORS
+            ),
+            is_told=lambda request: _is_local_and_nobody_must_say_who(door, request),
+        )
+
+    def _mount(
+        self,
+        router: web.UrlDispatcher,
+        door: Middleware,
+        *,
+        admit: Callable[[Endpoint], Handler],
+        is_told: Callable[[HttpRequest], bool],
+    ) -> None:
+        for own in self._paths(is_told):
+            answer = _by_method(own)
+            router.add_route("*", own.path, door.public(answer) if own.is_open else admit(answer))
+
+    def _paths(self, is_told: Callable[[HttpRequest], bool]) -> Iterator[AdminPath]:
+        yield AdminPath(path="/-/healthy", answer=self._healthy, is_open=True)
+        yield AdminPath(path="/-/ready", answer=partial(self._ready, is_told=is_told), is_open=True)
+        yield AdminPath(path="/-/status", answer=self._status)
+        yield AdminPath(path="/-/config", answer=self._config)
+        yield AdminPath(path="/metrics", answer=self._metrics)
+        yield AdminPath(path="/-/tasks", answer=self._tasks)
+        yield AdminPath(path="/-/tasks/{id}", answer=self._task)
+        yield AdminPath(path="/-/tasks/{id}/cancel", answer=self._cancel_task, methods=("POST",))
+        yield AdminPath(path="/-/log-level", answer=self._log_level, methods=(*_READ, "POST"))
+        yield AdminPath(path="/-/reload", answer=self._reload, methods=("POST",))
+
+    async def _healthy(self, request: HttpRequest) -> web.Response:
+        return json_response({"healthy": True}, headers=request.response_headers)
+
+    async def _ready(self, request: HttpRequest, *, is_told: Callable[[HttpRequest], bool]) -> web.Response:
+        """Answer everybody whether the daemon is ready, and operators alone what is wrong with its files."""
+        status = 200 if self.health.is_ready else 503
+        readiness = self.health.readiness()
+        if not is_told(request):
+            readiness = {name: value for name, value in readiness.items() if name != "warnings"}
+            if readiness["problems"]:
+                readiness["problems"] = [_UNTOLD]
+        return json_response(readiness, status=status, headers=request.response_headers)
+
+    async def _status(self, request: HttpRequest) -> web.Response:
+        return json_response(self.health.status(), headers=request.response_headers)
+
+    async def _config(self, request: HttpRequest) -> web.Response:
+        return json_response(await self.config(), headers=request.response_headers)
+
+    async def _metrics(self, request: HttpRequest) -> web.Response:
+        text, media_type = await self.metrics.exposition(request.raw.headers.get("Accept", ""))
+        headers = {"Content-Type": media_type, **_PAGE, **request.response_headers}
+        return web.Response(body=text, headers=headers)
+
+    async def _tasks(self, request: HttpRequest) -> web.Response:
+        return json_response(await self.tasks.listed(), headers=request.response_headers)
+
+    async def _task(self, request: HttpRequest) -> web.Response:
+        return _found_or_not(await self.tasks.shown(request.raw.match_info["id"]), request)
+
+    async def _cancel_task(self, request: HttpRequest) -> web.Response:
+        return _found_or_not(await self.tasks.cancel(request.raw.match_info["id"]), request)
+
+    async def _log_level(self, request: HttpRequest) -> web.Response:
+        """Say the level; set it first where it is POSTed as `?level=debug`. It lasts until the process ends."""
+        if request.raw.method == "POST":
+            before, wanted = self.logs.level, request.raw.query.get("level", "")
+            try:
+                self.logs.set_level(wanted)
+            except ValueError as error:
+                return json_response({"error": f"level: {error}"}, status=400, headers=request.response_headers)
+            log.warning("log level changed", now=wanted, before=before)  # `level` is the line's own
+        return json_response({"level": self.logs.level}, headers=request.response_headers)
+
+    async def _reload(self, request: HttpRequest) -> web.Response:
+        report = await self.reload()
+        return json_response(report, status=422 if report["problems"] else 200, headers=request.response_headers)
+
+
+def _is_known(request: HttpRequest) -> bool:
+    """Tell whether the caller has authenticated; the middleware has checked the scope."""
+    return request.identity.principal is not None
+
+
+def _is_local(request: HttpRequest) -> bool:
+    """Tell whether the request comes from this machine, and from no proxy on it, whose peers all look local."""
+    raw = request.raw
+    return (
+        is_loopback_address(raw.remote or "")
+        and is_loopback_host(raw.headers.get("Host"))
+        and not any(name in raw.headers for name in _FORWARDED)
+    )
+
+
+def json_response(value: JsonObject, *, status: int = 200, headers: Mapping[str, str]) -> web.Response:
+    return web.Response(body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **_PAGE, **headers})
+
+
+def _found_or_not(task: JsonObject | None, request: HttpRequest) -> web.Response:
+    if task is None:
+        return json_response({"error": "there is no such task"}, status=404, headers=request.response_headers)
+    return json_response(task, headers=request.response_headers)
+
+
+async def _not_found(request: HttpRequest) -> web.Response:
+    error = "not found; this listener has the daemon's own paths alone"
+    return json_response({"error": error}, status=404, headers=request.response_headers)
+
+
+def _by_method(own: AdminPath) -> Endpoint:
+    async def answer(request: HttpRequest) -> web.StreamResponse:
+        if request.raw.method not in own.methods:
+            allowed = {"Allow": ", ".join(own.methods), **request.response_headers}
+            return json_response({"error": "method not allowed"}, status=405, headers=allowed)
+        return await own.answer(request)
+
+    return answer
+
+
+def _for_operators(endpoint: Endpoint, is_operator: Callable[[HttpRequest], bool]) -> Endpoint:
+    async def answer(request: HttpRequest) -> web.StreamResponse:
+        if not is_operator(request) or (not _is_known(request) and _is_of_a_page(request.raw)):
+            error = "not found; the daemon's own paths are for callers on this machine"
+            return json_response({"error": error}, status=404, headers=request.response_headers)
+        return await endpoint(request)
+
+    return answer
+
+
+def _is_local_and_nobody_must_say_who(door: Middleware, request: HttpRequest) -> bool:
+    return door.authenticator.is_open and _is_local(request)
+
+
+def _is_of_a_page(request: web.Request) -> bool:
+    """Tell whether a page in a browser tries to change something."""
+    return request.method not in _READ and "Origin" in request.headers

@@ -1,0 +1,196 @@
+"""Checks `Host` and `Origin` against their allow-lists. Pure: works on header fields, opens nothing.
+
+Threats answered here, and only here:
+
+- DNS rebinding: a web page whose name was pointed at this machine calls it from the user's browser. Its `Host` is the
+  page's name, so `Host` must be a name that we were given.
+- A web page elsewhere calls a daemon on loopback directly. Its `Origin` says so, and must be allowed. `Origin: null` (a
+  sandboxed frame, a local file) names no site and is refused unless configured.
+
+A `Host` that is an IP address cannot be a rebound name; it is enough where we listen on every interface, whose
+addresses nobody wants to list.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.config.models.address import Address
+from gateway.transports.errors import HttpError
+
+ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
+EXPOSED_HEADERS: Final = "Mcp-Session-Id, WWW-Authenticate"
+PREFLIGHT_SECONDS: Final = 600
+"""How long a browser may remember what it was allowed."""
+
+_ANY: Final = "*"
+_NO_ORIGIN: Final = ""
+"""The normal form of what cannot be read as an origin."""
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
+_ALLOWED_HEADERS: Final = {
+    name.lower(): name
+    for name in (
+        "Content-Type",
+        "Accept",
+        "Authorization",
+        "X-API-Key",
+        "Mcp-Session-Id",
+        "MCP-Protocol-Version",
+        "Last-Event-ID",
+        "Mcp-Method",
+        "Mcp-Name",
+    )
+}
+_PARAMETER_HEADER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+", re.IGNORECASE)
+_HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]+))?", re.IGNORECASE)
+_ORIGIN: Final = re.compile(r"null|(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[^\s/?#@]+)", re.IGNORECASE)
+"""RFC 6454 §7.1: scheme, host and port, and nothing after them; whether the host is one, `_HOST` tells."""
+_MAX_SHOWN_LENGTH: Final = 200
+_HIGHEST_PORT: Final = 65535
+
+
+class Guard:
+    """The allow-lists for `Host` and `Origin`, and what browsers of allowed origins are told."""
+
+    def __init__(
+        self,
+        *,
+        address: Address,
+        public_url: str | None = None,
+        allowed_hosts: Iterable[str] | None = None,
+        allowed_origins: Iterable[str] | None = None,
+    ) -> None:
+        hosts = _default_hosts(address, public_url) if allowed_hosts is None else allowed_hosts
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._suffixes = tuple(host[1:] for host in self._hosts if host.startswith("*."))
+        self._takes_addresses = allowed_hosts is None and address.host in _WILDCARDS
+        self._takes_loopback_origins = allowed_origins is None
+        origins = [public_url] if allowed_origins is None and public_url else allowed_origins or ()
+        self._origins = frozenset(_origin_of(_without_path(origin)) for origin in origins)
+
+    def check(self, *, host: str | None, origin: str | None) -> HttpError | None:
+        """Refuse a request, or let it pass with None.
+
+        1. `Host` is one of ours: 421 (RFC 9110 §15.5.20)
+        2. `Origin`, where there is one, is allowed: 403 (2025-11-25 basic/transports, "Security Warning")
+        """
+        if not self._is_our_host(host):
+            return HttpError(
+                status=421,
+                message=f"This server does not answer to {_named('Host', host or '', _HOST)}. "
+                "If it should, add the name to listen.allowed_hosts, or set listen.public_url.",
+            )
+        if origin is not None and not self.is_allowed_origin(origin):
+            return HttpError(
+                status=403,
+                message=f"Requests from {_named('Origin', origin, _ORIGIN)} are not allowed. "
+                "If they should be, add it to listen.allowed_origins.",
+            )
+        return None
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        normal = _origin_of(origin)
+        if _ANY in self._origins or (normal in self._origins and normal != _NO_ORIGIN):
+            return True
+        return self._takes_loopback_origins and _is_loopback_origin(normal)
+
+    def cors(self, origin: str | None) -> Mapping[str, str]:
+        """Header fields that let a page of an allowed origin read the response."""
+        if origin is None or not self.is_allowed_origin(origin):
+            return _VARY
+        return {
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Expose-Headers": EXPOSED_HEADERS,
+            "Vary": "Origin",
+        }
+
+    def preflight(self, origin: str, *, requested_headers: str) -> Mapping[str, str]:
+        """The answer to a preflight of an allowed origin."""
+        # `Mcp-Param-*` cannot be allowed as a pattern (Fetch §3.2.3 knows names and a lone `*`): each is named.
+        names = [name.strip() for name in requested_headers.split(",")]
+        parameters = [name for name in names if _PARAMETER_HEADER.fullmatch(name)]
+        return {
+            **self.cors(origin),
+            "Access-Control-Allow-Methods": ALLOWED_METHODS,
+            "Access-Control-Allow-Headers": ", ".join([*_ALLOWED_HEADERS.values(), *parameters]),
+            "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
+        }
+
+    def _is_our_host(self, host: str | None) -> bool:
+        if _ANY in self._hosts:
+            return True
+        match = _HOST.fullmatch((host or "").lower())
+        if match is None:
+            return False
+        name = match["name"].removesuffix(".")
+        if name in self._hosts or match[0] in self._hosts or name.endswith(self._suffixes):
+            return True
+        return self._takes_addresses and _is_ip_address(name)
+
+
+def _named(field: str, value: str, form: re.Pattern[str]) -> str:
+    """Return the field with its value, so that a person finds the problem; one without its form may hold anything."""
+    return f"the {field} {value!r}" if len(value) <= _MAX_SHOWN_LENGTH and form.fullmatch(value) else f"this {field}"
+
+
+_VARY: Final[Mapping[str, str]] = {"Vary": "Origin"}
+
+
+def is_loopback_host(host: str | None) -> bool:
+    """Whether a `Host` field names this machine's loopback, with any port."""
+    match = _HOST.fullmatch((host or "").lower())
+    return match is not None and match["name"].removesuffix(".") in _LOOPBACK_NAMES
+
+
+def is_loopback_address(address: str) -> bool:
+    """Whether a peer's address is this machine."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
+def _default_hosts(address: Address, public_url: str | None) -> Iterable[str]:
+    yield from _LOOPBACK_NAMES
+    if address.host not in _WILDCARDS:
+        yield f"[{address.host}]" if ":" in address.host else address.host
+    if public_url and (name := urlsplit(public_url).hostname):
+        yield f"[{name}]" if ":" in name else name
+
+
+def _origin_of(text: str) -> str:
+    """An origin in its normal form (RFC 6454 §6.2): lower case, no default port."""
+    text = text.lower()
+    if text in {_ANY, "null"}:
+        return text
+    origin = _ORIGIN.fullmatch(text)
+    host = _HOST.fullmatch(origin["host"]) if origin else None
+    if origin is None or host is None or (host["port"] and int(host["port"]) > _HIGHEST_PORT):
+        return _NO_ORIGIN
+    scheme, name = origin["scheme"], host["name"]
+    is_default = host["port"] is None or (scheme, int(host["port"])) in {("http", 80), ("https", 443)}
+    return f"{scheme}://{name}" if is_default else f"{scheme}://{name}:{int(host['port'])}"
+
+
+def _without_path(url: str) -> str:
+    """Return the origin of a URL in the file."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.partition('/')[0]}"
+
+
+def _is_loopback_origin(origin: str) -> bool:
+    scheme, separator, host = origin.partition("://")
+    return bool(separator) and scheme in {"http", "https"} and is_loopback_host(host)
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,249 @@
+"""The middleware of every path: guard, CORS, authentication, and a log line for an internal error."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
+from typing import Final, NamedTuple
+
+import structlog
+from aiohttp import web
+from msgspec.structs import replace
+
+from gateway.access.identity.auth_error import AuthError, insufficient_scope, invalid_token
+from gateway.access.identity.authenticator import Authenticator
+from gateway.access.identity.identity import ANONYMOUS, UNAUTHENTICATED, Identity
+from gateway.protocol.exchange import Binding
+from gateway.transports.errors import HttpError
+from gateway.transports.http import request_smuggling
+from gateway.transports.http.forwarded import ClientEndpoint, Lines, TrustedProxies
+from gateway.transports.http.guard import ALLOWED_METHODS, Guard
+from gateway.transports.http.request import HttpRequest, MakeChallenge
+from gateway.transports.http.resource_metadata import ResourceMetadata
+from gateway.transports.http.response import SERVER, refuse
+
+log: Final = structlog.get_logger()
+
+Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_CLOSE: Final = {"Connection": "close"}
+_NO_VIEW: Final = HttpError(status=404, message="There is no such view (any more)")
+_FOR_EVERY_PAGE: Final = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, HEAD",
+    "Access-Control-Allow-Headers": "*",
+}
+_MAX_REMEMBERED: Final = 1024
+"""Ways to reach us: a peer, a host, an origin, and what proxies say."""
+_MAX_REMEMBERED_LENGTH: Final = 512
+"""Characters of one of these; of what is longer, nothing is kept."""
+
+
+class _Entrance(NamedTuple):
+    """The facts that are the same for all requests from one peer to one host: remembered, for clients come back."""
+
+    client_endpoint: ClientEndpoint
+    refusal: HttpError | None
+    """The guard's."""
+    headers: Mapping[str, str]
+    """Fields that every response carries."""
+
+
+class Middleware:
+    """Makes handlers for a router of endpoints."""
+
+    def __init__(  # noqa: PLR0913 - what the rooms hand over
+        self,
+        *,
+        guard: Guard,
+        proxies: TrustedProxies,
+        authenticator: Authenticator,
+        metadata: ResourceMetadata,
+        is_draining: Callable[[], bool] = lambda: False,
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            guard: refuses hosts and origins.
+            proxies: whose forwarded fields are believed.
+            authenticator: says who sends a request.
+            metadata: what clients that are not let in are pointed to.
+            is_draining: whether connections should move on to another daemon after their next answer.
+            mask: takes the secrets out of a refusal, which quotes what was sent, maybe a key in the wrong field.
+        """
+        self.authenticator: Final = authenticator
+        self.metadata: Final = metadata
+        self._guard: Final = guard
+        self._proxies: Final = proxies
+        self._is_draining: Final = is_draining
+        self._mask: Final = mask
+        self._remembered: Final = lru_cache(maxsize=_MAX_REMEMBERED)(self._entrance)
+
+    def public(self, endpoint: Endpoint) -> Handler:
+        """Let everybody in: probes come with whatever Host their orchestrator likes."""
+
+        async def handle(raw: web.Request) -> web.StreamResponse:
+            endpoint_of_client = self._proxies.client_endpoint(
+                peer=raw.remote or "",
+                scheme=raw.scheme,
+                host=request_smuggling.host_of(raw),
+                fields=raw.headers,
+            )
+            headers = self._headers(SERVER)
+            return await endpoint(HttpRequest(raw, client_endpoint=endpoint_of_client, response_headers=headers))
+
+        return handle
+
+    def checked(self, endpoint: Endpoint) -> Handler:
+        """Let in what the guard lets pass."""
+        return self._handler(endpoint)
+
+    def authenticated(
+        self,
+        endpoint: Endpoint,
+        *,
+        scopes: frozenset[str] = frozenset(),
+        binding: Binding = Binding.STREAMABLE_HTTP,
+        names_view: bool = False,
+    ) -> Handler:
+        """Let in what the guard lets pass, from callers who then say who they are, and hold the scopes.
+
+        1. the guard: see `Guard.check`; preflights are answered before, for they never carry a credential
+        2. the credential: see `Authenticator.identify`
+        3. the scopes, and the view where the path names one: see `_denial`
+        """
+        return self._handler(endpoint, scopes=scopes, binding=binding, names_view=names_view)
+
+    def cors_public(self, endpoint: Endpoint) -> Handler:
+        """Let in whoever knows a name of ours, pages of every origin too: what is answered is no secret."""
+
+        async def handle(raw: web.Request) -> web.StreamResponse:
+            entrance = self._enter(raw, origin=None)
+            refusal = request_smuggling.refusal_of(raw) or entrance.refusal
+            if refusal is not None:
+                return self._refuse(refusal)
+            headers = {**self._headers(SERVER), **_FOR_EVERY_PAGE}
+            if raw.method not in {"GET", "HEAD"}:
+                status = 204 if raw.method == "OPTIONS" else 405
+                return web.Response(status=status, headers={"Allow": "GET, HEAD", **headers})
+            client_endpoint = entrance.client_endpoint
+            return await endpoint(HttpRequest(raw, client_endpoint=client_endpoint, response_headers=headers))
+
+        return handle
+
+    def _handler(
+        self,
+        endpoint: Endpoint,
+        *,
+        scopes: frozenset[str] | None = None,
+        binding: Binding = Binding.STREAMABLE_HTTP,
+        names_view: bool = False,
+    ) -> Handler:
+        """Make the handler of a path; `scopes` are None where nobody has to say who it is."""
+        make_challenge: MakeChallenge | None = None
+        if scopes is not None:
+            make_challenge = partial(self.metadata.challenge, scopes=scopes)
+
+        async def handle(raw: web.Request) -> web.StreamResponse:
+            origin = _origin(raw)
+            entrance = self._enter(raw, origin=origin)
+            refusal = request_smuggling.refusal_of(raw) or entrance.refusal
+            if refusal is not None:
+                return self._refuse(refusal)
+            headers = self._headers(entrance.headers)
+            if raw.method == "OPTIONS":
+                return self._options(raw, origin, headers)
+            try:
+                identity = UNAUTHENTICATED if scopes is None else await self._identify(raw)
+                request = HttpRequest(
+                    raw,
+                    client_endpoint=entrance.client_endpoint,
+                    response_headers=headers,
+                    identity=UNAUTHENTICATED if isinstance(identity, AuthError) else identity,
+                    binding=binding,
+                    view=raw.match_info["view"] if names_view else None,
+                    make_challenge=make_challenge,
+                )
+                denial = identity if isinstance(identity, AuthError) else self._denial(request, scopes)
+                if denial is not None:
+                    return self._deny(denial, request)
+                return await endpoint(request)
+            except (ConnectionError, asyncio.CancelledError) as error:  # the client went away
+                # aiohttp's task and the traceback hold each other, and with it each frame that has the answer.
+                error.__context__ = None
+                raise error.with_traceback(None)  # noqa: B904 - from nothing
+            except Exception:  # Boundary: aiohttp answers 500; what happened is for the operator.
+                log.exception("request handler failed", path=raw.path, method=raw.method)
+                raise
+
+        return handle
+
+    def _denial(self, request: HttpRequest, scopes: frozenset[str] | None) -> AuthError | HttpError | None:
+        """Say why an authenticated caller may not have what a path serves.
+
+        1. the caller holds the path's scopes: 403
+        2. the token is not meant for other views alone (RFC 8707): 401
+        3. there is a view of the name that the path has, and the caller holds its scopes: 404, or 403 if it is visible
+        """
+        identity, name = request.identity, request.view
+        if scopes and not identity.holds(scopes):
+            return insufficient_scope(scopes)
+        if not identity.may_enter(name):
+            return invalid_token("The token is meant for another view of this server")
+        if name is None:
+            return None
+        view = self.metadata.find_view(name)
+        if view is not None and identity.holds(view.scopes):
+            return None
+        return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
+
+    async def _identify(self, raw: web.Request) -> Identity | AuthError:
+        if self.authenticator.is_open:
+            return ANONYMOUS
+        return await self.authenticator.identify(
+            authorization=raw.headers.getall("Authorization", ()), api_key=raw.headers.getall("X-API-Key", ())
+        )
+
+    def _enter(self, raw: web.Request, *, origin: str | None) -> _Entrance:
+        peer, host = raw.remote or "", request_smuggling.host_of(raw)
+        lines = self._proxies.believed_lines(peer, raw.headers)
+        length = len(host) + len(origin or "")
+        if lines:
+            length += sum(len(line) for several in lines for line in several)
+        look = self._remembered if length <= _MAX_REMEMBERED_LENGTH else self._entrance
+        return look(peer, raw.scheme, host, origin, lines)
+
+    def _entrance(self, peer: str, scheme: str, host: str, origin: str | None, lines: tuple[Lines, ...]) -> _Entrance:
+        endpoint = self._proxies.client_endpoint_of(peer=peer, scheme=scheme, host=host, lines=lines)
+        refusal = self._guard.check(host=endpoint.host, origin=origin)
+        return _Entrance(endpoint, refusal, {**SERVER, **self._guard.cors(origin)})
+
+    def _headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        return {**headers, **_CLOSE} if self._is_draining() else headers
+
+    def _refuse(self, refusal: HttpError) -> web.Response:
+        masked = replace(refusal, message=self._mask(refusal.message))
+        return refuse(masked, headers=self._headers(SERVER))
+
+    def _deny(self, auth_error: AuthError | HttpError, request: HttpRequest) -> web.Response:
+        if isinstance(auth_error, HttpError):
+            return request.refuse(auth_error)
+        address, path = request.client_endpoint.address, request.raw.path
+        self.authenticator.record_denial(auth_error, address=address, path=path)
+        headers = auth_error.headers(request.challenge)
+        return request.refuse(HttpError(status=auth_error.status, message=auth_error.message, headers=headers))
+
+    def _options(self, raw: web.Request, origin: str | None, headers: Mapping[str, str]) -> web.Response:
+        if origin is None or "Access-Control-Request-Method" not in raw.headers:
+            return web.Response(status=204, headers={"Allow": ALLOWED_METHODS, **headers})
+        requested = raw.headers.get("Access-Control-Request-Headers", "")
+        return web.Response(
+            status=204, headers={**headers, **self._guard.preflight(origin, requested_headers=requested)}
+        )
+
+
+def _origin(raw: web.Request) -> str | None:
+    """The value of `Origin`. Several are joined (RFC 9110 §5.3), and so are no allowed one."""
+    first = raw.headers.get("Origin")
+    return first if first is None else ", ".join(raw.headers.getall("Origin"))

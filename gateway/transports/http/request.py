@@ -1,0 +1,131 @@
+"""An HTTP request that passed the guard: who sent it, how it came, and what every response to it carries."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from gateway.access.identity.auth_error import NO_CHALLENGE, Challenge
+from gateway.access.identity.authenticator import access_token_of
+from gateway.access.identity.identity import UNAUTHENTICATED, Identity
+from gateway.protocol.exchange import Binding, Caller
+from gateway.transports.errors import HttpError
+from gateway.transports.http.forwarded import ClientEndpoint
+from gateway.transports.http.response import refuse
+from gateway.wire import meta
+from gateway.wire.accept import Accepted, parse_accept
+from gateway.wire.jsonrpc import InvalidMessageError, Message
+
+Task = asyncio.Task[object]
+
+MakeChallenge = Callable[[ClientEndpoint, str, str | None], Challenge]
+"""Makes the challenge for a path and the view that it names, as a client knows the endpoint."""
+
+SESSION_HEADER: Final = "Mcp-Session-Id"
+_CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization", "x-api-key")
+
+
+class HttpRequest:
+    """One request, in the one form that endpoints take. What only some of them need is made when it is asked for."""
+
+    __slots__ = (
+        "_binding",
+        "_caller",
+        "_make_challenge",
+        "client_endpoint",
+        "identity",
+        "raw",
+        "response_headers",
+        "view",
+    )
+
+    def __init__(  # noqa: PLR0913 - the facts of a request
+        self,
+        raw: web.Request,
+        *,
+        client_endpoint: ClientEndpoint,
+        response_headers: Mapping[str, str],
+        identity: Identity = UNAUTHENTICATED,
+        binding: Binding = Binding.STREAMABLE_HTTP,
+        view: str | None = None,
+        make_challenge: MakeChallenge | None = None,
+    ) -> None:
+        self.raw: Final = raw
+        self.client_endpoint: Final = client_endpoint
+        """How its client reached us."""
+        self.response_headers: Final = response_headers
+        """Fields that every response to it carries."""
+        self.identity: Final = identity
+        """Who sent it, where that was asked for."""
+        self.view: Final = view
+        """The view that its path names; None: the whole."""
+        self._binding: Final = binding
+        self._make_challenge: Final = make_challenge
+        self._caller: Caller | None = None
+
+    @property
+    def caller(self) -> Caller:
+        if self._caller is None:
+            self._caller = Caller(
+                binding=self._binding,
+                identity=self.identity,
+                view=self.view,
+                address=self.client_endpoint.address,
+                headers=_fields(self.raw),
+                access_token=access_token_of(self.identity, self.raw.headers.getall("Authorization", ())),
+            )
+        return self._caller
+
+    @property
+    def challenge(self) -> Challenge:
+        """The challenge for a response with 401 or 403: what its client needs to be let in."""
+        if self._make_challenge is None:
+            return NO_CHALLENGE
+        return self._make_challenge(self.client_endpoint, self.raw.path, self.view)
+
+    @property
+    def accepted(self) -> Accepted:
+        return parse_accept(self.raw.headers.get("Accept"))
+
+    @property
+    def version(self) -> str | None:
+        return self.caller.headers.get(meta.HEADER_PROTOCOL_VERSION)
+
+    @property
+    def session_id(self) -> str | None:
+        return self.caller.headers.get(SESSION_HEADER.lower())
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The event after which a client wants to go on; an empty one says that it knows none (WHATWG HTML §9.2.4)."""
+        return self.caller.headers.get("last-event-id") or None
+
+    def refuse(self, error: HttpError | InvalidMessageError, message: Message | None = None) -> web.Response:
+        return refuse(error, headers=self.response_headers, message=message)
+
+
+def current_task() -> Task:
+    """Return the task that answers the request, by which it can be ended; `Request.task` is the connection's.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("not in a task")
+    return task
+
+
+def _fields(raw: web.Request) -> dict[str, str]:
+    """Header fields by lower-case name; differing values of one name are joined (RFC 9110 §5.3) and match neither.
+
+    Without credentials: they have done their work in the middleware, and nobody further in can pass them on.
+    """
+    fields = {name.lower(): value for name, value in raw.headers.items()}
+    if len(fields) < len(raw.headers):
+        for name in fields:
+            fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
+    for name in _CREDENTIALS:
+        fields.pop(name, None)
+    return fields

@@ -1,0 +1,101 @@
+"""Serves OAuth 2.0 Protected Resource Metadata (RFC 9728): which authorization server clients ask.
+
+One document for each URL that clients may know us by. It stands below our own prefix and, for a proxy that hands the
+host's well-known paths on, where the RFC puts it: between the host and that prefix. Challenges name the former, which
+reaches us wherever our endpoint does.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.access.identity.auth_error import NO_CHALLENGE, Challenge
+from gateway.access.identity.authenticator import Authenticator
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.exchange import ViewEntry
+from gateway.transports.http.forwarded import ClientEndpoint
+from gateway.transports.http.request import HttpRequest
+from gateway.wire import jsonrpc
+from gateway.wire.accept import JSON
+
+Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
+
+FindView = Callable[[str], ViewEntry | None]
+"""Finds a view by its name, among those that are served now."""
+
+VIEW: Final = "/{view}"
+"""What a view's paths end with."""
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+
+
+class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata documents of one listener."""
+
+    authenticator: Authenticator
+    path: str
+    """The MCP endpoint: what the document without a path of its own is about."""
+    find_view: FindView
+    """The views that are served now: each has a document of its own."""
+    others: tuple[str, ...] = ()
+    """More paths that clients may know us by."""
+
+    def challenge(
+        self, client_endpoint: ClientEndpoint, path: str, name: str | None, *, scopes: frozenset[str]
+    ) -> Challenge:
+        """Return the challenge for a path, and its view, that needs these scopes beside the usual ones."""
+        oauth = self.authenticator.oauth
+        view = None if name is None else self.find_view(name)
+        if name is not None:
+            path = path.rstrip("/").removesuffix(f"/{name}")
+        if view is not None:
+            scopes |= view.scopes
+        if oauth is None:
+            return Challenge(scopes=sorted(scopes)) if scopes else NO_CHALLENGE
+        resource = next((other for other in self.others if path.rstrip("/").endswith(other)), self.path)
+        suffix = "" if view is None else f"/{view.name}"
+        url = f"{client_endpoint.base_url}{WELL_KNOWN}{resource.rstrip('/')}{suffix}"
+        return Challenge(metadata_url=url, scopes=(*oauth.required_scopes, *sorted(scopes)))
+
+    def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
+        """Each path at which a document stands, and what answers there."""
+        documents = {"": self.path, **{resource.rstrip("/"): resource for resource in (self.path, *self.others)}}
+        for suffix, resource in documents.items():
+            for place in {WELL_KNOWN + suffix, prefix + WELL_KNOWN + suffix, WELL_KNOWN + prefix + suffix}:
+                yield place, self._answering(resource)
+                if suffix or resource == "/":
+                    yield f"{place}{VIEW}", self._answering(resource)
+
+    def _answering(self, resource: str) -> Endpoint:
+        """Answers with the document about a path; with 404 where no authorization server is trusted."""
+
+        async def answer(request: HttpRequest) -> web.StreamResponse:
+            return self._answer(request, resource)
+
+        return answer
+
+    def _answer(self, request: HttpRequest, resource: str) -> web.Response:
+        oauth = self.authenticator.oauth
+        if oauth is None:
+            return _json({"error": "not found; this server takes no access tokens"}, request, status=404)
+        name = request.raw.match_info.get("view")
+        view = None if name is None else self.find_view(name)
+        if name is not None and view is None:
+            return _json({"error": "not found; there is no such view"}, request, status=404)
+        where = resource if view is None else f"{resource.rstrip('/')}/{view.name}"
+        document: dict[str, Json] = {
+            "resource": f"{request.client_endpoint.base_url}{where}".rstrip("/"),
+            "authorization_servers": [oauth.issuer],
+            "bearer_methods_supported": ["header"],
+        }
+        own = () if view is None else sorted(view.scopes)
+        if scopes := dict.fromkeys([*(oauth.scopes_supported or oauth.required_scopes), *own]):
+            document["scopes_supported"] = list(scopes)
+        return _json(document, request)
+
+
+def _json(value: JsonObject, request: HttpRequest, *, status: int = 200) -> web.Response:
+    return web.Response(
+        body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **request.response_headers}
+    )

@@ -1,0 +1,325 @@
+"""The HTTP server of a daemon: Streamable HTTP, HTTP+SSE and the admin API, with the listeners in front of them.
+
+In: the sections `listen` and `limits`, a dispatcher and an authenticator. Out: open sockets, their quotas and sessions.
+Constructing it opens nothing; the daemon and the tests construct the same object.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from socket import socket
+from types import MappingProxyType
+from typing import Final, Self
+
+import msgspec
+import structlog
+from aiohttp import web
+from msgspec.structs import replace
+
+from gateway.access.identity.authenticator import Authenticator
+from gateway.config.models.address import Address
+from gateway.config.models.server import Limits, Listen
+from gateway.errors import ConfigError, Problem
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
+from gateway.transports.http.active_requests import ActiveRequests, Renewed
+from gateway.transports.http.admin_api import AdminApi
+from gateway.transports.http.forwarded import TrustedProxies
+from gateway.transports.http.guard import Guard
+from gateway.transports.http.limits import RequestLimits, StreamTimeouts
+from gateway.transports.http.middleware import Middleware
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.resource_metadata import ResourceMetadata
+from gateway.transports.http_app import HttpApp
+from gateway.transports.http_sse import SSE_PATH, HttpSse
+from gateway.transports.listener.direct_connection import Handler
+from gateway.transports.listener.http_connection import ConnectionLimits, admin_connection_quota, connection_quota
+from gateway.transports.listener.http_listener import HttpListener, ListenError
+from gateway.transports.listener.server_tls import ServerTls
+from gateway.transports.listener.socket_activation import unix_paths
+from gateway.transports.sse.event_store import ReplayBounds
+from gateway.transports.streamable_http.endpoint import StreamableHttp
+from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
+from gateway.transports.write_quota import WriteQuota
+
+log: Final = structlog.get_logger()
+
+_MAX_COUNT: Final = 10_000
+"""Sessions, and streams, if the file does not limit their total."""
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """An address to listen on, or the sockets that another process opened for it (systemd.socket(5))."""
+
+    address: Address
+    source: str = "listen.http"
+    """The flag, key or variable that names it, for problems."""
+    sockets: Sequence[socket] = ()
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The quotas, sizes and times of one HTTP server."""
+
+    sessions: ResourceQuota
+    streams: ResourceQuota
+    requests: RequestLimits
+    connections: ConnectionLimits
+    """Those of the main listener."""
+    session_ttl: timedelta
+    replay: ReplayBounds
+
+    @classmethod
+    def of(cls, listen: Listen, limits: Limits) -> Self:
+        """The limits that the file sets. Quotas start to count here: one object for each server."""
+        return cls(
+            sessions=ResourceQuota(limits.sessions, noun="sessions", default=_MAX_COUNT),
+            streams=ResourceQuota(limits.streams, noun="streams", default=_MAX_COUNT),
+            requests=RequestLimits(
+                max_body=listen.max_body,
+                pace=StreamTimeouts(keepalive=listen.keepalive.total_seconds(), quota=WriteQuota(limits.unread)),
+                receive_seconds=listen.receive_timeout.total_seconds(),
+            ),
+            connections=ConnectionLimits(
+                quota=connection_quota(limits.connections, has_proxies=bool(listen.trusted_proxies)),
+                head_seconds=listen.receive_timeout.total_seconds(),
+                idle_seconds=listen.idle_timeout.total_seconds(),
+            ),
+            session_ttl=listen.session_ttl,
+            replay=ReplayBounds(),
+        )
+
+
+class HttpServer:
+    """Endpoints, sessions and listeners of one daemon over HTTP."""
+
+    def __init__(  # noqa: PLR0913 - the parts that a daemon brings
+        self,
+        listen: Listen,
+        limits: ServerLimits,
+        *,
+        dispatcher: Dispatcher,
+        authenticator: Authenticator,
+        admin_api: AdminApi,
+        tls: ServerTls | None = None,
+        is_draining: Callable[[], bool] = lambda: False,
+        mask: Callable[[str], str] = str,
+        persistence: SessionPersistence | None = None,
+    ) -> None:
+        """Open nothing yet; `mask` takes secrets out of text, and follows reloads.
+
+        Sessions end with the process where no `persistence` is given.
+        """
+        self._listen: Final = listen
+        self._dispatcher: Final = dispatcher
+        self._authenticator: Final = authenticator
+        self._admin_api: Final = admin_api
+        self._tls: Final = tls
+        self._is_draining: Final = is_draining
+        self._mask: Final = mask
+        self._proxies: Final = TrustedProxies(listen.trusted_proxies, public_url=listen.public_url)
+        self._metadata: Final = ResourceMetadata(
+            authenticator=authenticator,
+            path=listen.path,
+            find_view=dispatcher.view,
+            others=(SSE_PATH,) if listen.sse else (),
+        )
+        self._main: HttpListener | None = None
+        self.limits: Final = limits
+        self.sessions: Final = Sessions(
+            dispatcher=dispatcher,
+            quota=limits.sessions,
+            ttl=limits.session_ttl,
+            replay=limits.replay,
+            persistence=persistence,
+        )
+        self.active_requests: Final = ActiveRequests()
+        self.streamable_http: Final = StreamableHttp(
+            dispatcher=dispatcher,
+            sessions=self.sessions,
+            streams=limits.streams,
+            active_requests=self.active_requests,
+            bounds=limits.requests,
+        )
+        self.http_sse: Final = (
+            HttpSse(
+                dispatcher=dispatcher,
+                streams=limits.streams,
+                active_requests=self.active_requests,
+                bounds=limits.requests,
+            )
+            if listen.sse
+            else None
+        )
+        self._is_exposed = listen.public_url is not None
+
+    async def open(self, stack: AsyncExitStack, main: ListenAddress, *, admin: ListenAddress | None = None) -> None:
+        """Begin to accept connections, until the stack closes.
+
+        Args:
+            stack: Closes what is opened here.
+            main: The listener of MCP, and of the admin API if that has none of its own.
+            admin: The listener of the admin API.
+
+        Raises:
+            ConfigError: an address cannot be listened on.
+        """
+        if admin is not None:
+            await self._open_admin(stack, admin)
+        app = HttpApp(
+            door=self._middleware(main),
+            mcp=self.streamable_http,
+            sse=self.http_sse,
+            path=self._listen.path,
+            own=self._admin_api if admin is None else None,
+            prefix=self._proxies.prefix,
+        )
+        self._main = await self._start(
+            stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
+        )
+        self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
+        await stack.enter_async_context(self.sessions)
+        log.info("listening", url=self.url, **_unix_sockets(main))
+
+    @property
+    def address(self) -> Address | None:
+        """The address of the main listener, with its port; None until it is open."""
+        return None if self._main is None else self._main.address
+
+    @property
+    def url(self) -> str | None:
+        """The MCP endpoint, as this machine reaches it; None until it is open."""
+        if self._main is None:
+            return None
+        return f"{_scheme(self._tls)}://{_authority(self._main.address)}{self._listen.path}"
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether it is open, and other machines can reach it, directly or through a proxy."""
+        return self._main is not None and self._is_exposed
+
+    @property
+    def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
+        """The quotas by their keys under `limits`."""
+        quotas: dict[str, ResourceQuota | WriteQuota] = {
+            "sessions": self.limits.sessions,
+            "streams": self.limits.streams,
+            "unread": self.limits.requests.pace.quota,
+        }
+        return quotas if self._main is None else {**quotas, "connections": self.limits.connections.quota}
+
+    def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
+        """The open sessions of the legacy era, each with its transport."""
+        yield from ((Binding.STREAMABLE_HTTP, session) for session in self.sessions.open_sessions)
+        if self.http_sse is not None:
+            yield from ((Binding.HTTP_SSE, session) for session in self.http_sse.open_sessions)
+
+    def revalidate(self, renewed: Renewed) -> None:
+        """End the sessions, streams and calls of callers whose credentials are not valid any more."""
+        admits = self._dispatcher.admits
+        self.sessions.revalidate(renewed, admits=admits, identified=self._dispatcher.identity_changed)
+        self.active_requests.revalidate(renewed, admits=admits)
+
+    def begin_draining(self) -> None:
+        """Refuse new sessions and streams."""
+        self.streamable_http.begin_draining()
+        if self.http_sse is not None:
+            self.http_sse.begin_draining()
+
+    def stop_accepting(self) -> None:
+        """Take no new connections on the main listener; operators can still ask on theirs."""
+        if self._main is not None:
+            self._main.stop_accepting()
+
+    async def drain(self, seconds: float) -> None:
+        """Let the calls in flight end within this time, then cancel them."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.streamable_http.drain(seconds))
+            if self.http_sse is not None:
+                group.create_task(self.http_sse.drain(seconds))
+
+    async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress) -> None:
+        tls = None if admin.address.is_loopback else self._tls
+        application = self._admin_api.application(self._middleware(admin), is_private=not admin.address.is_loopback)
+        limits = replace(self.limits.connections, quota=admin_connection_quota())
+        listener = await self._start(stack, admin, application, tls=tls, limits=limits)
+        url = f"{_scheme(tls)}://{_authority(listener.address)}/-/status"
+        log.info("listening for operators", url=url, **_unix_sockets(admin))
+
+    async def _start(  # noqa: PLR0913 - the facts that tell one listener from the other
+        self,
+        stack: AsyncExitStack,
+        where: ListenAddress,
+        application: web.Application,
+        *,
+        tls: ServerTls | None,
+        limits: ConnectionLimits,
+        direct: Mapping[str, Handler] = MappingProxyType({}),
+    ) -> HttpListener:
+        listener = HttpListener(
+            application,
+            address=where.address,
+            inherited=where.sockets,
+            tls=tls,
+            connection_limits=limits,
+            direct=direct,
+        )
+        try:
+            await listener.start()
+        except ListenError as error:
+            raise ConfigError([Problem(message=str(error), path=where.source)]) from error
+        stack.push_async_callback(listener.close)
+        self._is_exposed |= not where.address.is_loopback
+        return listener
+
+    def _middleware(self, where: ListenAddress) -> Middleware:
+        guard = Guard(
+            address=where.address,
+            public_url=self._listen.public_url,
+            allowed_hosts=self._listen.allowed_hosts,
+            allowed_origins=self._listen.allowed_origins,
+        )
+        return Middleware(
+            guard=guard,
+            proxies=self._proxies,
+            authenticator=self._authenticator,
+            metadata=self._metadata,
+            is_draining=self._is_draining,
+            mask=self._mask,
+        )
+
+
+def own_urls(listen: Listen, address: Address) -> Iterator[str]:
+    """The URLs of the MCP endpoint and of HTTP+SSE: the resources for which an access token may be meant (RFC 8707 §2).
+
+    They are at `public_url`, or without one at the address; at a wildcard address, under the names of loopback alone.
+    """
+    for path in (listen.path, *([SSE_PATH] if listen.sse else [])):
+        for base in _bases(listen, address):
+            yield f"{base}{path}"
+
+
+def _bases(listen: Listen, address: Address) -> Iterator[str]:
+    if listen.public_url is not None:
+        yield listen.public_url.rstrip("/")
+        return
+    scheme = "http" if listen.tls is None else "https"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    names = _LOOPBACK if address.from_here != address or address.is_loopback else ()
+    yield from (f"{scheme}://{name}:{address.port}" for name in dict.fromkeys([host, *names]))
+
+
+def _scheme(tls: ServerTls | None) -> str:
+    return "http" if tls is None else "https"
+
+
+def _authority(address: Address) -> str:
+    """The authority of a URL. Inherited sockets may be Unix sockets alone, which have no port."""
+    return str(address) if address.port else address.host
+
+
+def _unix_sockets(where: ListenAddress) -> dict[str, list[str]]:
+    paths = unix_paths(where.sockets)
+    return {"sockets": paths} if paths else {}

@@ -1,0 +1,218 @@
+"""The response to one POST, committed as late as can be.
+
+Why late: until something is written, a fast error keeps its HTTP status and a plain answer stays `application/json`,
+which every client and proxy handles best. It becomes an event stream when a message has to go out before the answer, or
+when the answer takes so long that the connection would look dead.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+import structlog
+from aiohttp import web
+from msgspec.structs import replace
+
+from gateway.access.identity.auth_error import insufficient_scope
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import JsonObject
+from gateway.protocol import results
+from gateway.protocol.exchange import Reply
+from gateway.transports.http.limits import StreamTimeouts
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.response import OneWriteResponse, response_fields, takes_one_write, whole_response
+from gateway.transports.sse.event_stream import EventStream, encode_event, write_in_parts, write_within
+from gateway.transports.write_quota import EXEMPT_BYTES
+from gateway.wire import jsonrpc
+
+log: Final = structlog.get_logger()
+
+SOON_SECONDS: Final = 1.0
+"""The time after which a client that asked for event streams gets one."""
+
+_NO_ROOM: Final = replace(
+    results.error_reply(
+        RpcError(ErrorCode.INTERNAL_ERROR, "Too many bytes of answers wait to be read (limits.unread)"),
+        request_id=None,
+        revision=None,
+        status=503,
+    ),
+    retry_after=30,
+)
+
+
+class DeferredResponses:
+    """Makes the responses of an endpoint, and opens an event stream for each that is late.
+
+    Its comments keep proxies from cutting the connection. One timer serves all responses: they all have the same time,
+    so the first that began is the first that is due.
+    """
+
+    __slots__ = ("_due", "_timer", "pace")
+
+    def __init__(self, pace: StreamTimeouts) -> None:
+        self.pace: Final = pace
+        self._due: Final[dict[DeferredResponse, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(
+        self, request: HttpRequest, *, headers: Mapping[str, str] | None = None, preamble: bytes = b""
+    ) -> "DeferredResponse":
+        """Write nothing yet; `headers` are the response's if not the request's, `preamble` begins an event stream."""
+        response = DeferredResponse(
+            self, request, headers=request.response_headers if headers is None else headers, preamble=preamble
+        )
+        if response.names_event_stream:
+            self._expect(response)
+        return response
+
+    def _expect(self, response: "DeferredResponse") -> None:
+        self._due[response] = time.monotonic() + SOON_SECONDS
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SOON_SECONDS, self._open_due)
+
+    def discard(self, response: "DeferredResponse") -> None:
+        self._due.pop(response, None)
+
+    def _open_due(self) -> None:
+        self._timer = None
+        while self._due:
+            response, due = next(iter(self._due.items()))
+            if (left := due - time.monotonic()) > 0:
+                self._timer = asyncio.get_running_loop().call_later(left, self._open_due)
+                return
+            del self._due[response]
+            response.stream.open_soon()
+
+
+class DeferredResponse:
+    """An `Exchange` whose sender waits on the same connection."""
+
+    __slots__ = ("_accepted", "_headers", "_is_over", "_owner", "_preamble", "_request", "_stream", "_whole", "caller")
+
+    def __init__(
+        self, owner: DeferredResponses, request: HttpRequest, *, headers: Mapping[str, str], preamble: bytes
+    ) -> None:
+        self._owner: Final = owner
+        self._request: Final = request
+        self._headers: Final = headers
+        self._preamble: Final = preamble
+        self._accepted: Final = request.accepted
+        self.caller: Final = request.caller
+        self._is_over = False
+        self._whole: Reply | None = None
+        self._stream: EventStream | None = None
+
+    @property
+    def stream(self) -> EventStream:
+        """The event stream that it becomes, should it become one."""
+        if self._stream is None:
+            self._stream = EventStream(
+                self._request.raw,
+                pace=self._owner.pace,
+                headers=self._headers,
+                preamble=self._preamble,
+                caller=self.caller.rate_limit_key,
+            )
+        return self._stream
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has become an event stream."""
+        return self._stream is not None and self._stream.is_open
+
+    @property
+    def names_event_stream(self) -> bool:
+        return self._accepted.names_event_stream
+
+    @property
+    def takes_events(self) -> bool:
+        return self._accepted.event_stream
+
+    async def send(self, notification: JsonObject) -> bool:
+        """Send it ahead of the answer. A client that takes no event streams gets the answer alone."""
+        await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
+        if self._is_over or not self.takes_events:
+            return False
+        with suppress(ConnectionError):
+            await self.stream.send(jsonrpc.encode(notification))
+        return True
+
+    async def write(self, chunk: bytes) -> None:
+        """Write events on its event stream; see `EventStream.write`."""
+        await self.stream.write(chunk)
+
+    def cut(self) -> None:
+        self.stream.cut()
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Nothing: there are no event ids, so its client could not come back."""
+
+    async def finish(self, reply: Reply) -> web.StreamResponse:
+        """Write the answer: the stream's last event, or the whole response.
+
+        Raises:
+            ConnectionError: the reader is gone.
+        """
+        last = reply.body if self.choose_form(reply) else None
+        return await self.end(None if last is None else encode_event(last))
+
+    def choose_form(self, reply: Reply) -> bool:
+        """Choose the answer's form, now that it is known: whether it is an event. What is none is left to `end`."""
+        self._is_over = True
+        self._owner.discard(self)
+        wants_event = reply.body is not None and reply.status == 200 and not self._accepted.json
+        if wants_event or (self._stream is not None and self._stream.is_open):
+            return True
+        if self._stream is not None:
+            self._stream.abandon()
+        self._whole = reply
+        return False
+
+    async def end(self, last: bytes | None) -> web.StreamResponse:
+        """Write the answer that was settled whole, or end the stream with a last event.
+
+        Raises:
+            ConnectionError: the reader is gone.
+        """
+        if self._whole is None:
+            self._owner.discard(self)
+            return await self.stream.close(last)
+        reply = self._whole
+        self._whole = None
+        headers = self._headers
+        if reply.missing_scopes:  # RFC 6750 §3.1: tell the client how to get them
+            headers = {**headers, **insufficient_scope(reply.missing_scopes).headers(self._request.challenge)}
+        if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
+            is_plain = reply.status == 200 and reply.retry_after is None
+            if reply.body and is_plain and takes_one_write(self._request.raw, headers):
+                return OneWriteResponse(reply.body, headers=headers)
+            return whole_response(reply, headers=headers)
+        return await self._write_large(reply, reply.body, headers)
+
+    async def _write_large(self, reply: Reply, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
+        quota, caller, write_timeout = (
+            self._owner.pace.quota,
+            self.caller.rate_limit_key,
+            self._owner.pace.write_timeout,
+        )
+        if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=write_timeout):
+            log.warning("answer refused", why="its caller reads too slowly", peer=self._request.raw.remote)
+            return whole_response(_NO_ROOM, headers=headers)
+        try:
+            response = web.StreamResponse(status=reply.status, headers=response_fields(reply, headers))
+            response.content_length = len(body)
+            await response.prepare(self._request.raw)
+            await write_within(write_timeout, self._request.raw, write_in_parts(response, body, is_end=True))
+        finally:
+            quota.give_back(caller, len(body))
+        return response
+
+    def abandon(self) -> None:
+        """The connection is gone, or about to be."""
+        self._is_over = True
+        self._owner.discard(self)
+        if self._stream is not None:
+            self._stream.abandon()

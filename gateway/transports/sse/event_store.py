@@ -1,0 +1,229 @@
+"""Keeps the events of a session's streams for clients that resume them (`Last-Event-ID`). In memory, no I/O.
+
+Bounded in every direction: events and bytes of a stream, of a session and of all sessions, and by age. What does not
+fit pushes out what is older: of the stream itself, or of the session's finished ones; no other session pays for it.
+"""
+
+import asyncio
+import base64
+import re
+import secrets
+from collections import deque
+from datetime import timedelta
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+import orjson
+import structlog
+
+from gateway.transports.errors import HttpError
+from gateway.transports.sse.session_stream import SessionStream, StreamStore
+from gateway.wire.jsonrpc import RequestId
+
+log: Final = structlog.get_logger()
+
+_EVENT_ID: Final = re.compile(r"([0-9a-z]{1,32})-([0-9a-f]{1,16})-([0-9]{1,12})(?:-([A-Za-z0-9_-]{1,172}))?")
+"""The process, the stream, the event, and the id of the request that the stream answers."""
+_MAX_REQUEST_ID: Final = 128
+"""Bytes of a request id that event ids carry."""
+_FIRST_NUMBER_BITS: Final = 40
+"""Sessions begin to count anywhere, so that another session's event id is none of this one's."""
+_FOREIGN: Final = HttpError(status=400, message="Last-Event-ID names no event of this session")
+
+
+class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of what is kept."""
+
+    stream_events: int = 1000
+    stream_bytes: int = 4 * 2**20
+    session_events: int = 2000
+    session_bytes: int = 8 * 2**20
+    total_bytes: int = 256 * 2**20
+    age: timedelta = timedelta(minutes=10)
+
+
+class ReplayQuota:
+    """The bytes that all sessions keep together."""
+
+    __slots__ = ("bounds", "used")
+
+    def __init__(self, bounds: ReplayBounds) -> None:
+        self.bounds: Final = bounds
+        self.used = 0
+        """Bytes."""
+
+
+class Cursor(NamedTuple):
+    """A place in a stream."""
+
+    stream: SessionStream
+    after: int
+
+
+class LostAnswer(NamedTuple):
+    """The end of a stream that went down with its process, before the request was answered."""
+
+    request_id: str | int
+
+
+class EventStore(StreamStore, Protocol):
+    """The streams of one session and the events that are kept of them, wherever that is.
+
+    Events are kept as they are sent, so keeping them must not wait: a store elsewhere writes behind. Looking for the
+    place at which a client resumes may wait. An event id is the store's to read: one that names the process which holds
+    the stream is an address.
+    """
+
+    def __len__(self) -> int:
+        """Count the streams that are not over, or of which events are kept."""
+
+    def open(self, *, answers_request: bool, request_id: RequestId | None = None) -> SessionStream:
+        """Begin a stream: for the answer to a request, or for what belongs to no request."""
+
+    async def find(self, event_id: str) -> Cursor | LostAnswer | HttpError | None:
+        """Return the place after an event; None if nothing came after it, or what came is no longer kept."""
+
+    def expire(self) -> None:
+        """Forget what is too old."""
+
+    def close(self) -> None:
+        """Forget everything, and keep nothing more."""
+
+
+class MemoryEventStore:
+    """The `EventStore` of one process, in memory: the streams by number, unless they are over and nothing is kept."""
+
+    __slots__ = (
+        "_events",
+        "_first",
+        "_has_dropped",
+        "_is_closed",
+        "_next",
+        "_process",
+        "_room",
+        "_size",
+        "_streams",
+        "sends_priming_event",
+    )
+
+    def __init__(self, room: ReplayQuota, *, sends_priming_event: bool, process: str = "p") -> None:
+        """Keep nothing yet; `process` is the name of this one and its start."""
+        self._process: Final = process
+        self.sends_priming_event: Final = sends_priming_event
+        self._room: Final = room
+        self._first: Final = secrets.randbits(_FIRST_NUMBER_BITS)
+        self._next = self._first
+        self._streams: Final[dict[int, SessionStream]] = {}
+        self._events = 0
+        self._size = 0
+        self._has_dropped = False
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def open(self, *, answers_request: bool, request_id: RequestId | None = None) -> SessionStream:
+        number = self._next
+        self._next += 1
+        stream = self._streams[number] = SessionStream(
+            number,
+            keeper=self,
+            answers_request=answers_request,
+            id_prefix=b"%b-%x" % (self._process.encode(), number),
+            id_suffix=b"" if request_id is None else _carried(request_id),
+        )
+        return stream
+
+    async def find(self, event_id: str) -> Cursor | LostAnswer | HttpError | None:
+        match = _EVENT_ID.fullmatch(event_id)
+        if match is not None and match[1] != self._process:
+            return _lost_with_its_process(match[4])
+        if match is None or not self._first <= (number := int(match[2], 16)) < self._next:
+            return _FOREIGN
+        self.expire()
+        stream, after = self._streams.get(number), int(match[3])
+        if stream is None:
+            log.debug("stream not resumed: its events are no longer kept", event_id=event_id)
+            return None
+        if after > stream.last or (after == 0 and not self.sends_priming_event):
+            return _FOREIGN
+        lost = stream.last - len(stream.frames or ()) - after
+        if lost > 0:
+            log.warning("stream resumed with a gap: its oldest events are no longer kept", events=lost)
+        if stream.is_over and after == stream.last:
+            return None
+        return Cursor(stream, after)
+
+    def fits(self, frame: bytes) -> bool:
+        return len(frame) <= self._room.bounds.stream_bytes
+
+    def keep(self, stream: SessionStream, frame: bytes) -> None:
+        if self._is_closed:
+            return
+        if stream.frames is None:
+            stream.frames = deque()
+        self._streams[stream.number] = stream  # it may have been forgotten while a client resumed it
+        stream.frames.append((asyncio.get_running_loop().time(), frame))
+        self._count(stream, len(frame), events=1)
+        bounds = self._room.bounds
+        while stream.size > bounds.stream_bytes or len(stream.frames) > bounds.stream_events:
+            self._drop_oldest(stream)
+        while stream.frames and (
+            self._size > bounds.session_bytes
+            or self._events > bounds.session_events
+            or self._room.used > bounds.total_bytes
+        ):
+            others = (other for other in self._streams.values() if other.is_at_rest and other is not stream)
+            self._drop_oldest(next(others, stream))
+
+    def discard_if_done(self, stream: SessionStream) -> None:
+        if not stream.frames and stream.is_at_rest:
+            self._streams.pop(stream.number, None)
+
+    def expire(self) -> None:
+        oldest = asyncio.get_running_loop().time() - self._room.bounds.age.total_seconds()
+        for stream in list(self._streams.values()):
+            while stream.frames and stream.frames[0][0] <= oldest:
+                self._forget_oldest(stream)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for stream in list(self._streams.values()):
+            while stream.frames:
+                self._forget_oldest(stream)
+        self._streams.clear()
+
+    def _drop_oldest(self, stream: SessionStream) -> None:
+        if not self._has_dropped:
+            self._has_dropped = True
+            log.warning("events dropped: more was said than is kept for replay", bytes=self._size, events=self._events)
+        self._forget_oldest(stream)
+
+    def _forget_oldest(self, stream: SessionStream) -> None:
+        assert stream.frames is not None  # noqa: S101 - only asked for where there are some
+        _, frame = stream.frames.popleft()
+        self._count(stream, -len(frame), events=-1)
+        self.discard_if_done(stream)
+
+    def _count(self, stream: SessionStream, size: int, *, events: int) -> None:
+        stream.size += size
+        self._size += size
+        self._events += events
+        self._room.used += size
+
+
+def _carried(request_id: RequestId) -> bytes:
+    """The part of an event id that says which request the stream answers, should the process not live to do it."""
+    written = orjson.dumps(request_id)
+    return b"" if len(written) > _MAX_REQUEST_ID else b"-" + base64.urlsafe_b64encode(written).rstrip(b"=")
+
+
+def _lost_with_its_process(carried: str | None) -> LostAnswer | None:
+    """The end of a stream of another process, which this one knows nothing of; None if it answered no request."""
+    if carried is None:
+        return None
+    try:
+        request_id = orjson.loads(base64.urlsafe_b64decode(carried + "=" * (-len(carried) % 4)))
+    except ValueError:
+        return None
+    return LostAnswer(request_id) if isinstance(request_id, str | int) else None

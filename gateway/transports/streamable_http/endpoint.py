@@ -1,0 +1,151 @@
+"""Streamable HTTP: one path for both eras (2025-03-26 … 2025-11-25 basic/transports, 2026-07-28 streamable-http).
+
+The era is decided by each POST's body and version header, never by what came before on the connection. A modern request
+lives as long as its connection: going away cancels it. A legacy one belongs to its session: see `session_endpoint`.
+"""
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.envelope import is_modern
+from gateway.transports.errors import DRAINING, NOT_ACCEPTABLE, OPENERS, HttpError
+from gateway.transports.http.active_requests import ActiveRequests
+from gateway.transports.http.body import read_body
+from gateway.transports.http.guard import ALLOWED_METHODS
+from gateway.transports.http.limits import RequestLimits
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.request import HttpRequest, Task, current_task
+from gateway.transports.sse.deferred_response import DeferredResponses
+from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
+from gateway.transports.streamable_http.sessions import Sessions
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, Response
+
+_LISTEN: Final = "subscriptions/listen"
+"""The one request whose answer is a stream by nature."""
+_SHUTDOWN_GRACE_SECONDS: Final = 2.0
+"""How long cancelled calls may take to end."""
+_NOT_ALLOWED: Final = HttpError(status=405, message="Method not allowed", headers={"Allow": ALLOWED_METHODS})
+
+
+class StreamableHttp:
+    """The MCP endpoint."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        streams: ResourceQuota,
+        active_requests: ActiveRequests,
+        bounds: RequestLimits,
+    ) -> None:
+        self._dispatcher: Final = dispatcher
+        self._sessions: Final = sessions
+        self._streams: Final = streams
+        self._active_requests: Final = active_requests
+        self._bounds: Final = bounds
+        self._responses: Final = DeferredResponses(bounds.pace)
+        self._legacy: Final = SessionEndpoint(
+            dispatcher=dispatcher,
+            sessions=sessions,
+            streams=streams,
+            active_requests=active_requests,
+            responses=self._responses,
+        )
+        self._inside: Final[set[Task]] = set()
+        """Handlers of all requests."""
+        self._modern: Final[set[Task]] = set()
+        """Those of modern requests that are not answered yet."""
+        self._is_draining = False
+
+    async def handle(self, request: HttpRequest) -> web.StreamResponse:
+        """Answer one request that passed the middleware."""
+        task = current_task()
+        self._inside.add(task)
+        self._active_requests.begin(task, request.identity, view=request.view)
+        try:
+            match request.raw.method:
+                case "POST":
+                    return await self._post(request)
+                case "GET" if self._is_draining:
+                    return request.refuse(DRAINING)
+                case "GET":
+                    return await self._legacy.get(request)
+                case "DELETE":
+                    return await self._legacy.delete(request)
+                case _:
+                    return request.refuse(_NOT_ALLOWED)
+        finally:
+            self._active_requests.end(task)
+            self._inside.discard(task)
+
+    def begin_draining(self) -> None:
+        """Open no sessions and no streams any more. Calls are answered as before."""
+        self._is_draining = True
+
+    async def drain(self, seconds: float) -> None:
+        """End the streams, and let calls finish for so long, those that still come too; then cut the modern ones off.
+
+        Those of sessions end with their sessions.
+        """
+        self.begin_draining()
+        self._sessions.end_streams()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (busy := self._inside | self._sessions.running) and (left := end - loop.time()) > 0:
+            await asyncio.wait(busy, timeout=left)
+        self._dispatcher.stop()
+        for task in self._modern:
+            task.cancel()
+        if self._modern:
+            await asyncio.wait(self._inside, timeout=_SHUTDOWN_GRACE_SECONDS)
+
+    async def _post(self, request: HttpRequest) -> web.StreamResponse:
+        """Answer a message.
+
+        1. some media type of ours is accepted: 406
+        2. the body can be read: see `read_body`
+        3. it is JSON-RPC: 400
+        4. while the daemon stops, no session and no subscription begins: 503
+        5. it is modern: see `Dispatcher.answer`
+        6. it is legacy: see `SessionEndpoint.post`
+        """
+        accepted = request.accepted
+        if not (accepted.json or accepted.event_stream):
+            return request.refuse(NOT_ACCEPTABLE)
+        body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
+        if isinstance(body, HttpError):
+            return request.refuse(body)
+        message = self._dispatcher.decode(body)
+        if isinstance(message, InvalidMessageError):
+            return request.refuse(message)
+        if self._is_draining and isinstance(message, Request) and message.method in OPENERS:
+            return request.refuse(DRAINING, message)
+        if isinstance(message, Batch) or not is_modern(message, version_header=request.version):
+            return await self._legacy.post(message, request, size=len(body))
+        is_listen = isinstance(message, Request) and message.method == _LISTEN
+        return await (self._listen if is_listen else self._answer)(message, request)
+
+    async def _listen(self, message: Request | Notification | Response, request: HttpRequest) -> web.StreamResponse:
+        if not request.accepted.event_stream:
+            return request.refuse(NOT_ACCEPTABLE, message)
+        caller = request.caller.rate_limit_key
+        if (refusal := self._streams.refusal_of(caller)) is not None:
+            return request.refuse(refusal, message)
+        with self._streams.hold(caller), self._active_requests.stream(current_task(), request.identity):
+            return await self._answer(message, request)
+
+    async def _answer(self, message: Request | Notification | Response, request: HttpRequest) -> web.StreamResponse:
+        """Answer a modern message, which is cancelled with its connection."""
+        response, task = self._responses.open(request), current_task()
+        self._modern.add(task)
+        try:
+            reply = await self._dispatcher.answer(message, response)
+            self._modern.discard(task)
+            return await response.finish(reply)
+        finally:
+            self._modern.discard(task)
+            response.abandon()

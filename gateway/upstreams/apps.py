@@ -1,0 +1,46 @@
+"""MCP Apps (SEP-1865) of upstreams, whose pages call tools by the upstream's own names. Pure.
+
+Why every tool of an upstream that has a page keeps its own name: which of them a page calls stands in its HTML alone.
+"""
+
+from typing import Final
+
+from gateway.json_types import JsonObject
+from gateway.upstreams.uris import PrefixedUris
+
+_UI: Final = "ui"
+_URI: Final = "resourceUri"
+_OLD_KEY: Final = "ui/resourceUri"
+
+
+def names_page(tool: JsonObject) -> bool:
+    """Say whether a page shows the tool's result."""
+    return isinstance(_ui(tool).get(_URI), str) or isinstance(_meta(tool).get(_OLD_KEY), str)
+
+
+def is_for_pages(tool: JsonObject) -> bool:
+    """Say whether a page may call the tool: the default."""
+    visibility = _ui(tool).get("visibility")
+    return "app" in visibility if isinstance(visibility, list) else True
+
+
+def with_page_uris(tool: JsonObject, uris: PrefixedUris) -> JsonObject:
+    """Return the definition of a tool with the URI that its page has here."""
+    if not names_page(tool):
+        return tool
+    meta = dict(_meta(tool))
+    if isinstance(uri := _ui(tool).get(_URI), str):
+        meta[_UI] = {**_ui(tool), _URI: uris.ours(uri)}
+    if isinstance(uri := meta.get(_OLD_KEY), str):
+        meta[_OLD_KEY] = uris.ours(uri)
+    return {**tool, "_meta": meta}
+
+
+def _meta(tool: JsonObject) -> JsonObject:
+    meta = tool.get("_meta")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _ui(tool: JsonObject) -> JsonObject:
+    ui = _meta(tool).get(_UI)
+    return ui if isinstance(ui, dict) else {}

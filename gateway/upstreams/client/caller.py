@@ -1,0 +1,94 @@
+"""The caller of a request to an upstream: the way back to our own client, for what the upstream says meanwhile."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from gateway.access.identity.credentials import Credential
+from gateway.json_types import Json, JsonObject
+
+log: Final = structlog.get_logger(__name__)
+
+MAX_WAITING: Final = 1000
+"""Notifications of one call that wait for our client; more are dropped."""
+
+
+class Caller(Protocol):
+    """Our client, as far as one call concerns it."""
+
+    @property
+    def key(self) -> str:
+        """The owner of the session with the upstream, where each of our clients has its own."""
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """Its capabilities to be asked, in the shape of ClientCapabilities, as far as the upstream's keys allow."""
+
+    @property
+    def declared(self) -> JsonObject:
+        """The capabilities of a session that begins for it."""
+
+    @property
+    def access_token(self) -> Credential | None:
+        """Its verified access token, for ways to sign in that exchange it."""
+
+    @property
+    def log_level(self) -> str | None: ...
+    @property
+    def wants_progress(self) -> bool: ...
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """Header fields of its request that go along."""
+
+    @property
+    def meta(self) -> JsonObject:
+        """Members of its `_meta` that go along."""
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """Put a question of the upstream to it (elicitation, sampling, roots).
+
+        Raises:
+            RpcError: it cannot be asked, or refused.
+        """
+
+    def declined(self, method: str) -> JsonObject:
+        """The answer to a question of a kind that it cannot be asked; it hears of that with its result.
+
+        Raises:
+            RpcError: the method has no such answer.
+        """
+
+    async def progress(self, value: float, total: float | None, message: str | None) -> None: ...
+    async def log(self, level: str, data: Json, logger: str | None) -> None: ...
+
+
+class OpenCall:
+    """One request while it is open: its notifications reach our client one after the other, before its response."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller: Final = caller
+        self._waiting = 0
+        self._last: asyncio.Task[None] | None = None
+
+    def pass_on(self, work: Callable[[], Awaitable[None]]) -> None:
+        if self._waiting >= MAX_WAITING:
+            return
+        self._waiting += 1
+        self._last = asyncio.create_task(self._after(self._last, work), name="pass on a notification")
+
+    async def finish(self) -> None:
+        """Wait until all has been passed on."""
+        if self._last is not None:
+            await asyncio.shield(self._last)
+
+    async def _after(self, before: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await work()
+        except Exception:  # Boundary: what an upstream notifies of must not end the call.
+            log.exception("a notification of an upstream was not passed on")
+        finally:
+            self._waiting -= 1

@@ -1,0 +1,230 @@
+"""A link over Streamable HTTP, in both eras: each message is a POST; what it is answered with may be a stream.
+
+Legacy (2025-03-26 to 2025-11-25 basic/transports): the session's id comes with the answer to `initialize`, streams can
+be resumed, and a GET stream carries what belongs to no request. Modern (2026-07-28): none of that.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import aiohttp
+
+from gateway.access.identity.credentials import Credential
+from gateway.json_types import JsonObject
+from gateway.upstreams.client.http_channel import (
+    Endpoint,
+    HttpChannel,
+    read_body,
+    refusal,
+    speaks_of_a_lost_session,
+)
+from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing
+from gateway.upstreams.failures import (
+    ConnectionLostError,
+    NotMcpError,
+    SessionLostError,
+    UpstreamError,
+)
+from gateway.wire import jsonrpc
+from gateway.wire.event_stream import Event, EventParser, EventTooLargeError
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, RequestId, Response
+
+SESSION: Final = "Mcp-Session-Id"
+_ACCEPT: Final = "application/json, text/event-stream"
+_EVENT_STREAM: Final = "text/event-stream"
+_OF_A_REQUEST: Final = ("mcp-method", "mcp-name", "mcp-param-")
+_MAX_RESUMPTIONS: Final = 20
+"""In a row without a message."""
+_FIRST_PAUSE: Final = 1.0
+_MAX_PAUSE: Final = 60.0
+_DELETE_SECONDS: Final = 2.0
+
+
+class HttpLink:
+    """One session over Streamable HTTP; without an id from the server, a series of requests."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._channel: Final = HttpChannel(endpoint)
+        self._inbox: Inbox
+        self.session_id: str | None = None
+        self.token: Credential | None = None
+        self.closed: asyncio.Future[str]
+
+    async def open(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.closed = asyncio.get_running_loop().create_future()
+
+    async def request(self, outgoing: Outgoing) -> Response:
+        body = jsonrpc.encode(outgoing.message)
+        self.token = outgoing.token or self.token
+        fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **outgoing.fields}
+        async with self._channel.exchange("POST", fields=fields, body=body, token=self.token) as answer:
+            if answer.status == 200 and answer.content_type == _EVENT_STREAM:
+                self._note_session(answer)
+                response, seen = await self._response_in(answer, outgoing.id)
+            else:
+                response, seen = await self._single(answer, outgoing.id), _Seen()
+        if response is None:
+            response = await self._resumed(outgoing.id, seen, outgoing.fields)
+        return response
+
+    async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
+        fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **fields}
+        async with self._channel.exchange(
+            "POST", fields=fields, body=jsonrpc.encode(message), token=self.token
+        ) as answer:
+            if answer.status >= 400:
+                raise await refusal(answer, has_session=self.session_id is not None)
+
+    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
+        """Hold the GET stream open, if the server has one; it comes back where it ends."""
+        seen, pause = _Seen(), _FIRST_PAUSE
+        while True:
+            try:
+                async with self._stream(seen, fields()) as answer:
+                    if answer is None:
+                        return
+                    pause = _FIRST_PAUSE
+                    await self._response_in(answer, None, seen)
+            except (SessionLostError, NotMcpError) as error:
+                self._lost(str(error))
+                return
+            except UpstreamError:
+                pause = min(2 * pause, _MAX_PAUSE)
+            await asyncio.sleep(pause if seen.retry is None else seen.retry)
+
+    async def close(self) -> None:
+        self._lost("was ended")
+        if self.session_id is None:
+            return
+        with suppress(UpstreamError, TimeoutError):
+            async with (
+                asyncio.timeout(_DELETE_SECONDS),
+                self._channel.exchange("DELETE", fields=self._of_session(), token=self.token),
+            ):
+                self.session_id = None
+
+    def _of_session(self) -> dict[str, str]:
+        return {} if self.session_id is None else {SESSION: self.session_id}
+
+    def _note_session(self, answer: aiohttp.ClientResponse) -> None:
+        if self.session_id is None:
+            self.session_id = answer.headers.get(SESSION)
+
+    async def _single(self, answer: aiohttp.ClientResponse, request_id: int) -> Response:
+        """The response in an answer that is no stream. One to a modern request may be an error with any status."""
+        if answer.content_type == "application/json":
+            body = await read_body(answer)
+            if (response := self._read(body, request_id)) is not None:
+                if answer.status < 400:
+                    self._note_session(answer)
+                elif self.session_id is not None and speaks_of_a_lost_session(answer.status, repr(response.error)):
+                    raise SessionLostError("the session has ended")
+                return response
+        if answer.status < 400:
+            raise NotMcpError(f"answers {answer.status} {answer.content_type} where MCP has JSON or an event stream")
+        raise await refusal(answer, has_session=self.session_id is not None)
+
+    def _read(self, body: bytes, request_id: int) -> Response | None:
+        try:
+            message = jsonrpc.decode(body, max_depth=MAX_DEPTH)
+        except InvalidMessageError as error:
+            if error.request_id == request_id:
+                return Response(request_id, None, {"code": error.code, "message": error.message})
+            return None
+        return self._taken(message, request_id, alone=True)
+
+    async def _response_in(
+        self, answer: aiohttp.ClientResponse, request_id: int | None, seen: "_Seen | None" = None
+    ) -> "tuple[Response | None, _Seen]":
+        """Take what a stream brings up to the response; None if it ends before that."""
+        seen = seen or _Seen()
+        parser = EventParser()
+        try:
+            async for chunk in answer.content.iter_any():
+                for event in parser.feed(chunk):
+                    seen.note(event)
+                    if event.data and (response := self._event(event, request_id)) is not None:
+                        return response, seen
+        except EventTooLargeError as error:
+            raise ConnectionLostError(f"sends {error}") from error
+        except (aiohttp.ClientError, ConnectionError):
+            if seen.event_id is None:
+                raise
+        return None, seen
+
+    def _event(self, event: Event, request_id: int | None) -> Response | None:
+        try:
+            message = jsonrpc.decode(event.data, max_depth=MAX_DEPTH)
+        except InvalidMessageError as error:
+            if request_id is not None and error.request_id == request_id:
+                return Response(request_id, None, {"code": error.code, "message": error.message})
+            return None
+        return self._taken(message, request_id)
+
+    def _taken(self, message: Message, request_id: RequestId | None, *, alone: bool = False) -> Response | None:
+        """The response to the request, if it is there; everything else goes to the inbox.
+
+        An error without an id, `alone` in an answer, is the answer: the server could not read the request.
+        """
+        found: Response | None = None
+        for each in message.entries if isinstance(message, Batch) else (message,):
+            if isinstance(each, Response):
+                if each.id == request_id or (alone and each.id is None and each.error is not None):
+                    found = each
+            elif not isinstance(each, InvalidMessageError):
+                self._inbox(each, during=request_id)
+        return found
+
+    async def _resumed(self, request_id: int, seen: "_Seen", fields: Mapping[str, str]) -> Response:
+        """Come back for the response of a stream that ended before it (2025-11-25, "Resumability").
+
+        Raises:
+            ConnectionLostError: it cannot be resumed, or brings nothing.
+        """
+        for _ in range(_MAX_RESUMPTIONS):
+            if seen.event_id is None:
+                break
+            await asyncio.sleep(_FIRST_PAUSE if seen.retry is None else seen.retry)
+            async with self._stream(seen, fields) as answer:
+                if answer is None:
+                    break
+                response, _ = await self._response_in(answer, request_id, seen)
+            if response is not None:
+                return response
+        raise ConnectionLostError("ended the stream without a response")
+
+    @asynccontextmanager
+    async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse | None]:
+        """A GET stream; None where the server has none (405)."""
+        resuming = {} if seen.event_id is None else {"Last-Event-ID": seen.event_id}
+        kept = {name: value for name, value in fields.items() if not name.lower().startswith(_OF_A_REQUEST)}
+        headers = {"Accept": _EVENT_STREAM, **self._of_session(), **kept, **resuming}
+        async with self._channel.exchange("GET", fields=headers, token=self.token) as answer:
+            if answer.status == 200 and answer.content_type == _EVENT_STREAM:
+                yield answer
+            elif answer.status in {405, 501}:
+                yield None
+            else:
+                raise await refusal(answer, has_session=self.session_id is not None)
+
+    def _lost(self, reason: str) -> None:
+        if not self.closed.done():
+            self.closed.set_result(reason)
+
+
+class _Seen:
+    """The position up to which a stream was read."""
+
+    def __init__(self) -> None:
+        self.event_id: str | None = None
+        self.retry: float | None = None
+        """Seconds that the server wants between two connections."""
+
+    def note(self, event: Event) -> None:
+        if event.id:
+            self.event_id = event.id
+        if event.retry_ms is not None:
+            self.retry = min(event.retry_ms / 1000, _MAX_PAUSE)

@@ -1,0 +1,96 @@
+"""The interface of transports: requests go out, their responses come back, and other messages come by themselves."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.access.identity.credentials import Credential
+from gateway.json_types import JsonObject, empty
+from gateway.wire.jsonrpc import Notification, Request, RequestId, Response
+
+MAX_DEPTH: Final = 128
+"""Levels of a message from an upstream."""
+
+Incoming = Request | Notification
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """One request on its way out."""
+
+    id: int
+    message: JsonObject
+    token: Credential | None = None
+    """The access token of the caller, which some ways to sign in exchange."""
+    fields: Mapping[str, str] = msgspec.field(default_factory=empty)
+    """Header fields for it, where the transport has any."""
+
+
+class Inbox(Protocol):
+    """Takes messages that are no response to a request of ours."""
+
+    def __call__(self, message: Incoming, *, during: RequestId | None) -> None:
+        """`during` is the request whose stream the message came on; None where the transport does not tell."""
+
+
+class Link(Protocol):
+    """One connection to a server."""
+
+    token: Credential | None
+    """The access token that requests without one of their own use."""
+    closed: asyncio.Future[str]
+    """Done when nothing can be sent any more, with the reason for people."""
+
+    async def open(self, inbox: Inbox) -> None:
+        """Connect.
+
+        Raises:
+            UnreachableError: it cannot be.
+        """
+
+    async def request(self, outgoing: Outgoing) -> Response:
+        """Send, and return the response. Cancelling the wait drops it, where the transport does not cancel by itself.
+
+        Raises:
+            UpstreamError: no response will come.
+        """
+
+    async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
+        """Send a notification or a response.
+
+        Raises:
+            UpstreamError: it could not be sent.
+        """
+
+    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
+        """Take what comes outside of requests until cancelled, where the transport needs a stream for that."""
+
+    async def close(self) -> None:
+        """End the connection, politely if that is quick. Never raises."""
+
+
+class Pending:
+    """Responses that are waited for, by request id."""
+
+    def __init__(self) -> None:
+        self._waiting: Final[dict[RequestId, asyncio.Future[Response]]] = {}
+
+    def expect(self, request_id: RequestId) -> asyncio.Future[Response]:
+        waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        return waiting
+
+    def forget(self, request_id: RequestId) -> None:
+        self._waiting.pop(request_id, None)
+
+    def resolve(self, response: Response) -> None:
+        """Hand a response to who waits for it; one that nobody waits for came too late."""
+        waiting = None if response.id is None else self._waiting.get(response.id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(response)
+
+    def fail(self, error: Exception) -> None:
+        """End every wait."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)

@@ -1,0 +1,417 @@
+"""A session with an upstream, in either era: requests with their metadata, and what the server says by itself."""
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import structlog
+
+from gateway import __version__
+from gateway.access.identity.credentials import Credential
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.upstreams.client.caller import Caller, OpenCall
+from gateway.upstreams.client.link import Incoming, Link, Outgoing
+from gateway.upstreams.failures import NotMcpError, UpstreamError
+from gateway.wire import headers, jsonrpc, meta
+from gateway.wire.headers import HeaderParameter
+from gateway.wire.jsonrpc import Notification, Request, RequestId, Response
+from gateway.wire.versions import LATEST_LEGACY, LEGACY, MODERN, Era
+
+log: Final = structlog.get_logger(__name__)
+
+CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
+LIST_KINDS: Final[Mapping[str, str]] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+QUESTIONS: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+"""The requests that a server may make of its client, and the capability that each needs."""
+_CANCEL_SECONDS: Final = 5.0
+_RELISTEN_SECONDS: Final = 1.0
+
+
+class Listener(Protocol):
+    """Hears what a server says outside of requests."""
+
+    def lists_changed(self, kind: str) -> None: ...
+    def resource_updated(self, uri: str) -> None: ...
+
+
+class Session:
+    """One session. `capabilities` are those of the client that it is for (legacy; modern requests bring their own)."""
+
+    def __init__(
+        self, link: Link, *, listener: Listener, capabilities: JsonObject, token: Credential | None = None
+    ) -> None:
+        """Connect not yet; `token` is the access token of whoever it is for."""
+        link.token = token
+        self._link: Final = link
+        self._listener: Final = listener
+        self._declared: Final = capabilities
+        self._ids: Final = itertools.count(1)
+        self._calls: Final[dict[RequestId, OpenCall]] = {}
+        self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
+        self._background: Final[set[asyncio.Task[Any]]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._log_level: str | None = None
+        self.era = Era.MODERN
+        self.revision = MODERN[-1]
+        self.capabilities: JsonObject = {}
+        """The server's."""
+        self.server_info: JsonObject = {}
+        self.instructions: str | None = None
+        self.subscribed: set[str] = set()
+        """URIs that are watched here."""
+
+    @property
+    def is_closed(self) -> bool:
+        return self._link.closed.done()
+
+    @property
+    def closed(self) -> asyncio.Future[str]:
+        return self._link.closed
+
+    @property
+    def open_calls(self) -> int:
+        return len(self._calls)
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the server keeps nothing between requests: modern, or Streamable HTTP without a session."""
+        return self.era is Era.MODERN or getattr(self._link, "session_id", "") is None
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            UnreachableError: it cannot be connected to.
+        """
+        await self._link.open(self._take)
+
+    async def handshake(self, era: Era) -> None:
+        """Introduce ourselves as the era has it; where that is refused, another may be tried on the same connection.
+
+        Raises:
+            UpstreamError: it is no server of this era.
+        """
+        self.era, self.revision = era, MODERN[-1] if era is Era.MODERN else LATEST_LEGACY
+        try:
+            await (self._discover() if self.era is Era.MODERN else self._initialize())
+        except RpcError as error:
+            raise NotMcpError(f"refuses the handshake: {error.message} ({error.code})") from error
+        self._watch()
+
+    async def close(self) -> None:
+        tasks = [*self._background, *self._answering.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._link.close()
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Json] | None = None,
+        *,
+        caller: Caller | None = None,
+        mirrored: tuple[HeaderParameter, ...] = (),
+    ) -> JsonObject:
+        """Send a request, and return its result.
+
+        Raises:
+            RpcError: the server's own error.
+            UpstreamError: there was no response.
+        """
+        await self._set_level(caller)
+        request_id = next(self._ids)
+        given = dict(params or {})
+        message = {
+            "jsonrpc": jsonrpc.VERSION,
+            "id": request_id,
+            "method": method,
+            "params": self._with_meta(given, request_id, caller),
+        }
+        outgoing = Outgoing(
+            id=request_id,
+            message=message,
+            token=None if caller is None else caller.access_token,
+            fields=self._fields(method, given, caller, mirrored),
+        )
+        call = None if caller is None else OpenCall(caller)
+        if call is not None:
+            self._calls[request_id] = call
+        try:
+            response = await self._link.request(outgoing)
+            if call is not None:
+                await call.finish()
+        except asyncio.CancelledError:
+            if method not in {"initialize", "server/discover"}:
+                self._begin(self._cancel(request_id), name="cancel at upstream")
+            raise
+        finally:
+            self._calls.pop(request_id, None)
+        return _result_of(response)
+
+    async def notify(self, method: str, params: Mapping[str, Json] | None = None) -> None:
+        """Send a notification.
+
+        Raises:
+            UpstreamError: it could not be sent.
+        """
+        message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "method": method}
+        if params is not None:
+            message["params"] = dict(params)
+        await self._link.send(message, self._fields(method, {}, None, ()))
+
+    def roots_changed(self) -> None:
+        """Tell a legacy server that its client has other roots; a modern one is told roots when it asks."""
+        if self.era is Era.LEGACY and "roots" in self._declared:
+            self._begin(self._tell_roots_changed(), name="tell upstream of roots")
+
+    async def _tell_roots_changed(self) -> None:
+        with suppress(UpstreamError):
+            await self.notify("notifications/roots/list_changed")
+
+    async def ping(self) -> None:
+        """Ask whether it is there.
+
+        Raises:
+            RpcError: it answers with an error, which shows that it is.
+            UpstreamError: it is not.
+        """
+        await self.request("server/discover" if self.era is Era.MODERN else "ping")
+
+    async def subscribe(self, uri: str) -> None:
+        """Watch a resource from now on."""
+        if uri in self.subscribed:
+            return
+        self.subscribed.add(uri)
+        if self.era is Era.MODERN:
+            self._watch()
+        else:
+            await self.request("resources/subscribe", {"uri": uri})
+
+    async def unsubscribe(self, uri: str) -> None:
+        if uri not in self.subscribed:
+            return
+        self.subscribed.discard(uri)
+        if self.era is Era.MODERN:
+            self._watch()
+        else:
+            await self.request("resources/unsubscribe", {"uri": uri})
+
+    # The handshake.
+
+    async def _initialize(self) -> None:
+        result = await self.request(
+            "initialize",
+            {"protocolVersion": self.revision, "capabilities": self._declared, "clientInfo": CLIENT_INFO},
+        )
+        revision = result.get("protocolVersion")
+        if revision not in LEGACY:
+            raise NotMcpError(f"speaks the revision {revision!r}; known are {', '.join(LEGACY)}")
+        self.revision = revision
+        self.capabilities = _mapping(result.get("capabilities"))
+        self.server_info = _mapping(result.get("serverInfo"))
+        self.instructions = _text(result.get("instructions"))
+        await self.notify("notifications/initialized")
+
+    async def _discover(self) -> None:
+        result = await self.request("server/discover")
+        versions = result.get("supportedVersions")
+        known = [version for version in MODERN if isinstance(versions, list) and version in versions]
+        if not known:
+            raise NotMcpError(f"speaks the revisions {versions!r}; known are {', '.join(MODERN)}")
+        self.revision = known[-1]
+        self.capabilities = _mapping(result.get("capabilities"))
+        self.server_info = _mapping(_mapping(result.get(meta.META)).get(meta.META_SERVER_INFO))
+        self.instructions = _text(result.get("instructions"))
+
+    def _watch(self) -> None:
+        """Listen for what comes outside of requests, from now on and for what is watched now."""
+        if self._watching is not None:
+            self._watching.cancel()
+        listening = self._listen() if self.era is Era.MODERN else self._link.listen(self._session_fields)
+        self._watching = self._begin(listening, name="listen to upstream")
+
+    async def _listen(self) -> None:
+        """`subscriptions/listen` (2026-07-28 basic/patterns/subscriptions), again and again."""
+        wanted: dict[str, Json] = {
+            f"{kind}ListChanged": True
+            for kind in ("tools", "prompts", "resources")
+            if _mapping(self.capabilities.get(kind)).get("listChanged")
+        }
+        if self.subscribed:
+            wanted["resourceSubscriptions"] = sorted(self.subscribed)
+        while wanted:
+            try:
+                await self.request("subscriptions/listen", {"notifications": wanted})
+            except RpcError:
+                return  # it offers none
+            except UpstreamError:
+                if self.is_closed:
+                    return
+            await asyncio.sleep(_RELISTEN_SECONDS)
+            for kind in LIST_KINDS.values():  # what changed meanwhile was not announced to us
+                if f"{kind}ListChanged" in wanted:
+                    self._listener.lists_changed(kind)
+
+    # What goes out.
+
+    def _with_meta(self, params: dict[str, Json], request_id: int, caller: Caller | None) -> dict[str, Json]:
+        fields: dict[str, Json] = {} if caller is None else dict(caller.meta)
+        if caller is not None and caller.wants_progress:
+            fields[meta.META_PROGRESS_TOKEN] = request_id
+        if self.era is Era.MODERN:
+            fields[meta.META_PROTOCOL_VERSION] = self.revision
+            fields[meta.META_CLIENT_INFO] = CLIENT_INFO
+            fields[meta.META_CLIENT_CAPABILITIES] = self._declared if caller is None else caller.capabilities
+            if caller is not None and caller.log_level is not None:
+                fields[meta.META_LOG_LEVEL] = caller.log_level
+        return {**params, meta.META: fields} if fields else params
+
+    def _fields(
+        self, method: str, params: JsonObject, caller: Caller | None, mirrored: tuple[HeaderParameter, ...]
+    ) -> dict[str, str]:
+        fields = {} if caller is None else dict(caller.fields)
+        if method != "initialize":
+            fields |= self._session_fields()
+        if self.era is Era.MODERN:
+            fields |= headers.request_fields(method, params)
+            fields |= headers.parameter_fields(mirrored, _mapping(params.get("arguments")))
+        return fields
+
+    def _session_fields(self) -> Mapping[str, str]:
+        return {"MCP-Protocol-Version": self.revision}
+
+    async def _set_level(self, caller: Caller | None) -> None:
+        """Have a legacy server log at the level that its client wants."""
+        level = None if caller is None else caller.log_level
+        if self.era is Era.MODERN or level in {None, self._log_level} or "logging" not in self.capabilities:
+            return
+        self._log_level = level
+        with suppress(RpcError):
+            await self.request("logging/setLevel", {"level": level})
+
+    async def _cancel(self, request_id: int) -> None:
+        """Tell the server that nobody waits any more; over modern HTTP the closed stream has said so."""
+        if self.era is Era.MODERN and hasattr(self._link, "session_id"):
+            return
+        with suppress(UpstreamError, TimeoutError):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await self.notify(
+                    "notifications/cancelled", {"requestId": request_id, "reason": "the caller went away"}
+                )
+
+    # What comes in.
+
+    def _take(self, message: Incoming, *, during: RequestId | None) -> None:
+        if isinstance(message, Request):
+            task = self._begin(self._answer(message, during), name="answer upstream")
+            self._answering[message.id] = task
+            task.add_done_callback(lambda _: self._answering.pop(message.id, None))
+        else:
+            self._notification(message, during)
+
+    def _notification(self, message: Notification, during: RequestId | None) -> None:
+        params = message.params
+        match message.method:
+            case "notifications/progress":
+                self._progress(params)
+            case "notifications/message":
+                self._message(params, during)
+            case "notifications/cancelled":
+                task = self._answering.get(params.get("requestId", ""))
+                if task is not None:
+                    task.cancel()
+            case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
+                self._listener.resource_updated(uri)
+            case method if method in LIST_KINDS:
+                self._listener.lists_changed(LIST_KINDS[method])
+
+    def _progress(self, params: JsonObject) -> None:
+        call = self._calls.get(params.get("progressToken", ""))
+        value, total, said = params.get("progress"), params.get("total"), _text(params.get("message"))
+        if call is not None and value is not None and _is_number(value):
+            done, caller = value, call.caller
+            call.pass_on(lambda: caller.progress(done, total if _is_number(total) else None, said))
+
+    def _message(self, params: JsonObject, during: RequestId | None) -> None:
+        call, level = self._call_of(during), params.get("level")
+        if call is None or level not in meta.LOG_LEVELS:
+            return
+        caller, data, logger = call.caller, params.get("data"), _text(params.get("logger"))
+        call.pass_on(lambda: caller.log(str(level), data, logger))
+
+    def _call_of(self, during: RequestId | None) -> OpenCall | None:
+        """The call that a message belongs to: that of its stream, or else the one that began last."""
+        call = None if during is None else self._calls.get(during)
+        return call or next(reversed(self._calls.values()), None)
+
+    async def _answer(self, request: Request, during: RequestId | None) -> None:
+        try:
+            result = await self._answered(request, during)
+            message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "id": request.id, "result": dict(result)}
+        except RpcError as error:
+            said: dict[str, Json] = {"code": error.code, "message": error.message}
+            message = {"jsonrpc": jsonrpc.VERSION, "id": request.id, "error": said}
+        with suppress(UpstreamError):
+            await self._link.send(message, self._session_fields())
+
+    async def _answered(self, request: Request, during: RequestId | None) -> JsonObject:
+        if request.method == "ping":
+            return {}
+        capability = QUESTIONS.get(request.method)
+        if capability is None:
+            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Unknown method: {request.method}")
+        call = self._call_of(during)
+        if call is None:
+            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
+        if capability not in call.caller.capabilities:
+            return call.caller.declined(request.method)
+        return await call.caller.ask(request.method, request.params)
+
+    def _begin(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("listening to an upstream ended", error=str(error))
+
+
+def _result_of(response: Response) -> JsonObject:
+    if response.error is not None:
+        error = _mapping(response.error)
+        code, message = error.get("code"), error.get("message")
+        raise RpcError(
+            code if isinstance(code, int) else ErrorCode.INTERNAL_ERROR,
+            message if isinstance(message, str) else "it gave no reason",
+            error.get("data"),
+        )
+    if not isinstance(response.result, dict):
+        raise NotMcpError("answers with a result that is no object")
+    return response.result
+
+
+def _mapping(value: Json) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

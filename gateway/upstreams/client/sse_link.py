@@ -1,0 +1,114 @@
+"""A link over HTTP+SSE (2024-11-05 basic/transports): one stream for all that comes, a POST for each that goes."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from gateway.access.identity.credentials import Credential
+from gateway.executors.http.sender import origin_of
+from gateway.json_types import JsonObject
+from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal
+from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
+from gateway.upstreams.failures import ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
+from gateway.wire import jsonrpc
+from gateway.wire.event_stream import Event, EventParser, EventTooLargeError
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
+
+
+class SseLink:
+    """One session, which is its stream."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._channel: Final = HttpChannel(endpoint)
+        self._pending: Final = Pending()
+        self._reading: asyncio.Task[None] | None = None
+        self._target: asyncio.Future[URL]
+        self._inbox: Inbox
+        self.token: Credential | None = None
+        self.closed: asyncio.Future[str]
+
+    async def open(self, inbox: Inbox) -> None:
+        loop = asyncio.get_running_loop()
+        self._inbox, self.closed, self._target = inbox, loop.create_future(), loop.create_future()
+        self._reading = asyncio.create_task(self._read(), name="upstream stream")
+        await self._target
+
+    async def request(self, outgoing: Outgoing) -> Response:
+        self.token = outgoing.token or self.token
+        waiting = self._pending.expect(outgoing.id)
+        try:
+            await self.send(outgoing.message, outgoing.fields)
+            return await waiting
+        finally:
+            self._pending.forget(outgoing.id)
+
+    async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
+        if self.closed.done():
+            raise ConnectionLostError(self.closed.result())
+        body, url = jsonrpc.encode(message), await self._target
+        all_fields = {"Content-Type": "application/json", **fields}
+        async with self._channel.exchange("POST", fields=all_fields, body=body, url=url, token=self.token) as answer:
+            if answer.status >= 400:
+                raise await refusal(answer, has_session=True)
+
+    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
+        """Do nothing: what comes by itself comes on the same stream."""
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self) -> None:
+        try:
+            async with self._channel.exchange(
+                "GET", fields={"Accept": "text/event-stream"}, token=self.token
+            ) as answer:
+                if answer.status != 200 or answer.content_type != "text/event-stream":
+                    raise await refusal(answer, has_session=False)
+                await self._events(answer)
+            raise ConnectionLostError("ended its stream")
+        except (UpstreamError, EventTooLargeError) as error:
+            self._lost(error)
+        except asyncio.CancelledError:
+            self._lost(ConnectionLostError("was ended"))
+            raise
+
+    async def _events(self, answer: aiohttp.ClientResponse) -> None:
+        parser = EventParser()
+        async for chunk in answer.content.iter_any():
+            for event in parser.feed(chunk):
+                if event.name == "endpoint":
+                    self._endpoint(event)
+                elif event.data:
+                    self._message(event)
+
+    def _endpoint(self, event: Event) -> None:
+        """Note where to post: within the origin of the stream, lest credentials go elsewhere."""
+        url = self._channel.url.join(URL(event.data.decode(errors="replace")))
+        if origin_of(url) != origin_of(self._channel.url):
+            raise NotMcpError("names an endpoint at another origin")
+        if not self._target.done():
+            self._target.set_result(url)
+
+    def _message(self, event: Event) -> None:
+        with suppress(InvalidMessageError):
+            message = jsonrpc.decode(event.data, max_depth=MAX_DEPTH)
+            for each in message.entries if isinstance(message, Batch) else (message,):
+                if isinstance(each, Response):
+                    self._pending.resolve(each)
+                elif not isinstance(each, InvalidMessageError):
+                    self._inbox(each, during=None)
+
+    def _lost(self, error: Exception) -> None:
+        if not self._target.done():
+            unreachable = error if isinstance(error, UnreachableError) else UnreachableError(str(error))
+            self._target.set_exception(unreachable)
+            self._target.exception()  # nobody may wait for it any more
+        if not self.closed.done():
+            self.closed.set_result(str(error))
+        self._pending.fail(ConnectionLostError(str(error)))

@@ -1,0 +1,170 @@
+"""A link over the standard streams of a child process (basic/transports/stdio).
+
+Threats answered here: a child that floods its standard output with what is no message (it is ended after
+`MAX_GARBAGE`), one that never ends a line (`MAX_LINE`), one that does not read (`MAX_UNREAD`), and one that ignores
+the end of its input (its whole tree is ended, as every tree of ours).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.access.identity.credentials import Credential
+from gateway.errors import ExecutionError
+from gateway.executors.processes.bounded_buffer import BoundedBuffer
+from gateway.executors.processes.pipes import LastingInput
+from gateway.executors.processes.process_tree import Command, Sinks
+from gateway.executors.processes.processes import Processes
+from gateway.json_types import JsonObject
+from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
+from gateway.upstreams.failures import ConnectionLostError, UnreachableError
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
+
+MAX_LINE: Final = 32 * 2**20
+MAX_GARBAGE: Final = 2**20
+"""Bytes of lines that are no messages, between two messages."""
+MAX_UNREAD: Final = 32 * 2**20
+"""Bytes that wait for a child that does not read."""
+CLOSE_SECONDS: Final = 2.0
+"""The time that a child has to end by itself once its input has."""
+_STDERR_BYTES: Final = 4096
+_FOR_EVER: Final = 1e8
+"""Seconds."""
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that speaks MCP, and how to start it."""
+
+    command: Callable[[LastingInput], Command]
+    processes: Processes
+
+
+class StdioLink:
+    """One child process; it is ended with the link."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch: Final = launch
+        self._input: Final = LastingInput(limit=MAX_UNREAD)
+        self._pending: Final = Pending()
+        self._line = bytearray()
+        self._garbage = 0
+        self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
+        self._running: asyncio.Task[None] | None = None
+        self._inbox: Inbox
+        self.token: Credential | None = None
+        self.closed: asyncio.Future[str]
+
+    async def open(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.closed = asyncio.get_running_loop().create_future()
+        self._running = asyncio.create_task(self._run(), name="upstream process")
+        await asyncio.sleep(0)  # its start is in the first step of the task
+        if self.closed.done():
+            raise UnreachableError(self.closed.result())
+
+    async def request(self, outgoing: Outgoing) -> Response:
+        waiting = self._pending.expect(outgoing.id)
+        try:
+            await self.send(outgoing.message, {})
+            return await waiting
+        finally:
+            self._pending.forget(outgoing.id)
+
+    async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
+        del fields
+        if self.closed.done():
+            raise ConnectionLostError(self.closed.result())
+        if not self._input.write(jsonrpc.encode(message) + b"\n"):
+            self._end("does not read its standard input")
+            raise ConnectionLostError("does not read its standard input")
+
+    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
+        """Do nothing: what comes by itself comes on the same stream."""
+
+    async def close(self) -> None:
+        if self._running is None:
+            return
+        self._input.close()
+        await asyncio.wait([self._running], timeout=CLOSE_SECONDS)
+        self._end("was ended")
+        await asyncio.wait([self._running])
+
+    async def _run(self) -> None:
+        """Start the child, and stay until it has ended; being cancelled ends it."""
+        loop = asyncio.get_running_loop()
+        try:
+            code = await self._launch.processes.run(
+                self._launch.command(self._input),
+                deadline=loop.time() + _FOR_EVER,
+                permit=_NO_PERMIT,
+                sinks=Sinks(stdout=self._take, stderr=self._stderr.feed),
+            )
+        except ExecutionError as error:
+            self._lost(str(error))
+        except asyncio.CancelledError:
+            self._lost("was ended")
+            raise
+        else:
+            how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
+            self._lost(self._with_stderr(how))
+
+    def _take(self, chunk: bytes) -> None:
+        """Take a piece of what the child writes."""
+        self._line += chunk
+        if b"\n" not in chunk:
+            if len(self._line) > MAX_LINE:
+                self._end(f"writes a line of more than {MAX_LINE // 2**20} MiB")
+            return
+        *lines, rest = bytes(self._line).split(b"\n")
+        self._line = bytearray(rest)
+        for line in lines:
+            self._message(line)
+
+    def _message(self, line: bytes) -> None:
+        if not line.strip() or self.closed.done():
+            return
+        try:
+            message = jsonrpc.decode(line, max_depth=MAX_DEPTH)
+        except InvalidMessageError as error:
+            self._unreadable(line, error)
+            return
+        self._garbage = 0
+        for each in message.entries if isinstance(message, Batch) else (message,):
+            if isinstance(each, Response):
+                self._pending.resolve(each)
+            elif not isinstance(each, InvalidMessageError):
+                self._inbox(each, during=None)
+
+    def _unreadable(self, line: bytes, error: InvalidMessageError) -> None:
+        """Drop a line that is no message, such as a program's greeting; too many of them are no MCP server."""
+        if error.request_id is not None:
+            self._pending.resolve(Response(error.request_id, None, {"code": error.code, "message": error.message}))
+        self._garbage += len(line) + 1
+        if self._garbage > MAX_GARBAGE:
+            self._end("writes what is not MCP to its standard output")
+
+    def _end(self, reason: str) -> None:
+        self._lost(reason)
+        if self._running is not None:
+            self._running.cancel()
+
+    def _lost(self, reason: str) -> None:
+        if not self.closed.done():
+            self.closed.set_result(reason)
+            self._pending.fail(ConnectionLostError(reason))
+
+    def _with_stderr(self, how: str) -> str:
+        said = self._stderr.end(_STDERR_BYTES).decode(errors="replace").strip()
+        last = "\n".join(said.splitlines()[-5:])
+        return f"{how}: {last}" if last else how
+
+
+class _NoPermit:
+    def hold_until_done(self, task: asyncio.Task[None]) -> None:
+        """Hold nothing: an upstream's process is no call."""
+
+
+_NO_PERMIT: Final = _NoPermit()

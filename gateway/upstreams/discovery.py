@@ -1,0 +1,69 @@
+"""Asks a server for its lists: all pages of each, bounded."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.upstreams.client.session import Session
+from gateway.upstreams.failures import UpstreamError
+from gateway.upstreams.offer import Offer
+
+MAX_ITEMS: Final = 10_000
+MAX_PAGES: Final = 1000
+
+_LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "tools": ("tools/list", "tools", "tools"),
+    "resources": ("resources/list", "resources", "resources"),
+    "templates": ("resources/templates/list", "resourceTemplates", "resources"),
+    "prompts": ("prompts/list", "prompts", "prompts"),
+}
+"""List → its method, the member of its result, and the capability that it needs."""
+
+
+async def discover(session: Session, *, before: Offer | None) -> Offer:
+    """Ask for all lists. Of one that cannot be had, what was offered before stays.
+
+    Raises:
+        UpstreamError: the server is not there.
+    """
+    found: dict[str, list[dict[str, Json]]] = {}
+    missing: dict[str, str] = {}
+    for name, (method, member, capability) in _LISTS.items():
+        if capability not in session.capabilities:
+            found[name] = []
+            continue
+        try:
+            found[name] = await _all_pages(session, method, member)
+        except RpcError as error:
+            found[name] = getattr(before, name, [])
+            if error.code != ErrorCode.METHOD_NOT_FOUND:
+                missing[name] = f"{error.message} ({error.code})"
+    resources = session.capabilities.get("resources")
+    return Offer(
+        **found,
+        era=session.era,
+        revision=session.revision,
+        completes="completions" in session.capabilities,
+        subscribes=isinstance(resources, dict) and bool(resources.get("subscribe")),
+        server_info=dict(session.server_info),
+        missing=missing,
+    )
+
+
+async def _all_pages(session: Session, method: str, member: str) -> list[dict[str, Json]]:
+    items: list[dict[str, Json]] = []
+    cursor: str | None = None
+    seen: set[str] = set()
+    for _ in range(MAX_PAGES):
+        params: JsonObject = {} if cursor is None else {"cursor": cursor}
+        page = await session.request(method, params)
+        found = page.get(member)
+        if not isinstance(found, list):
+            raise UpstreamError(f"answers {method} without `{member}`")
+        items += [item for item in found if isinstance(item, dict)]
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or cursor in seen or len(items) >= MAX_ITEMS:
+            break
+        seen.add(cursor)
+    return items[:MAX_ITEMS]

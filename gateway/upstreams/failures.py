@@ -1,0 +1,31 @@
+"""The failures of an upstream: what went wrong between it and us, in words for the model and the operator."""
+
+from gateway.errors import ExecutionError
+
+
+class UpstreamError(ExecutionError):
+    """An upstream could not do what was asked of it; what it answered itself is an `RpcError`."""
+
+
+class UnreachableError(UpstreamError):
+    """No connection came about, or its handshake failed: the request was not begun."""
+
+
+class ConnectionLostError(UpstreamError):
+    """The connection ended while a request was open: whether it was begun is not known."""
+
+
+class SessionLostError(UpstreamError):
+    """The upstream does not know the session any more: the request was not begun."""
+
+
+class NotMcpError(UnreachableError):
+    """The server that answers does not speak MCP, or not over this transport."""
+
+
+class NoCredentialsError(UpstreamError):
+    """There are no credentials for this caller to sign in with: nothing was sent, and the upstream is not to blame."""
+
+
+class RefusedCredentialsError(UnreachableError):
+    """The upstream wants other credentials (HTTP 401 or 403)."""

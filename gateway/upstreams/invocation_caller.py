@@ -1,0 +1,121 @@
+"""The caller behind an invocation: its client, asked and told through the invocation's context."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.access.identity.credentials import Credential
+from gateway.config.models.upstreams import Upstream
+from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.executors.invocation import Invocation
+from gateway.json_types import Json, JsonObject
+from gateway.plugin import LogLevel
+from gateway.upstreams.client.session import QUESTIONS
+from gateway.upstreams.pool import allowed
+from gateway.wire import meta
+from gateway.wire.versions import MODERN
+
+_OURS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
+
+
+class InvocationCaller:
+    """Implements `Caller`. Another invocation can take its place: the retry of a call that waits for an answer."""
+
+    def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str) -> None:
+        self._invocation: Final = invocation
+        self._config: Final = config
+        self._upstream: Final = upstream
+        self._declined: list[str] = []
+        self._asked = 0
+        self.key: Final = invocation.client
+        self.is_modern: Final = invocation.context.protocol_version in MODERN
+        is_shared = config.session == "shared"
+        self.capabilities: Final[JsonObject] = (
+            {} if is_shared else allowed(config, invocation.context.client_capabilities)
+        )
+
+    @property
+    def declared(self) -> JsonObject:
+        """The capabilities of a session that begins for it: one principal may come with several modern clients."""
+        return allowed(self._config, _EVERYTHING) if self.is_modern else self.capabilities
+
+    @property
+    def access_token(self) -> Credential | None:
+        return self._invocation.access_token
+
+    @property
+    def log_level(self) -> str | None:
+        return self._invocation.log_level if self._config.logging else None
+
+    @property
+    def wants_progress(self) -> bool:
+        return self._invocation.context.progress_token is not None
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        given = self._invocation.headers
+        return {name: given[name.lower()] for name in self._config.forward_headers if name.lower() in given}
+
+    @property
+    def meta(self) -> JsonObject:
+        """All but what is about the connection, and the trace as it goes on from here."""
+        fields = {
+            name: value
+            for name, value in self._invocation.context.request_meta.items()
+            if name != meta.META_PROGRESS_TOKEN and not name.startswith(_OURS)
+        }
+        with self._invocation.trace.step(f"call {self._upstream}", kind="client", facts={}) as step:
+            return {**fields, **(step.context.fields if step.context is not None else {})}
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """Ask in-band."""
+        if QUESTIONS[method] not in self.capabilities:
+            return self.declined(method)
+        self._asked += 1
+        key = f"{self._upstream}.{self._asked}"
+        try:
+            answers = await self._invocation.context.ask({key: {"method": method, "params": params}})
+        except ExecutionError as error:
+            raise RpcError(ErrorCode.INTERNAL_ERROR, str(error)) from error
+        answer: JsonObject = answers[key]
+        return answer
+
+    def declined(self, method: str) -> JsonObject:
+        """The answer to a question that this client cannot take; the caller hears of it with the result.
+
+        Raises:
+            RpcError: the method has no such answer.
+        """
+        capability = QUESTIONS[method]
+        self._declined.append(capability)
+        if method == "elicitation/create":
+            return {"action": "decline"}
+        raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"The client offers no {capability}")
+
+    def with_notes(self, result: JsonObject) -> JsonObject:
+        """The result, with a word on what the upstream asked and the client could not be asked."""
+        if not self._declined or not isinstance(content := result.get("content"), list):
+            return result
+        asked = " and ".join(dict.fromkeys(self._declined))
+        note = f"{self._upstream} asked for {asked}, which this client does not offer here; it was declined."
+        return {**result, "content": [*content, {"type": "text", "text": note}]}
+
+    async def progress(self, value: float, total: float | None, message: str | None) -> None:
+        await self._invocation.context.progress(value, total, message)
+
+    async def log(self, level: str, data: Json, logger: str | None) -> None:
+        if self._config.logging and level in meta.LOG_LEVELS:
+            name = self._upstream if logger is None else f"{self._upstream}/{logger}"
+            await self._invocation.context.log(_LEVELS[level], data, name)
+
+
+_EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {}, "roots": {}}
+_LEVELS: Final[Mapping[str, LogLevel]] = {
+    "debug": "debug",
+    "info": "info",
+    "notice": "notice",
+    "warning": "warning",
+    "error": "error",
+    "critical": "critical",
+    "alert": "alert",
+    "emergency": "emergency",
+}

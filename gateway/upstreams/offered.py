@@ -1,0 +1,299 @@
+"""Makes definitions of what an upstream offers: chosen, named and changed as its entry in the file says. Pure."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import msgspec
+import uritemplate
+
+from gateway.catalog.compile.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
+from gateway.catalog.primitives import Completer
+from gateway.config.definition_source import SourceDefinition
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.common_keys import Access, Definition
+from gateway.config.models.definitions import PromptArgument, ToolAnnotations
+from gateway.config.models.upstreams import (
+    PromptOverride,
+    PromptSelection,
+    ResourceOverride,
+    ResourceSelection,
+    ToolOverride,
+    ToolSelection,
+    Upstream,
+)
+from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.language.schemas.header_parameters import header_parameters
+from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
+from gateway.upstreams.offer import Offer
+from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
+
+MAX_NAME: Final = 64
+_ASK_TIMEOUT: Final = timedelta(minutes=10)
+_SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
+"""Keys of an upstream that hold for all its primitives, unless an override says otherwise."""
+_NOT_OURS: Final = frozenset({"execution"})
+"""Members of definitions that promise what is not relayed: tasks of 2025-11-25."""
+_HINTS: Final = {
+    "readOnlyHint": "read_only",
+    "destructiveHint": "destructive",
+    "idempotentHint": "idempotent",
+    "openWorldHint": "open_world",
+}
+
+Definitions = dict[tuple[str, str], SourceDefinition]
+
+
+class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An upstream's entry, with the way to it and the place to report at."""
+
+    name: str
+    config: Upstream
+    relay: Relay
+    problems: Problems
+    written: JsonObject
+    """The entry as it is written, nothing filled in."""
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.name}_" if self.config.prefix is None else self.config.prefix
+
+
+def definitions_of(entry: UpstreamEntry, offer: Offer) -> Definitions:
+    """All definitions of an upstream, in the order of its lists."""
+    found: Definitions = {}
+    for key, definition in (*_tools(entry, offer), *_resources(entry, offer), *_prompts(entry, offer)):
+        if key in found:
+            what = f"the {key[0].removesuffix('s')} `{key[1]}` is not offered: this upstream has another of that name"
+            entry.problems.warning(what)
+        else:
+            found[key] = definition
+    return found
+
+
+def _tools(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
+    selection = entry.config.tools
+    has_pages = any(map(names_page, offer.tools))
+    for wire in _chosen(entry, "tools", selection, offer.tools, by="name"):
+        remote = wire["name"]
+        override = selection.override.get(remote, ToolOverride())
+        name = f"{entry.prefix}{override.name or remote}"
+        if _is_too_long(name, entry, "tool"):
+            continue
+        own = _without(wire, *_NOT_OURS, *(("outputSchema",) if _reshapes(override) else ()))
+        schema = wire.get("inputSchema")
+        schema = schema if isinstance(schema, dict) else {"type": "object"}
+        annotations = _annotations(wire, override)
+        executor = ToolRelay(
+            relay=_asking(entry.relay, override.ask_timeout),
+            name=remote,
+            is_repeatable=bool(annotations.idempotent or annotations.read_only),
+            mirrored=header_parameters(schema)[0],
+        )
+        validates = entry.config.validate_ if override.validate_ is None else override.validate_
+        relayed = Relayed(
+            server=entry.name,
+            definition=with_page_uris(own, entry.relay.uris),
+            executor=executor,
+            validates=validates,
+            name_in_app=remote if has_pages and is_for_pages(wire) else "",
+        )
+        config = RelayedTool.model_construct(
+            upstream=relayed,
+            input_schema=schema,
+            annotations=annotations,
+            **{
+                key: getattr(override, key) for key in ("output", "confirm", "confirm_fallback", "ask_timeout", "tests")
+            },
+            **_common(entry, override, wire),
+        )
+        yield ("tools", name), _sourced(entry, ("tools", "override", remote), wire, config)
+
+
+def _resources(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
+    selection = entry.config.resources
+    members = (("uri", offer.resources), ("uriTemplate", offer.templates))
+    chosen = [(member, wire) for member, wires in members for wire in _fitting(selection, wires, by=member)]
+    _warn_of_strangers(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
+    for member, wire in chosen:
+        remote, uri = wire[member], entry.relay.uris.ours(wire[member])
+        override = selection.override.get(remote, ResourceOverride())
+        is_template = member == "uriTemplate"
+        completers: dict[str, Completer] = {}
+        if is_template and offer.completes:
+            reference = {"type": "ref/resource", "uri": remote}
+            completers = _completers(entry.relay, reference, [*uritemplate.variables(remote)])
+        relayed = Relayed(
+            server=entry.name,
+            definition={**wire, member: uri},
+            executor=ResourceRelay(relay=entry.relay, template=remote, is_template=is_template),
+            completers=completers,
+        )
+        config = RelayedResource.model_construct(
+            upstream=relayed,
+            uri=uri,
+            mime_type=override.mime_type or wire.get("mimeType"),
+            annotations=override.annotations,
+            **_common(entry, override, wire),
+        )
+        yield ("resources", uri), _sourced(entry, ("resources", "override", remote), wire, config)
+
+
+def _prompts(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
+    selection = entry.config.prompts
+    for wire in _chosen(entry, "prompts", selection, offer.prompts, by="name"):
+        remote = wire["name"]
+        override = selection.override.get(remote, PromptOverride())
+        name = f"{entry.prefix}{override.name or remote}"
+        if _is_too_long(name, entry, "prompt"):
+            continue
+        given = wire.get("arguments")
+        arguments = [each for each in given if _is_named(each)] if isinstance(given, list) else []
+        names = [each["name"] for each in arguments]
+        reference = {"type": "ref/prompt", "name": remote}
+        relayed = Relayed(
+            server=entry.name,
+            definition=_without(wire, "arguments"),
+            executor=PromptRelay(relay=entry.relay, name=remote),
+            completers=_completers(entry.relay, reference, names) if offer.completes else {},
+        )
+        config = RelayedPrompt.model_construct(
+            upstream=relayed,
+            arguments={
+                each["name"]: PromptArgument.model_construct(
+                    title=each.get("title"),
+                    description=each.get("description"),
+                    required=each.get("required") is True,
+                )
+                for each in arguments
+            },
+            **_common(entry, override, wire),
+        )
+        yield ("prompts", name), _sourced(entry, ("prompts", "override", remote), wire, config)
+
+
+def _completers(relay: Relay, reference: JsonObject, names: list[str]) -> dict[str, Completer]:
+    return {name: CompletionRelay(relay=relay, reference=reference, argument=name) for name in names}
+
+
+def _chosen(
+    entry: UpstreamEntry,
+    kind: str,
+    selection: ToolSelection | PromptSelection,
+    wires: list[dict[str, Json]],
+    *,
+    by: str,
+) -> list[dict[str, Json]]:
+    named = [wire for wire in wires if isinstance(wire.get(by), str)]
+    _warn_of_strangers(entry, kind, selection, [wire[by] for wire in named])
+    return _fitting(selection, named, by=by)
+
+
+def _fitting(
+    selection: ToolSelection | ResourceSelection | PromptSelection, wires: list[dict[str, Json]], *, by: str
+) -> list[dict[str, Json]]:
+    def is_wanted(name: Json) -> bool:
+        return (
+            isinstance(name, str)
+            and any(fnmatchcase(name, pattern) for pattern in selection.include)
+            and not any(fnmatchcase(name, pattern) for pattern in selection.exclude)
+        )
+
+    return [wire for wire in wires if is_wanted(wire.get(by))]
+
+
+def _warn_of_strangers(
+    entry: UpstreamEntry, kind: str, selection: ToolSelection | ResourceSelection | PromptSelection, names: list[str]
+) -> None:
+    """Report patterns and overrides that fit nothing, now that the lists are known."""
+    for key in ("include", "exclude"):
+        for index, pattern in enumerate(getattr(selection, key)):
+            if pattern != "*" and not any(fnmatchcase(name, pattern) for name in names):
+                entry.problems.at(kind, key, index).warning(f"`{pattern}` fits none of the upstream's {kind}")
+    for name in selection.override:
+        if name not in names:
+            entry.problems.at(kind, "override", name).warning(f"the upstream has no `{name}` among its {kind}")
+
+
+def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:
+    if len(name) > MAX_NAME:
+        entry.problems.warning(
+            f"the {kind} `{name}` is not offered: a name of {len(name)} characters, and {MAX_NAME} are allowed;"
+            " a shorter `prefix`, or a `name` in `override`, makes it fit"
+        )
+        return True
+    return False
+
+
+def _common(entry: UpstreamEntry, override: Definition, wire: JsonObject) -> dict[str, Json]:
+    """The fields of every definition: of the override, else of the upstream's entry, else as the upstream has them."""
+    config = entry.config
+    fields: dict[str, Json] = {
+        name: getattr(override, name) for name in Definition.model_fields if name in override.model_fields_set
+    }
+    for key in _SHARED_KEYS:
+        if fields.get(key) is None and key != "queue":
+            fields[key] = getattr(config, key)
+    if fields.get("queue") is None:
+        fields["queue"] = config.queue
+    fields["title"] = override.title or _text(wire.get("title"))
+    fields["description"] = override.description or _text(wire.get("description"))
+    fields["tags"] = [*config.tags, *(tag for tag in override.tags if tag not in config.tags)]
+    fields["access"] = _access(config.access, override.access)
+    if "requires" not in override.model_fields_set:
+        fields["requires"] = config.requires
+    return fields
+
+
+def _access(one: Access | None, other: Access | None) -> Access | None:
+    """Both: an override narrows."""
+    if one is None or other is None:
+        return one or other
+    scopes = [*one.scopes, *(scope for scope in other.scopes if scope not in one.scopes)]
+    return Access.model_construct(scopes=scopes, visible=one.visible and other.visible)
+
+
+def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
+    said = wire.get("annotations")
+    given: dict[str, Any] = {
+        ours: value
+        for theirs, ours in _HINTS.items()
+        if isinstance(said, dict) and isinstance(value := said.get(theirs), bool)
+    }
+    if override.annotations is not None:
+        given |= override.annotations.model_dump(exclude_none=True)
+    return ToolAnnotations.model_construct(**given)
+
+
+def _reshapes(override: ToolOverride) -> bool:
+    output = override.output
+    return output is not None and (output.format != "auto" or any((output.select, output.template, output.schema_)))
+
+
+def _asking(relay: Relay, timeout: timedelta | None) -> Relay:
+    return relay if timeout is None else msgspec.structs.replace(relay, ask_timeout=timeout)
+
+
+def _sourced(entry: UpstreamEntry, place: DocumentPath, wire: JsonObject, config: Definition) -> SourceDefinition:
+    """The definition, with the place of its override or else of the upstream, and all that it was made of."""
+    override: Json = entry.written
+    for key in place:
+        override = override.get(key) if isinstance(override, dict) else None
+    path: DocumentPath = ("upstreams", entry.name) if override is None else ("upstreams", entry.name, *place)
+    common = {
+        key: entry.written.get(key) for key in ("access", "tags", "validate", *_SHARED_KEYS) if key in entry.written
+    }
+    return SourceDefinition(path=path, written=[dict(wire), override, common], config=config)
+
+
+def _without(wire: JsonObject, *names: str) -> dict[str, Json]:
+    return {name: value for name, value in wire.items() if name not in names}
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _is_named(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("name"), str)

@@ -1,0 +1,406 @@
+"""The sessions with one upstream: opened when they are needed, shared or one for each client, ended when idle.
+
+The state machine: idle → connecting → up → degraded → backing_off. A connection that fails is tried again after 1 s,
+2 s … 60 s, with jitter, for ever. Five calls in a row that come to nothing open the circuit (degraded): calls are
+refused at once until one probe is answered.
+"""
+
+import asyncio
+import random
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import structlog
+
+from gateway.config.models.upstreams import Upstream
+from gateway.errors import OverLimitError, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.upstreams.client.caller import Caller
+from gateway.upstreams.client.session import QUESTIONS, Session
+from gateway.upstreams.connecting import Way, connect
+from gateway.upstreams.failures import (
+    ConnectionLostError,
+    NoCredentialsError,
+    SessionLostError,
+    UnreachableError,
+    UpstreamError,
+)
+from gateway.upstreams.spec import ServerSpec
+from gateway.wire.headers import HeaderParameter
+from gateway.wire.versions import Era
+
+log: Final = structlog.get_logger(__name__)
+
+SHARED: Final = ""
+"""The key of the session that is nobody's own."""
+BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds."""
+CIRCUIT: Final = 5
+"""Failed calls in a row."""
+MAX_BACKOFF: Final = 60.0
+_CONCURRENCY: Final = 16
+_QUEUE: Final = 64
+
+
+class _Held(msgspec.Struct):
+    """A session, and when it was used last on the loop's clock."""
+
+    session: Session
+    used_at: float
+
+
+class Hearer(msgspec.Struct, frozen=True, kw_only=True):
+    """Callbacks for what an upstream says outside of calls."""
+
+    opened: Callable[[], None]
+    lists_changed: Callable[[str], None]
+    resource_updated: Callable[[str], None]
+
+
+class SessionPool:
+    """All sessions with one upstream."""
+
+    def __init__(self, name: str, config: Upstream, spec: ServerSpec, *, hearer: Hearer) -> None:
+        self.name: Final = name
+        self.config = config
+        self._spec: Final = spec
+        self._hearer: Final = hearer
+        self._held: Final[OrderedDict[str, _Held]] = OrderedDict()
+        self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
+        self._closing: Final[set[asyncio.Task[None]]] = set()
+        self._running = 0
+        self._turn: Final = asyncio.Condition()
+        self._waiting = 0
+        self._failed_connects = 0
+        self._failed_calls = 0
+        self._is_closed = False
+        self.known_way: Way | None = None
+        self.is_stateless: bool | None = None
+        """Whether the server keeps nothing between requests; None before it was asked."""
+        self.next_try = 0.0
+        """Until then, on the loop's clock, nothing is tried."""
+        self.reason = ""
+        """Why it cannot be reached."""
+        self.restarts = 0
+        self.calls = {"success": 0, "error": 0}
+        self.seconds = 0.0
+        self.within = [0] * (len(BUCKETS) + 1)
+        """The number of requests by the first bucket that is long enough."""
+        self.said_at = 0.0
+        """When the upstream was last heard of, on the loop's clock."""
+
+    @property
+    def state(self) -> str:
+        if any(not held.session.is_closed for held in self._held.values()):
+            return "degraded" if self.is_open_circuit else "up"
+        if self._connecting:
+            return "connecting"
+        return "backing_off" if self.reason else "idle"
+
+    @property
+    def is_open_circuit(self) -> bool:
+        return self._failed_calls >= CIRCUIT
+
+    @property
+    def sessions(self) -> list[Session]:
+        return [held.session for held in self._held.values() if not held.session.is_closed]
+
+    @property
+    def seconds_to_next_try(self) -> int:
+        return max(1, round(self.next_try - self._now()))
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        caller: Caller,
+        is_repeatable: bool = False,
+        mirrored: tuple[HeaderParameter, ...] = (),
+    ) -> JsonObject:
+        """Send a request in the caller's session; once more where it surely was not begun, or may be repeated.
+
+        Raises:
+            RpcError: the upstream's own error.
+            UpstreamError: it did not answer; the text names it.
+            OverLimitError: too many calls wait already.
+        """
+        self._check_circuit()
+        began = self._now()
+        async with self._permit():
+            try:
+                result = await self._repeated(method, params, caller, is_repeatable=is_repeatable, mirrored=mirrored)
+            except RpcError:
+                self._answered("error", began)
+                raise
+            except NoCredentialsError as error:
+                self._count("error", began)
+                raise self.named(error) from error
+            except UpstreamError as error:
+                self._came_to_nothing(str(error), began)
+                raise self.named(error) from error
+            self._answered("success", began)
+            return result
+
+    async def session_for(self, caller: Caller | None) -> Session:
+        """The session for a caller; without one, the session that is nobody's own.
+
+        Raises:
+            UpstreamError: there is none to be had.
+        """
+        key = self._key(caller)
+        held = self._held.get(key)
+        if held is not None and not held.session.is_closed:
+            held.used_at = self._now()
+            self._held.move_to_end(key)
+            return held.session
+        connecting = self._connecting.get(key)
+        if connecting is None:
+            self._check_backoff()
+            self._check_room()
+            connecting = asyncio.create_task(self._connect(key, caller), name=f"connect to {self.name}")
+            self._connecting[key] = connecting
+            connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
+        return await asyncio.shield(connecting)
+
+    async def probe(self) -> None:
+        """Ask whether it is there, and close the circuit if it is.
+
+        Raises:
+            UpstreamError: it is not.
+        """
+        async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
+            session = self.sessions[0] if self.sessions else await self.session_for(None)
+            try:
+                await session.ping()
+            except RpcError:
+                pass  # an answer
+            except UpstreamError:
+                self.drop(session)
+                raise
+        self._heard()
+
+    def note_failure(self, reason: str) -> None:
+        """Wait longer before the next attempt."""
+        self._failed_connects += 1
+        self.reason = reason
+        delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
+        self.next_try = self._now() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+
+    def roots_changed(self, key: str) -> None:
+        """Tell the session of this client, where it is its own, that the client has other roots."""
+        held = self._held.get(key)
+        if held is not None and not held.session.is_closed:
+            held.session.roots_changed()
+
+    def drop(self, session: Session) -> None:
+        """Have nobody use a session any more, and end it."""
+        for key, held in tuple(self._held.items()):
+            if held.session is session:
+                del self._held[key]
+        self._end(session)
+
+    def close_idle(self) -> None:
+        """End sessions that nobody has used for `idle`; an eager upstream keeps the one that is nobody's own."""
+        oldest = self._now() - self.config.idle.total_seconds()
+        for key, held in tuple(self._held.items()):
+            is_kept = self.config.start == "eager" and key == SHARED
+            if held.used_at < oldest and not held.session.open_calls and not held.session.subscribed and not is_kept:
+                self.drop(held.session)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for connecting in tuple(self._connecting.values()):
+            connecting.cancel()
+        await asyncio.gather(*self._connecting.values(), return_exceptions=True)
+        for held in tuple(self._held.values()):
+            self.drop(held.session)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def named(self, error: UpstreamError) -> UpstreamError:
+        """The error with the upstream's name in it."""
+        text = str(error)
+        if text.startswith(f"{self.name} "):
+            return error
+        if isinstance(error, UnreachableError):
+            return UnreachableError(self._unreachable(text))
+        return type(error)(f"{self.name}: {text}")
+
+    # Sessions.
+
+    def _key(self, caller: Caller | None) -> str:
+        if caller is None or self.config.session == "shared":
+            return SHARED
+        if self.config.session is None and self.is_stateless:
+            return SHARED
+        return caller.key
+
+    async def _connect(self, key: str, caller: Caller | None) -> Session:
+        era = None if self.config.era is None else Era(self.config.era)
+        try:
+            async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
+                session, way = await connect(
+                    self._spec,
+                    era=era,
+                    known=self.known_way,
+                    listener=self._hearer,
+                    capabilities=self._declared(caller),
+                    token=None if caller is None else caller.access_token,
+                )
+        except TimeoutError:
+            seconds = self.config.connect_timeout.total_seconds()
+            error: UpstreamError = UnreachableError(f"no handshake within {seconds:g} s")
+        except NoCredentialsError:
+            raise
+        except UpstreamError as failure:
+            error = failure
+        else:
+            return self._opened(key, session, way)
+        self.note_failure(str(error))
+        raise UnreachableError(self._unreachable(str(error)))
+
+    def _opened(self, key: str, session: Session, way: Way) -> Session:
+        self.known_way, self.is_stateless = way, session.is_stateless
+        if self.config.session is None and session.is_stateless:
+            key = SHARED
+        other = self._held.get(key)
+        if other is not None and not other.session.is_closed:
+            self._end(session)  # found to be stateless by two callers at once
+            return other.session
+        self._held[key] = _Held(session, self._now())
+        session.closed.add_done_callback(lambda closed: self._lost(session, closed))
+        self.said_at = self._now()
+        if not self.is_open_circuit:  # a server that can be started may yet come to nothing in each call
+            self._failed_connects, self.reason, self.next_try = 0, "", 0.0
+        self._hearer.opened()
+        log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
+        return session
+
+    def _lost(self, session: Session, closed: "asyncio.Future[str]") -> None:
+        if any(held.session is session for held in self._held.values()):
+            self.restarts += 1
+            log.warning("upstream lost", upstream=self.name, reason=closed.result())
+            self.drop(session)
+            self._hearer.lists_changed("")
+
+    def _declared(self, caller: Caller | None) -> JsonObject:
+        """The capabilities of a legacy session: its client's, or all that the keys allow where it is nobody's."""
+        if self.config.session == "shared":
+            return {}
+        if caller is not None and caller.key != SHARED:
+            return caller.declared
+        return allowed(self.config, {"sampling": {}, "elicitation": {}, "roots": {}})
+
+    def _check_backoff(self) -> None:
+        if self._is_closed:
+            raise UnreachableError(f"{self.name} is not configured any more")
+        if self._now() < self.next_try:
+            raise UnreachableError(self._unreachable(self.reason))
+
+    def _check_circuit(self) -> None:
+        if self.is_open_circuit:
+            raise UnreachableError(self._unreachable(self.reason))
+
+    def _unreachable(self, reason: str) -> str:
+        return f"{self.name} cannot be reached: {reason}; next try in {self.seconds_to_next_try} s"
+
+    def _check_room(self) -> None:
+        if len(self._held) + len(self._connecting) < self.config.max_sessions:
+            return
+        unused = next((held for held in self._held.values() if not held.session.open_calls), None)
+        if unused is None:
+            raise OverLimitError(f"{self.name} has {self.config.max_sessions} sessions (max_sessions)", retry_after=1)
+        self.drop(unused.session)
+
+    def _end(self, session: Session) -> None:
+        ending = asyncio.create_task(session.close(), name=f"end a session with {self.name}")
+        self._closing.add(ending)
+        ending.add_done_callback(self._closing.discard)
+
+    # Calls.
+
+    async def _repeated(
+        self,
+        method: str,
+        params: JsonObject,
+        caller: Caller,
+        *,
+        is_repeatable: bool,
+        mirrored: tuple[HeaderParameter, ...],
+    ) -> JsonObject:
+        session = await self.session_for(caller)
+        try:
+            return await session.request(method, params, caller=caller, mirrored=mirrored)
+        except (SessionLostError, UnreachableError):
+            self.drop(session)
+        except ConnectionLostError:
+            if session.is_closed or not session.is_stateless:
+                self.drop(session)
+            if not is_repeatable:
+                raise
+        session = await self.session_for(caller)
+        return await session.request(method, params, caller=caller, mirrored=mirrored)
+
+    @asynccontextmanager
+    async def _permit(self) -> AsyncIterator[None]:
+        """One of the upstream's own places, so that a slow one costs nobody else."""
+        limit = self.config.concurrency or _CONCURRENCY
+        queue = _QUEUE if self.config.queue is None else self.config.queue
+        if self._running >= limit:
+            if self._waiting >= queue:
+                raise OverLimitError(f"{self.name} has {limit} calls running and {queue} waiting", retry_after=1)
+            self._waiting += 1
+            try:
+                async with self._turn:
+                    await self._turn.wait_for(lambda: self._running < limit)
+                    self._running += 1
+            finally:
+                self._waiting -= 1
+        else:
+            self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if self._waiting:
+                async with self._turn:
+                    self._turn.notify()
+
+    def _answered(self, outcome: str, began: float) -> None:
+        self._count(outcome, began)
+        self._heard()
+
+    def _came_to_nothing(self, reason: str, began: float) -> None:
+        self._count("error", began)
+        self._failed_calls += 1
+        if self.is_open_circuit:
+            if self._now() >= self.next_try:
+                self.note_failure(reason)
+            log.warning("upstream does not answer", upstream=self.name, failed_calls=self._failed_calls)
+
+    def _count(self, outcome: str, began: float) -> None:
+        seconds = self._now() - began
+        self.calls[outcome] += 1
+        self.seconds += seconds
+        self.within[bisect_left(BUCKETS, seconds)] += 1
+
+    def _heard(self) -> None:
+        self._failed_calls = 0
+        self.said_at = self._now()
+        if self.sessions:
+            self.reason, self._failed_connects, self.next_try = "", 0, 0.0
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:
+    """The capabilities that the keys of an upstream let it use."""
+    permitted = {name for name in QUESTIONS.values() if getattr(config, name)}
+    return {name: value for name, value in capabilities.items() if name in permitted}

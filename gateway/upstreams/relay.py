@@ -1,0 +1,225 @@
+"""Carries out primitives at an upstream: executors that send the call there, and bring its result back.
+
+Each relays what the upstream says meanwhile (progress, logs, questions). Era words: what a modern upstream asks comes
+as a result, `input_required`, and the request is sent again with the answers; what a legacy one asks comes inside the
+call, see `bridge`.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.catalog.primitives import Catalog
+from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
+from gateway.executors.cache import CachingExecutor
+from gateway.executors.explanation import Explanation
+from gateway.executors.invocation import Blocks, Invocation, Outcome, Relayed
+from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.upstreams.bridge import ParkedCalls, Send, bridged
+from gateway.upstreams.client.caller import Caller
+from gateway.upstreams.failures import UpstreamError
+from gateway.upstreams.invocation_caller import InvocationCaller
+from gateway.upstreams.pool import SessionPool
+from gateway.upstreams.uris import PrefixedUris
+from gateway.wire import meta
+from gateway.wire.headers import HeaderParameter
+from gateway.wire.versions import MODERN, Era
+
+_MAX_ROUNDS: Final = 32
+"""The most rounds of questions of one call."""
+_OURS: Final = "io.modelcontextprotocol/"
+
+
+class Servers(Protocol):
+    """The upstreams that are configured now."""
+
+    @property
+    def parked(self) -> ParkedCalls: ...
+    def pool(self, name: str) -> SessionPool | None: ...
+
+
+class Relay(msgspec.Struct, frozen=True, kw_only=True):
+    """The way to one upstream, for all primitives of it."""
+
+    servers: Servers
+    upstream: str
+    uris: PrefixedUris
+    ask_timeout: timedelta
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject,
+        invocation: Invocation,
+        *,
+        is_repeatable: bool = False,
+        mirrored: tuple[HeaderParameter, ...] = (),
+    ) -> JsonObject:
+        """Send a request for an invocation, and return its result, all questions answered.
+
+        Raises:
+            UpstreamError: the upstream could not do it.
+            DeadlineExceededError: nor by the invocation's deadline.
+            RpcError: its own error.
+        """
+        pool = self.servers.pool(self.upstream)
+        if pool is None:
+            raise UpstreamError(f"{self.upstream} is not configured any more")
+        async with invocation.deadline.limit(f"{self.upstream}"):
+            caller = InvocationCaller(invocation, pool.config, upstream=self.upstream)
+            session = await pool.session_for(caller)
+            is_modern_client = invocation.context.protocol_version in MODERN
+
+            async def send(more: JsonObject, *, by: Caller = caller) -> JsonObject:
+                return await pool.request(
+                    method, {**params, **more}, caller=by, is_repeatable=is_repeatable, mirrored=mirrored
+                )
+
+            if not caller.capabilities:
+                result = await send({})
+            elif session.era is Era.MODERN:
+                result = await self._rounds(send, invocation)
+            elif is_modern_client:
+                result = await bridged(
+                    self.servers.parked, caller, send, invocation, name=self.upstream, ask_timeout=self.ask_timeout
+                )
+            else:
+                result = await send({})
+        if result.get("resultType", "complete") != "complete":
+            raise UpstreamError(f"{self.upstream} wants input that this client does not give")
+        return caller.with_notes(self.uris.out(result))
+
+    async def _rounds(self, send: Send, invocation: Invocation) -> JsonObject:
+        """Send until the result is complete; what was asked is kept, so that no round is sent twice."""
+        more: JsonObject = {}
+        context = invocation.context
+        for number in range(_MAX_ROUNDS):
+            brought: list[JsonObject] = []
+
+            async def round_(more: JsonObject = more, brought: list[JsonObject] = brought) -> JsonObject:
+                result = await send(more)
+                if result.get("resultType") != "input_required":
+                    brought.append(result)
+                    return {}
+                return {name: result[name] for name in ("inputRequests", "requestState") if name in result}
+
+            wanted = await context.once(f"{self.upstream}.round{number}", round_)
+            if brought:
+                return brought[0]
+            questions = wanted.get("inputRequests") or {}
+            more = {}
+            if questions:
+                keys = {f"{self.upstream}.{number}.{key}": key for key in questions}
+                answers = await context.ask({ours: questions[key] for ours, key in keys.items()})
+                more = {"inputResponses": {key: answers[ours] for ours, key in keys.items()}}
+            if "requestState" in wanted:
+                more = {**more, "requestState": wanted["requestState"]}
+        raise UpstreamError(f"{self.upstream} asks without end")
+
+
+class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls one tool of an upstream."""
+
+    relay: Relay
+    name: str
+    is_repeatable: bool
+    mirrored: tuple[HeaderParameter, ...] = ()
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does=f"calls `{self.name}` of the upstream {self.relay.upstream}")
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        params = {"name": self.name, "arguments": invocation.arguments}
+        result = await self.relay.request(
+            "tools/call", params, invocation, is_repeatable=self.is_repeatable, mirrored=self.mirrored
+        )
+        return Relayed(
+            content=tuple(_mappings(result.get("content"))),
+            structured=result.get("structuredContent", ABSENT),
+            is_error=result.get("isError") is True,
+            meta=_passed_on(result),
+        )
+
+
+class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads resources of an upstream: one, or those that fit a template."""
+
+    relay: Relay
+    template: str
+    is_template: bool = False
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does=f"reads `{self.template}` of the upstream {self.relay.upstream}")
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        uri = self.relay.uris.expanded(self.template, invocation.arguments) if self.is_template else self.template
+        try:
+            result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
+        except RpcError as error:
+            if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
+                raise ResourceNotFoundError(uri) from error
+            raise
+        return Relayed(content=tuple(_mappings(result.get("contents"))))
+
+
+class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
+    """Gets one prompt of an upstream."""
+
+    relay: Relay
+    name: str
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does=f"gets the prompt `{self.name}` of the upstream {self.relay.upstream}")
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        params = {"name": self.name, "arguments": dict(invocation.arguments)}
+        result = await self.relay.request("prompts/get", params, invocation, is_repeatable=True)
+        return Blocks(content=tuple(_mappings(result.get("messages"))))
+
+
+class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks an upstream for values of one argument."""
+
+    relay: Relay
+    reference: JsonObject
+    argument: str
+
+    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Sequence[str]:
+        params: dict[str, Json] = {"ref": self.reference, "argument": {"name": self.argument, "value": value}}
+        if arguments:
+            params["context"] = {"arguments": dict(arguments)}
+        result = await self.relay.request("completion/complete", params, invocation, is_repeatable=True)
+        completion = result.get("completion")
+        values = completion.get("values") if isinstance(completion, dict) else None
+        return [each for each in values if isinstance(each, str)] if isinstance(values, list) else []
+
+
+def origin_of(catalog: Catalog, uri: str) -> tuple[str, str] | None:
+    """The upstream that serves a URI, and the URI as it is there; None of one that is served here."""
+    found = catalog.resource(uri)
+    executor = None if found is None else found[0].executor
+    if isinstance(executor, CachingExecutor):
+        executor = executor.executor
+    if not isinstance(executor, ResourceRelay):
+        return None
+    return executor.relay.upstream, executor.relay.uris.theirs(uri)
+
+
+def _mappings(value: Json) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _passed_on(result: JsonObject) -> JsonObject:
+    """The members of `_meta` that are not about the connection to the upstream."""
+    fields = result.get(meta.META)
+    return (
+        {name: value for name, value in fields.items() if not name.startswith(_OURS)}
+        if isinstance(fields, dict)
+        else {}
+    )
+
+
+def _names(data: Json, uri: str) -> bool:
+    return isinstance(data, dict) and data.get("uri") == uri

@@ -1,0 +1,246 @@
+"""One upstream while the file names it: its sessions, and its lists kept up to date by a task of its own."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from gateway.config.models.backends import Connection
+from gateway.config.models.document import Document
+from gateway.config.models.upstreams import Upstream
+from gateway.errors import RpcError
+from gateway.json_types import Json
+from gateway.upstreams.discovery import discover
+from gateway.upstreams.failures import UpstreamError
+from gateway.upstreams.memory import OfferMemory
+from gateway.upstreams.offer import Offer
+from gateway.upstreams.pool import Hearer, SessionPool
+from gateway.upstreams.spec import ServerSpec
+
+log: Final = structlog.get_logger(__name__)
+
+SETTLE_SECONDS: Final = 0.2
+"""The time for which announcements of one upstream are put together."""
+_LOOK_SECONDS: Final = 5.0
+
+
+class UpstreamServer:
+    """Keeps in touch with one upstream from `start` to `close`."""
+
+    def __init__(  # noqa: PLR0913 - what it is, and whom it tells
+        self,
+        name: str,
+        config: Upstream,
+        spec: ServerSpec,
+        *,
+        memory: OfferMemory,
+        changed: Callable[[], None],
+        updated: Callable[[str], None],
+        connection: Connection | None,
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            name: its key in the file.
+            config: its entry.
+            spec: how to connect to it.
+            memory: remembers its lists.
+            changed: called when its lists are others than before.
+            updated: called with a URI of it when a resource was updated.
+            connection: the connection that its entry names.
+        """
+        self.name: Final = name
+        self._wake: Final = asyncio.Event()
+        hearer = Hearer(opened=self._wake.set, lists_changed=self._lists_changed, resource_updated=updated)
+        self.pool: Final = SessionPool(name, config, spec, hearer=hearer)
+        self._memory: Final = memory
+        self._connection: Final = connection
+        self._watched: frozenset[str] = frozenset()
+        self._changed: Final = changed
+        self._known: Final = asyncio.Event()
+        self._is_stale = True
+        """Whether the lists may be others than those that are known."""
+        self._is_remembered = False
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self.offer: Offer | None = None
+        self.is_awaited = False
+        """Whether somebody waits for its first lists, and will read them without being told."""
+
+    @property
+    def config(self) -> Upstream:
+        return self.pool.config
+
+    def is_for(self, config: Upstream, document: Document) -> bool:
+        """Whether an entry connects to the same server in the same way, so that its sessions may go on."""
+        is_same = all(getattr(self.config, key) == getattr(config, key) for key in _CONNECTING)
+        return is_same and document.connections.get(config.connection or "") == self._connection
+
+    def watch(self, uris: frozenset[str]) -> None:
+        """Have the upstream tell of updates of these resources, and no others."""
+        if uris != self._watched:
+            self._watched = uris
+            self._wake.set()
+
+    def follow(self, config: Upstream) -> None:
+        """Take up an entry that connects to the same server in the same way."""
+        self.pool.config = config
+        self._wake.set()
+
+    async def start(self) -> None:
+        """Recall what it offered last, and begin to keep in touch; does nothing where that was done."""
+        if self._has_begun:
+            return
+        remembered = await self._memory.recall(self.name)
+        if self._has_begun:  # meanwhile
+            return
+        if remembered is not None:
+            self.offer = remembered
+            self._is_remembered = True
+            self._known.set()
+        self._task = asyncio.create_task(self._keep(), name=f"upstream {self.name}")
+
+    async def known(self) -> None:
+        """Wait until its lists are known, from memory or from itself, or it could not be reached."""
+        await self._known.wait()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.pool.close()
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._task is not None or self._is_closed
+
+    def status(self) -> dict[str, Json]:
+        """The entry of the status."""
+        offer, pool = self.offer, self.pool
+        shown: dict[str, Json] = {
+            "state": "degraded" if pool.state == "up" and offer is not None and offer.missing else pool.state,
+            "sessions": len(pool.sessions),
+            "calls": sum(pool.calls.values()),
+            "restarts": pool.restarts,
+        }
+        if pool.known_way is not None:
+            shown["transport"] = pool.known_way.transport
+        if offer is not None:
+            shown["revision"] = offer.revision
+            shown["offers"] = {
+                "tools": len(offer.tools),
+                "resources": len(offer.resources) + len(offer.templates),
+                "prompts": len(offer.prompts),
+            }
+            if offer.missing:
+                shown["missing"] = dict(offer.missing)
+        if pool.reason:
+            shown["reason"] = pool.reason
+            shown["next_try_seconds"] = pool.seconds_to_next_try
+        return shown
+
+    def _lists_changed(self, _kind: str) -> None:
+        """Ask again soon; the end of a session counts, too: what changed since was not announced."""
+        self._is_stale = True
+        self._wake.set()
+
+    @property
+    def _wants_lists(self) -> bool:
+        """Whether to ask for lists now: a remembered lazy upstream is not started for them."""
+        if not self._is_stale:
+            return False
+        return bool(self.pool.sessions) or self.config.start == "eager" or not self._is_remembered
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if loop.time() >= self.pool.next_try:
+                try:
+                    await self._look()
+                except (UpstreamError, TimeoutError, RpcError) as error:
+                    self._note(error)
+                self._known.set()
+            self.pool.close_idle()
+            await self._pause()
+
+    async def _look(self) -> None:
+        if self.pool.is_open_circuit:
+            await self.pool.probe()
+        if self._wants_lists:
+            await self._ask_for_lists()
+        elif self._is_health_due:
+            await self.pool.probe()
+        elif self.config.start == "eager" and not self.pool.sessions:
+            await self.pool.session_for(None)
+        await self._subscribe()
+
+    async def _subscribe(self) -> None:
+        """Watch what is wanted, in each session: where clients have their own, an update may be seen in one alone."""
+        if self.offer is None or not self.offer.subscribes:
+            return
+        if self._watched and not self.pool.sessions:
+            await self.pool.session_for(None)
+        for session in self.pool.sessions:
+            for uri in self._watched - session.subscribed:
+                await session.subscribe(uri)
+            for uri in session.subscribed - self._watched:
+                await session.unsubscribe(uri)
+
+    def _note(self, error: Exception) -> None:
+        reason = str(error) or "no answer in time"
+        if asyncio.get_running_loop().time() >= self.pool.next_try:
+            self.pool.note_failure(reason)
+        log.warning("upstream failed", upstream=self.name, reason=reason)
+
+    @property
+    def _is_health_due(self) -> bool:
+        every = self.config.health.total_seconds()
+        is_quiet = asyncio.get_running_loop().time() - self.pool.said_at >= every
+        return bool(every) and self.config.start == "eager" and bool(self.pool.sessions) and is_quiet
+
+    async def _ask_for_lists(self) -> None:
+        self._is_stale = False
+        try:
+            sessions = self.pool.sessions
+            session = sessions[0] if sessions else await self.pool.session_for(None)
+            async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
+                offer = await discover(session, before=self.offer)
+        except BaseException:
+            self._is_stale = True
+            raise
+        self._is_remembered = True
+        if offer == self.offer:
+            return
+        self.offer = offer
+        await self._memory.remember(self.name, offer)
+        if not self.is_awaited:
+            self._changed()
+
+    async def _pause(self) -> None:
+        """Wait for a reason to look again: an announcement, a time to try again, or a while."""
+        loop = asyncio.get_running_loop()
+        pause = _LOOK_SECONDS
+        if self.pool.next_try > loop.time():
+            pause = min(pause, self.pool.next_try - loop.time())
+        try:
+            async with asyncio.timeout(pause):
+                await self._wake.wait()
+                await asyncio.sleep(SETTLE_SECONDS)
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+
+_CONNECTING: Final = (
+    *("command", "args", "env", "cwd", "sandbox", "url", "headers", "type", "transport", "connection"),
+    *("allow_private", "tls", "auth", "era", "session", "sampling", "elicitation", "roots"),
+)
+
+
+def server_digest(config: Upstream) -> str:
+    """Tell servers apart, for the memory, by a digest: arguments and URLs may hold secrets."""
+    facts = (config.argv, config.cwd, config.url, config.connection, config.kind)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -1,0 +1,206 @@
+"""The source of definitions that upstreams are: follows the entries of the file, and answers with what each offers."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+import structlog
+
+from gateway.config.definition_source import SourceEntry
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.document import Document
+from gateway.config.models.upstreams import Upstream
+from gateway.config.secrets.redactor import Redactor
+from gateway.executors.services import Services
+from gateway.json_types import Json
+from gateway.upstreams.bridge import ParkedCalls
+from gateway.upstreams.memory import Documents, OfferMemory
+from gateway.upstreams.offer import Offer
+from gateway.upstreams.offered import UpstreamEntry, definitions_of
+from gateway.upstreams.pool import SessionPool
+from gateway.upstreams.relay import Relay
+from gateway.upstreams.server import UpstreamServer, server_digest
+from gateway.upstreams.spec import NoSources, compile_spec
+from gateway.upstreams.uris import PrefixedUris
+
+log: Final = structlog.get_logger(__name__)
+
+FIRST_LISTS_SECONDS: Final = 5.0
+"""The longest that a daemon waits for first lists, all upstreams side by side: later ones are announced."""
+_ASK_TIMEOUT: Final = timedelta(minutes=10)
+
+
+class UpstreamSource:
+    """All upstreams of the file. Implements `DefinitionSource`, and the `Servers` of relays."""
+
+    def __init__(
+        self,
+        *,
+        services: Services,
+        documents: Documents | None,
+        updated: Callable[[str], None] = lambda _: None,
+        first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
+    ) -> None:
+        """Follow nothing yet.
+
+        Args:
+            services: shared by all executors.
+            documents: remember lists over a restart; None: they are not remembered.
+            updated: called with the URI, as it is here, of a resource that an upstream says was updated.
+            first_lists_seconds: the longest wait for first lists; None: the `connect_timeout` of each upstream.
+        """
+        self._services: Final = services
+        self._documents: Final = documents
+        self._updated: Final = updated
+        self._first_lists_seconds: Final = first_lists_seconds
+        self._servers: dict[str, UpstreamServer] = {}
+        self._is_at_start = True
+        """Whether the first lists are still to be waited for: later ones are announced."""
+        self._closing: Final[set[asyncio.Task[None]]] = set()
+        self.parked: Final = ParkedCalls()
+
+    def pool(self, name: str) -> SessionPool | None:
+        server = self._servers.get(name)
+        return None if server is None else server.pool
+
+    def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
+        for name, upstream in config.document.upstreams.items():
+            place = problems.at("upstreams", name)
+            compile_spec(
+                upstream, document=config.document, services=self._services, redactor=config.redactor, problems=place
+            )
+            offer = self._offer(name, upstream)
+            if offer is None:
+                yield SourceEntry(definitions={}, fingerprint="")
+                continue
+            written = config.sources.written(("upstreams", name))
+            relay = Relay(
+                servers=self,
+                upstream=name,
+                uris=PrefixedUris(upstream.uri_prefix or ""),
+                ask_timeout=config.document.defaults.ask_timeout or _ASK_TIMEOUT,
+            )
+            entry = UpstreamEntry(
+                name=name,
+                config=upstream,
+                relay=relay,
+                problems=place,
+                written=written if isinstance(written, Mapping) else {},
+            )
+            definitions = definitions_of(entry, offer)
+            yield SourceEntry(definitions=definitions, fingerprint=_fingerprint(name, offer))
+
+    async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        before, self._servers = self._servers, {}
+        new: list[UpstreamServer] = []
+        for name, config in document.upstreams.items():
+            server = before.get(name)
+            if server is not None and server.is_for(config, document):
+                server.follow(config)
+                self._servers[name] = before.pop(name)
+            elif (made := self._made(name, config, document, changed)) is not None:
+                self._servers[name] = made
+                new.append(made)
+        for server in before.values():
+            ending = asyncio.create_task(server.close(), name=f"end upstream {server.name}")
+            self._closing.add(ending)
+            ending.add_done_callback(self._closing.discard)
+        for server in new:
+            server.is_awaited = self._is_at_start
+        # Those of before, too: their start may have been cancelled by this very reload.
+        await asyncio.gather(*(server.start() for server in self._servers.values()))
+        if self._is_at_start:
+            self._is_at_start = False
+            await self._first_lists(new)
+
+    async def close(self) -> None:
+        await self.parked.close()
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def watch(self, uris: Iterable[tuple[str, str]]) -> None:
+        """Have upstreams tell of updates of these resources, each an upstream's name and a URI of it, and no others."""
+        wanted: dict[str, set[str]] = {name: set() for name in self._servers}
+        for name, uri in uris:
+            if name in wanted:
+                wanted[name].add(uri)
+        for name, server in self._servers.items():
+            server.watch(frozenset(wanted[name]))
+
+    def roots_changed(self, session_id: str) -> None:
+        """Tell the upstreams that have a session of their own for this session of a client: its roots are others."""
+        for server in self._servers.values():
+            server.pool.roots_changed(f"session {session_id}")
+
+    def status(self) -> dict[str, Json]:
+        """The part `upstreams` of the status."""
+        return {name: server.status() for name, server in self._servers.items()}
+
+    @property
+    def servers(self) -> Mapping[str, UpstreamServer]:
+        return self._servers
+
+    @property
+    def unready(self) -> list[str]:
+        """The names of those that are required, and cannot be reached."""
+        return [
+            name
+            for name, server in self._servers.items()
+            if server.config.required and (server.pool.reason or server.offer is None)
+        ]
+
+    def _offer(self, name: str, config: Upstream) -> Offer | None:
+        server = self._servers.get(name)
+        if server is None or server_digest(server.config) != server_digest(config):
+            return None
+        return server.offer
+
+    def _made(
+        self, name: str, config: Upstream, document: Document, changed: Callable[[], None]
+    ) -> UpstreamServer | None:
+        problems = Problems(NoSources())
+        redactor = Redactor() if config.auth is None else Redactor(config.auth.secrets())
+        spec = compile_spec(config, document=document, services=self._services, redactor=redactor, problems=problems)
+        if spec is None or problems.has_errors:
+            return None  # reported by `definitions`
+        memory = OfferMemory(self._documents, server=server_digest(config))
+        prefix = config.uri_prefix or ""
+        return UpstreamServer(
+            name,
+            config,
+            spec,
+            memory=memory,
+            changed=changed,
+            updated=lambda uri: self._updated(f"{prefix}{uri}"),
+            connection=document.connections.get(config.connection or ""),
+        )
+
+    async def _first_lists(self, new: list[UpstreamServer]) -> None:
+        if not new:
+            return
+        waits = [asyncio.create_task(_known(server), name=f"first lists of {server.name}") for server in new]
+        try:
+            await asyncio.wait(waits, timeout=self._first_lists_seconds)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            for server in new:
+                server.is_awaited = False
+
+
+async def _known(server: UpstreamServer) -> None:
+    try:
+        async with asyncio.timeout(server.config.connect_timeout.total_seconds()):
+            await server.known()
+    except TimeoutError:
+        log.warning("upstream is late", upstream=server.name)
+
+
+def _fingerprint(name: str, offer: Offer) -> str:
+    lists = [offer.tools, offer.resources, offer.templates, offer.prompts]
+    return hashlib.sha256(msgspec.json.encode([name, *lists])).hexdigest()

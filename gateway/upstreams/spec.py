@@ -1,0 +1,141 @@
+"""Compiles an entry of `upstreams:` into what is needed to connect to it."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from yarl import URL
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.document import Document
+from gateway.config.models.upstreams import Upstream
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import Location
+from gateway.executors.http.address_guard import compile_policy
+from gateway.executors.http.executor import check_no_authorization
+from gateway.executors.http.sender import Sender
+from gateway.executors.http.tls import compile_tls
+from gateway.executors.outbound_auth.compiler import compile_authorization
+from gateway.executors.processes.pipes import LastingInput
+from gateway.executors.processes.process_tree import Command
+from gateway.executors.services import Services
+from gateway.executors.shell.environment import inherited_environment
+from gateway.executors.shell.launcher import Launcher
+from gateway.executors.shell.program import Launch as ProgramLaunch
+from gateway.executors.shell.sandbox import PRIVATE, compile_sandbox
+from gateway.json_types import DocumentPath
+from gateway.language.templates.expressions import did_you_mean
+from gateway.language.uris.urls import base_url_problem
+from gateway.upstreams.client.http_channel import Endpoint
+from gateway.upstreams.client.http_link import HttpLink
+from gateway.upstreams.client.link import Link
+from gateway.upstreams.client.sse_link import SseLink
+from gateway.upstreams.client.stdio_link import Launch, StdioLink
+
+_TRANSPORTS: Final[Mapping[str | None, tuple[str, ...]]] = {"http": ("http",), "sse": ("sse",), None: ("http", "sse")}
+
+
+class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The ways to connect to an upstream: its transports in the order in which they are tried."""
+
+    links: Mapping[str, Callable[[], Link]]
+
+
+def compile_spec(
+    config: Upstream, *, document: Document, services: Services, redactor: Redactor, problems: Problems
+) -> ServerSpec | None:
+    """Compile one entry, at whose place `problems` looks; None with an error, which is reported."""
+    if config.command is not None:
+        return _over_stdio(config, services=services, problems=problems)
+    return _over_http(config, document=document, services=services, redactor=redactor, problems=problems)
+
+
+def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> ServerSpec:
+    directory = config.cwd or os.getcwd()  # noqa: PTH109 - a path as text
+    sandbox = None
+    if config.sandbox is not None:
+        sandbox = compile_sandbox(
+            config.sandbox, cwd=directory, problems=problems.at("sandbox"), probe=services.sandboxes
+        )
+    places = {name: PRIVATE for name in ("TMPDIR", "HOME") if sandbox is not None and name not in config.env}
+    launcher = Launcher(limits=None, sandbox=sandbox, places=places)
+    environment = {**inherited_environment(()), **config.env}
+
+    def command(lasting: LastingInput) -> Command:
+        launch = ProgramLaunch(argv=config.argv, environment=environment, clean_up=lambda: None)
+        return _with_input(launcher.command(launch, directory=directory, stdin=b""), lasting)
+
+    launch = Launch(command=command, processes=services.processes)
+    return ServerSpec(links={"stdio": lambda: StdioLink(launch)})
+
+
+def _with_input(command: Command, lasting: LastingInput) -> Command:
+    return Command(
+        argv=command.argv,
+        environment=command.environment,
+        directory=command.directory,
+        before=command.before,
+        is_sandboxed=command.is_sandboxed,
+        lasting_input=lasting,
+    )
+
+
+def _over_http(
+    config: Upstream, *, document: Document, services: Services, redactor: Redactor, problems: Problems
+) -> ServerSpec | None:
+    connections = document.connections
+    shared = connections.get(config.connection or "")
+    if config.connection is not None and shared is None:
+        known = did_you_mean(config.connection, [*connections])
+        problems.at("connection").error(f"there is no connection `{config.connection}`{known}")
+        return None
+    written = config.url or ""
+    if shared is not None and "://" not in written:
+        written = f"{shared.base_url.rstrip('/')}/{written.lstrip('/')}" if written else shared.base_url
+    if problem := base_url_problem(written):
+        problems.at("url").error(problem)
+        return None
+    private = config.allow_private
+    if private is None:
+        private = shared.allow_private if shared is not None else False
+    headers = {} if shared is None else {name: str(value) for name, value in shared.headers.items()}
+    identity = compile_tls(config.tls or (shared.tls if shared else None), problems.at("tls"))
+    policy = compile_policy(private, problems.at("allow_private"))
+    proxy = None if shared is None else shared.proxy
+    auth = config.auth or (shared.auth if shared else None)
+    authorization = None
+    if auth is not None:
+        if config.auth is not None:
+            check_no_authorization(config.headers, problems.at("headers"))
+        authorization = compile_authorization(
+            auth,
+            service_url=written,
+            sender=Sender(clients=services.http, policy=policy, proxy=proxy, identity=identity, max_redirects=0),
+            services=services,
+            redactor=redactor,
+            has_oauth=document.auth is not None and document.auth.oauth is not None,
+            problems=problems.at("auth") if config.auth is not None else Problems(NoSources()),
+        )
+    endpoint = Endpoint(
+        url=URL(written),
+        headers={**headers, **config.headers},
+        clients=services.http,
+        policy=policy,
+        proxy=proxy,
+        trust=identity.here,
+        authorization=authorization,
+    )
+    links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(endpoint), "sse": lambda: SseLink(endpoint)}
+    return ServerSpec(links={name: links[name] for name in _TRANSPORTS[config.kind]})
+
+
+class NoSources:
+    """A source map for what has no place in a file any more: the file was checked when it was read."""
+
+    def locate(self, _path: DocumentPath) -> tuple[Location | None, str]:
+        return None, ""
+
+    def directory(self, _path: DocumentPath) -> Path:
+        return Path("/")

@@ -1,0 +1,53 @@
+"""Reads `Accept` (RFC 9110 §12.5.1): which of the two media types a client takes. Pure.
+
+Lenient on purpose: the specification asks clients to name both types, many do not, and only a client that takes neither
+cannot be answered.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """The media types that a client takes."""
+
+    json: bool
+    event_stream: bool
+    names_event_stream: bool
+    """Whether streams were asked for by name, not just covered by a wildcard."""
+
+
+@lru_cache(maxsize=64)
+def parse_accept(field: str | None) -> Accepted:
+    """Read an `Accept` field; without one, anything goes."""
+    if field is None or not field.strip():
+        return Accepted(json=True, event_stream=True, names_event_stream=False)
+    ranges = dict(_range(item) for item in field.lower().split(","))
+
+    def takes(media_type: str) -> bool:
+        family = media_type.partition("/")[0] + "/*"
+        # The most specific range decides: `*/*, application/json;q=0` refuses JSON.
+        return next((ranges[name] for name in (media_type, family, "*/*") if name in ranges), False)
+
+    return Accepted(
+        json=takes(JSON), event_stream=takes(EVENT_STREAM), names_event_stream=ranges.get(EVENT_STREAM, False)
+    )
+
+
+def _range(item: str) -> tuple[str, bool]:
+    """One media range, and whether its weight is more than nothing."""
+    name, *parameters = (part.strip() for part in item.split(";"))
+    weights = [value.strip() for key, _, value in (part.partition("=") for part in parameters) if key.strip() == "q"]
+    return name, not (weights and _is_zero(weights[0]))
+
+
+def _is_zero(weight: str) -> bool:
+    try:
+        return float(weight) == 0
+    except ValueError:
+        return False

@@ -1,0 +1,91 @@
+"""Reads an event stream (WHATWG HTML, "Server-sent events"): bytes in any pieces to events. Pure.
+
+Bounded: an event of more than `MAX_EVENT` bytes is an error, whoever sends it.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+MAX_EVENT: Final = 32 * 2**20
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One event: its name, its data, and the id under which the stream can be resumed after it."""
+
+    data: bytes
+    name: str = "message"
+    id: str | None = None
+    retry_ms: int | None = None
+
+
+class EventTooLargeError(ValueError):
+    """An event has more than `MAX_EVENT` bytes."""
+
+
+class EventParser:
+    """Splits a stream into events. An event without data is yielded only where it has an id or a `retry`."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._name = ""
+        self._id: str | None = None
+        self._retry: int | None = None
+        self._after_cr = False
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Yield the events that this piece completes.
+
+        Raises:
+            EventTooLargeError: one is too large.
+        """
+        self._buffer += chunk
+        while (line := self._next_line()) is not None:
+            if line:
+                self._field(line)
+            elif (event := self._finished()) is not None:
+                yield event
+        if len(self._buffer) + self._size > MAX_EVENT:
+            raise EventTooLargeError(f"an event of more than {MAX_EVENT // 2**20} MiB")
+
+    def _next_line(self) -> bytes | None:
+        """Take the next whole line: lines end with CR, LF, or both."""
+        if self._after_cr and self._buffer:
+            self._after_cr = False
+            if self._buffer[0] == _LF:
+                del self._buffer[0]
+        feed, carriage = self._buffer.find(b"\n"), self._buffer.find(b"\r")
+        ends = [end for end in (feed, carriage) if end >= 0]
+        if not ends:
+            return None
+        end = min(ends)
+        self._after_cr = end == carriage
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":
+                self._data.append(value)
+                self._size += len(value)
+            case b"event":
+                self._name = value.decode(errors="replace")
+            case b"id" if b"\0" not in value:
+                self._id = value.decode(errors="replace")
+            case b"retry" if value.isdigit():
+                self._retry = int(value)
+
+    def _finished(self) -> Event | None:
+        data, name, id_, retry = b"\n".join(self._data), self._name or "message", self._id, self._retry
+        is_empty = not self._data and id_ is None and retry is None
+        self._data, self._size, self._name, self._id, self._retry = [], 0, "", None, None
+        return None if is_empty else Event(data=data, name=name, id=id_, retry_ms=retry)
+
+
+_LF: Final = 0x0A

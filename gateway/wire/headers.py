@@ -1,0 +1,135 @@
+"""Header fields of a modern request, which mirror its body: written by clients, compared by servers. Pure.
+
+MCP 2026-07-28 basic/transports/streamable-http, "Request metadata" (SEP-2243). Intermediaries route by these fields, so
+one that says something else than the body is an attack or a bug, and both are refused.
+"""
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+import orjson
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.wire.meta import HEADER_METHOD, HEADER_NAME, HEADER_PARAM_PREFIX
+
+NAME_PARAM: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
+"""Methods that need `Mcp-Name`, and the parameter that it mirrors."""
+
+_PREFIX: Final = "=?base64?"
+_SUFFIX: Final = "?="
+_PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+"""Text that a field carries as it is (RFC 9110 §5.5)."""
+
+
+class HeaderParameter(msgspec.Struct, frozen=True, kw_only=True):
+    """An input that clients of 2026-07-28 mirror as `Mcp-Param-{name}` (server/tools, "x-mcp-header")."""
+
+    name: str
+    path: tuple[str, ...]
+    """Property names from the root of the arguments."""
+
+
+def encode(text: str) -> str:
+    """Return a field value that stands for the text: as it is, or in base64 where a field could not carry it."""
+    if _PLAIN.fullmatch(text) and not text.startswith(_PREFIX):
+        return text
+    return f"{_PREFIX}{base64.b64encode(text.encode()).decode()}{_SUFFIX}"
+
+
+def request_fields(method: str, params: JsonObject) -> dict[str, str]:
+    """Return the fields that mirror a request, but for its version and its arguments."""
+    fields = {"Mcp-Method": method}
+    name = params.get(NAME_PARAM.get(method, ""))
+    if isinstance(name, str):
+        fields["Mcp-Name"] = encode(name)
+    return fields
+
+
+def parameter_fields(parameters: Iterable[HeaderParameter], arguments: JsonObject) -> dict[str, str]:
+    """Return the `Mcp-Param-*` fields of a call."""
+    values = ((parameter.name, _argument_at(arguments, parameter.path)) for parameter in parameters)
+    return {
+        f"Mcp-Param-{name}": encode(value if isinstance(value, str) else orjson.dumps(value).decode())
+        for name, value in values
+        if value is not None
+    }
+
+
+def check_method(method: str, headers: Mapping[str, str]) -> None:
+    """Raises: RpcError: -32020, `Mcp-Method` is missing or names another method."""
+    _same("Mcp-Method", headers.get(HEADER_METHOD), method)
+
+
+def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> None:
+    """Raises: RpcError: -32020, `Mcp-Name` is missing, malformed, or names something else."""
+    parameter = NAME_PARAM.get(method)
+    if parameter is None:
+        return
+    given = headers.get(HEADER_NAME)
+    if given is None and not isinstance(params.get(parameter), str):
+        return  # there is nothing to mirror; the method itself says what its parameters lack
+    _same("Mcp-Name", None if given is None else _decoded("Mcp-Name", given), params.get(parameter))
+
+
+def check_parameters(parameters: Iterable[HeaderParameter], arguments: JsonObject, headers: Mapping[str, str]) -> None:
+    """Raises: RpcError: -32020, an `Mcp-Param-*` field is missing, not expected, or has another value."""
+    for parameter in parameters:
+        field = f"Mcp-Param-{parameter.name}"
+        given = headers.get(HEADER_PARAM_PREFIX + parameter.name.lower())
+        value = _argument_at(arguments, parameter.path)
+        if value is None and given is None:
+            continue
+        if value is None or given is None or not _is_equal(_decoded(field, given), value):
+            raise _mismatch(field)
+
+
+def _argument_at(arguments: Json, path: tuple[str, ...]) -> Json:
+    for name in path:
+        arguments = arguments.get(name) if isinstance(arguments, dict) else None
+    return arguments
+
+
+def _is_equal(text: str, value: Json) -> bool:
+    if isinstance(value, str):
+        return text == value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(text)
+        except ValueError:
+            return False
+        return math.isfinite(number) and number == value  # "42.0" is 42
+    return text == orjson.dumps(value).decode()
+
+
+def _same(field: str, given: str | None, expected: Json) -> None:
+    if given is None or given != expected:
+        raise _mismatch(field)
+
+
+def _decoded(field: str, value: str) -> str:
+    """Undo the base64 form. A prefix or a suffix alone is literal text."""
+    if not (value.startswith(_PREFIX) and value.endswith(_SUFFIX) and len(value) >= len(_PREFIX) + len(_SUFFIX)):
+        return value
+    encoded = value[len(_PREFIX) : -len(_SUFFIX)]
+    try:
+        decoded = base64.b64decode(encoded, validate=True)
+        if base64.b64encode(decoded).decode() != encoded:  # b64decode ignores leftover bits in the last character
+            raise _mismatch(field)
+        return decoded.decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise _mismatch(field) from error
+
+
+def _mismatch(field: str) -> RpcError:
+    return RpcError(ErrorCode.HEADER_MISMATCH, f"The header field {field} does not match the request body")

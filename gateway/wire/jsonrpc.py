@@ -1,0 +1,175 @@
+"""JSON-RPC 2.0: bytes to messages and back. Knows no method of MCP.
+
+One decode and one encode a message, and no object for what a dictionary says already: params and results stay as
+`orjson` gives them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+import orjson
+
+from gateway import exact_json
+from gateway.errors import ErrorCode, RpcError
+from gateway.exact_json import large_integer
+from gateway.json_types import Json, JsonObject
+
+RequestId = str | int
+
+VERSION: Final = "2.0"
+MAX_BATCH: Final = 100
+"""Entries. A batch runs as one message of its sender, so it may not be a way around every other limit."""
+
+_MAX_SHOWN_LENGTH: Final = 40
+
+
+class Request(msgspec.Struct, frozen=True):
+    id: RequestId
+    method: str
+    params: JsonObject
+
+
+class Notification(msgspec.Struct, frozen=True):
+    method: str
+    params: JsonObject
+
+
+class Response(msgspec.Struct, frozen=True):
+    id: RequestId | None
+    result: Json = None
+    error: Json = None
+
+
+class InvalidMessageError(RpcError):
+    """Not a message; `request_id` is the id it would be answered under, if one can be read."""
+
+    def __init__(self, code: ErrorCode, message: str, request_id: RequestId | None = None) -> None:
+        super().__init__(code, message)
+        self.request_id = request_id
+
+
+Single = Request | Notification | Response
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """2025-03-26 alone. An entry that is no message is there as its error, so that each fails by itself."""
+
+    entries: tuple[Single | InvalidMessageError, ...]
+
+
+Message = Single | Batch
+
+
+def size_of(message: Message) -> int:
+    """Count the messages that came as one, as the bounds on requests in flight do."""
+    return len(message.entries) if isinstance(message, Batch) else 1
+
+
+def decode(body: bytes | bytearray | memoryview, *, max_depth: int) -> Message:
+    """Read one message or one batch.
+
+    Raises:
+        InvalidMessageError: -32700 if this is not JSON, -32600 or -32602 if it is no message.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}") from error
+    raw = bytes(body)
+    if (large := large_integer(raw)) is not None:  # another number stands in `value`
+        raise InvalidMessageError(
+            ErrorCode.INVALID_REQUEST,
+            f"{large:.{_MAX_SHOWN_LENGTH}} has more than 64 bits: send it as text",
+            _readable_id(value),
+        )
+    # Brackets bound the depth, so that an ordinary message is never walked.
+    if raw.count(b"{") + raw.count(b"[") > max_depth and _is_deeper(value, max_depth):
+        raise InvalidMessageError(
+            ErrorCode.INVALID_REQUEST, f"Nested more than {max_depth} deep (limits.request_depth)", _readable_id(value)
+        )
+    return _batch(value) if isinstance(value, list) else _single(value)
+
+
+def encode(message: Mapping[str, Json]) -> bytes:
+    """Write a message on one line. Mappings and tuples count as objects and arrays."""
+    return exact_json.dumps(message, default=plain)
+
+
+def encode_result(request_id: RequestId, result: bytes) -> bytes:
+    """Put an encoded result into its envelope without reading it again."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request_id), result)
+
+
+def plain(value: object) -> Json:
+    """`default=` for orjson: read-only mappings, which frozen values hold.
+
+    Raises:
+        TypeError: the value is not JSON.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _batch(entries: list[Json]) -> Batch:
+    if not entries:
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "An empty batch")
+    if len(entries) > MAX_BATCH:
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, f"A batch of more than {MAX_BATCH} messages")
+    return Batch(tuple(_entry(value) for value in entries))
+
+
+def _entry(value: Json) -> Single | InvalidMessageError:
+    try:
+        return _single(value)
+    except InvalidMessageError as error:
+        return error
+
+
+def _single(value: Json) -> Single:
+    if not isinstance(value, dict):
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "A message is a JSON object")
+    request_id = _readable_id(value)
+    if value.get("jsonrpc") != VERSION:
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0"', request_id)
+    if "id" in value and request_id is None and not ("error" in value and value["id"] is None):
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`id` must be a string or an integer")
+    if "method" in value:
+        return _call(value, request_id)
+    if ("result" in value) == ("error" in value):
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "Neither a request nor a response", request_id)
+    return Response(request_id, value.get("result"), value.get("error"))
+
+
+def _call(value: dict[str, Json], request_id: RequestId | None) -> Request | Notification:
+    method, params = value["method"], value.get("params")
+    if not isinstance(method, str):
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`method` must be a string", request_id)
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise InvalidMessageError(ErrorCode.INVALID_PARAMS, "`params` must be an object", request_id)
+    return Notification(method, params) if request_id is None else Request(request_id, method, params)
+
+
+def _readable_id(value: Json) -> RequestId | None:
+    request_id = value.get("id") if isinstance(value, dict) else None
+    return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
+
+
+def _is_deeper(value: Json, limit: int) -> bool:
+    level: list[Json] = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True

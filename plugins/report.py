@@ -1,0 +1,20 @@
+"""A report that takes a while: a task reports its steps, and asks in the middle of the work."""
+
+import asyncio
+
+from gateway.plugin import Context
+
+
+async def write(context: Context, topic: str, pause: float = 0.1) -> str:
+    """Write a report on a topic: gather, ask how long it should be, and write."""
+    for done, step in enumerate(("reading sources", "comparing them")):
+        await context.progress(done, 3, step)
+        await asyncio.sleep(pause)
+    length = "short"
+    if "elicitation" in context.client_capabilities:
+        schema = {"type": "object", "properties": {"length": {"type": "string", "enum": ["short", "long"]}}}
+        answer = await context.elicit("length", f"How long shall the report on {topic} be?", schema)
+        length = (answer.content or {}).get("length", length)
+    await context.progress(2, 3, "writing")
+    await asyncio.sleep(pause)
+    return f"A {length} report on {topic}."

@@ -1,0 +1,58 @@
+"""How clients are told why they were not let in."""
+
+import re
+
+import pytest
+
+from gateway.access.identity.auth_error import (
+    AuthError,
+    Challenge,
+    insufficient_scope,
+    invalid_request,
+    invalid_token,
+    missing_credentials,
+    temporarily_unavailable,
+)
+
+METADATA = "https://tools.example.com/.well-known/oauth-protected-resource/mcp"
+NEEDED = "This needs the scopes a b"
+WHERE = f'resource_metadata="{METADATA}"'
+TAIL = f'scope="tools.use", {WHERE}'
+ENTRY = Challenge(metadata_url=METADATA, scopes=("tools.use",))
+
+
+@pytest.mark.parametrize(
+    ("auth_error", "expected"),
+    [
+        (missing_credentials(), f'Bearer scope="tools.use", resource_metadata="{METADATA}"'),
+        (
+            invalid_token("The token has expired"),
+            f'Bearer error="invalid_token", error_description="The token has expired", {TAIL}',
+        ),
+        (
+            insufficient_scope({"b", "a"}),
+            f'Bearer error="insufficient_scope", error_description="{NEEDED}", scope="tools.use a b", {WHERE}',
+        ),
+        (
+            invalid_request("No credential"),
+            f'Bearer error="invalid_request", error_description="No credential", resource_metadata="{METADATA}"',
+        ),
+    ],
+)
+def test_a_challenge_says_what_is_needed_and_where_to_ask(auth_error: AuthError, expected: str) -> None:
+    assert auth_error.headers(ENTRY) == {"WWW-Authenticate": expected}
+
+
+def test_without_an_authorization_server_there_is_nowhere_to_ask() -> None:
+    assert missing_credentials().headers(Challenge()) == {"WWW-Authenticate": "Bearer"}
+
+
+def test_who_cannot_be_judged_now_may_come_back() -> None:
+    auth_error = temporarily_unavailable("Not now", retry_after=3)
+    assert auth_error.status == 503
+    assert auth_error.headers(ENTRY) == {"Retry-After": "3"}
+
+
+def test_a_description_cannot_leave_its_quotes() -> None:
+    [field] = invalid_token('a" x="\\\r\nInjected: é').headers(Challenge()).values()
+    assert re.fullmatch(r"Bearer error=\"invalid_token\", error_description=\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"", field)

@@ -1,0 +1,205 @@
+"""Rates: how many pass, when the next may, what an edit changes, and what millions of callers cost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.access.limits import rate_limiter
+from gateway.access.limits.rate_limiter import RateLimiter
+from gateway.config.models.rates import ParsedRate, RateLimit, parse_rate
+from gateway.errors import OverLimitError
+
+WINDOW = 60
+
+
+class Watch:
+    """A clock that stands until it is set."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limit(per_caller: str | None = None, in_all: str | None = None) -> RateLimit:
+    return RateLimit.model_validate({"per_caller": per_caller, "in_all": in_all})
+
+
+def passes(budget: RateLimiter, allowed: RateLimit, *, caller: str = "ada") -> bool:
+    try:
+        budget.acquire("t", allowed, caller=caller)
+    except OverLimitError:
+        return False
+    return True
+
+
+def seconds_to_wait(budget: RateLimiter, allowed: RateLimit) -> int:
+    """Spend once, now or when told to come back."""
+    try:
+        budget.acquire("t", allowed, caller="ada")
+    except OverLimitError as error:
+        return error.retry_after
+    return 0
+
+
+def how_many(budget: RateLimiter, allowed: RateLimit, *, caller: str = "ada") -> int:
+    count = 0
+    while passes(budget, allowed, caller=caller):
+        count += 1
+    return count
+
+
+def test_as_many_pass_as_the_rate_says_and_no_more() -> None:
+    budget = RateLimiter(Watch())
+    assert how_many(budget, limit("10/minute")) == 10
+    assert budget.refused == 1
+
+
+def test_one_callers_calls_cost_another_nothing() -> None:
+    budget = RateLimiter(Watch())
+    assert [how_many(budget, limit("3/hour"), caller=caller) for caller in ("ada", "bob")] == [3, 3]
+
+
+def test_all_callers_share_what_is_for_all() -> None:
+    budget, allowed = RateLimiter(Watch()), limit("3/hour", "4/hour")
+    assert [how_many(budget, allowed, caller=caller) for caller in ("ada", "bob", "eve")] == [3, 1, 0]
+
+
+def test_a_call_that_one_rate_refuses_costs_nothing_of_the_other() -> None:
+    budget, allowed = RateLimiter(Watch()), limit("1/hour", "2/hour")
+    assert [passes(budget, allowed) for _ in range(9)] == [True, *[False] * 8]
+    assert passes(budget, allowed, caller="bob")
+
+
+def test_the_refusal_names_the_rate_the_key_and_when_to_come_back() -> None:
+    budget = RateLimiter(Watch(now=WINDOW * 100))
+    how_many(budget, limit("10/minute"))
+    with pytest.raises(OverLimitError) as caught:
+        budget.acquire("tools.deploy.rate_limit", limit("10/minute"), caller="ada", cost=11)
+    assert str(caught.value) == (
+        "Called too often: 10/minute at the most for one caller (tools.deploy.rate_limit). Try again in 60 s."
+    )
+    with pytest.raises(OverLimitError, match=r"for all callers together \(t\)"):
+        budget.acquire("t", limit(in_all="1/second"), caller="ada", cost=2)
+
+
+@given(
+    amount=st.integers(1, 60),
+    start=st.integers(0, 24 * WINDOW).map(lambda eighths: eighths / 8),  # exact, as sums of them are
+    steps=st.lists(st.integers(0, 8 * WINDOW).map(lambda eighths: eighths / 8), max_size=120),
+)
+def test_who_comes_back_when_told_is_let_in_and_no_window_holds_more_than_the_rate(
+    amount: int, start: float, steps: list[float]
+) -> None:
+    watch = Watch(start)
+    budget, allowed, passed = RateLimiter(watch), limit(f"{amount}/minute"), []
+    for step in steps:
+        watch.now += step
+        wait = seconds_to_wait(budget, allowed)
+        if wait:
+            assert wait <= (WINDOW if amount <= 20 else WINDOW * 21 / 20)
+            watch.now += wait
+            budget.acquire("t", allowed, caller="ada")
+        passed.append(watch.now)
+    for at in passed:
+        assert sum(at - WINDOW < other <= at for other in passed) <= amount
+
+
+@pytest.mark.parametrize("written", ["10/minute", "100/minute"])
+def test_the_time_to_wait_is_the_time_that_it_takes(written: str) -> None:
+    watch = Watch()
+    budget, allowed = RateLimiter(watch), limit(written)
+    how_many(budget, allowed)
+    with pytest.raises(OverLimitError) as caught:
+        budget.acquire("t", allowed, caller="ada")
+    watch.now += caught.value.retry_after - 1.5
+    assert not passes(budget, allowed)
+    watch.now += 1.5
+    assert passes(budget, allowed)
+
+
+def test_a_budget_does_not_begin_anew_when_the_file_is_edited() -> None:
+    watch = Watch()
+    budget = RateLimiter(watch)
+    assert how_many(budget, limit("10/minute")) == 10
+    assert how_many(budget, limit("12/minute")) == 2
+    assert how_many(budget, limit("12/hour")) == 0
+    assert how_many(budget, limit("15/hour")) == 3
+    assert how_many(budget, limit("15/second")) == 0
+    watch.now += 3
+    assert how_many(budget, limit("15/second")) == 15
+    assert how_many(budget, limit("100/second")) == 85
+    assert how_many(budget, limit("100/hour")) == 0
+    assert how_many(budget, limit("20/hour")) == 0
+
+
+def test_a_call_that_is_taken_back_makes_room_for_another() -> None:
+    budget, allowed = RateLimiter(Watch()), limit("1/hour", "1/hour")
+    assert passes(budget, allowed)
+    budget.refund("t", allowed, caller="ada")
+    assert [passes(budget, allowed) for _ in range(2)] == [True, False]
+
+
+def test_taking_back_gives_nobody_more_than_the_rate() -> None:
+    budget, allowed = RateLimiter(Watch()), limit("2/hour")
+    for _ in range(5):
+        budget.refund("t", allowed, caller="ada")
+    assert how_many(budget, allowed) == 2
+
+
+def test_memory_is_bounded_and_what_is_over_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limiter, "MAX_LOGS", 100)
+    watch = Watch()
+    budget, allowed = RateLimiter(watch), limit("1/minute")
+    for caller in range(1000):
+        assert passes(budget, allowed, caller=f"caller {caller}")
+    assert len(budget) == 100
+    assert not passes(budget, allowed, caller="caller 999")
+    watch.now += 3 * WINDOW
+    for caller in range(60):
+        passes(budget, allowed, caller=f"other {caller}")
+    assert len(budget) == 60
+
+
+def test_a_callers_name_of_any_length_is_one_caller() -> None:
+    budget, allowed = RateLimiter(Watch()), limit("1/minute")
+    assert [passes(budget, allowed, caller="x" * 9000 + end) for end in "aab"] == [True, False, True]
+
+
+@pytest.mark.parametrize("written", ["10/minute", "1/second", "9999999/day"])
+def test_a_rate_reads_as_it_was_written(written: str) -> None:
+    parsed = parse_rate(written)
+    assert isinstance(parsed, ParsedRate)
+    assert str(parsed) == written
+
+
+def test_an_edit_to_a_longer_time_is_not_waited_out_in_the_shorter_one() -> None:
+    watch = Watch()
+    budget = RateLimiter(watch)
+    assert how_many(budget, limit("30/minute")) == 30
+    watch.now += 30
+    assert how_many(budget, limit("30/hour")) == 0
+    watch.now += 60
+    assert how_many(budget, limit("30/hour")) == 0
+
+
+def test_a_caller_who_keeps_trying_while_refused_waits_no_longer() -> None:
+    watch = Watch()
+    budget, allowed = RateLimiter(watch), limit("1/minute")
+    assert passes(budget, allowed)
+    for _ in range(59):
+        watch.now += 1
+        assert not passes(budget, allowed)
+    watch.now += 1
+    assert passes(budget, allowed)
+
+
+def test_the_log_of_a_large_rate_stays_as_small_as_that_of_a_small_one() -> None:
+    watch = Watch()
+    budget, allowed = RateLimiter(watch), limit("9999/minute")
+    for _ in range(5000):
+        watch.now += 0.1
+        assert passes(budget, allowed)
+    [(_, log)] = budget._logs.items()
+    assert len(log._calls) <= rate_limiter.RESOLUTION + 1

@@ -1,0 +1,15 @@
+"""Refusals are written down until somebody makes too many of them; those that are left out are counted."""
+
+from gateway.audit.denial_log_limiter import MAX_BURST, DenialLogLimiter
+
+
+def test_a_flood_is_counted_and_a_trickle_written_down() -> None:
+    now = 100.0
+    denials = DenialLogLimiter(lambda: now)
+    assert [denials.allows() for _ in range(int(MAX_BURST))] == [0] * int(MAX_BURST)
+    assert [denials.allows() for _ in range(5)] == [None] * 5
+    now += 1
+    assert denials.allows() == 5
+    assert denials.allows() is None
+    now += 1000
+    assert [denials.allows() for _ in range(int(MAX_BURST) + 1)] == [1, *[0] * (int(MAX_BURST) - 1), None]

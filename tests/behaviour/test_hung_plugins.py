@@ -1,0 +1,53 @@
+"""Functions of plugins that never return stop other functions at the most, and nothing that the daemon does itself."""
+
+from pathlib import Path
+
+from tests.behaviour.following import STREAMS, following
+
+FILE = """
+listen: {http: "127.0.0.1:0"}
+plugins: [plugins]
+limits: {threads: 2}
+tools:
+  hangs: {python: "house:hangs", timeout: 200ms, concurrency: 8}
+  version: {python: "house:version"}
+  much: {description: Prints much., shell: {command: [seq, "300000"]}}
+resources:
+  note: {uri: "note:a", file: note.txt}
+  docs: {files: docs/*.md}
+"""
+PLUGIN = """
+import threading
+
+def hangs() -> str:
+    "Wait for ever."
+    threading.Event().wait()
+    return "at last"
+
+async def version() -> str:
+    "Say which."
+    return VERSION
+
+VERSION = "first"
+"""
+MENDED = PLUGIN.replace('"first"', '"none"') + "\ndef startup():\n    global VERSION\n    VERSION = 'started'\n"
+
+
+async def test_hung_functions_stop_neither_files_nor_large_outputs_nor_a_mended_plugin(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(FILE)
+    for name, text in {"plugins/house.py": PLUGIN, "note.txt": "a note", "docs/a.md": "a page"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    async with following(tmp_path / "config.yaml") as place:
+        client = await place.client(STREAMS["listen"])
+        for _ in range(2):
+            assert "timed out" in (await client.call("hangs")).text
+        status = await place.until(lambda status: status["threads_stuck"] == 2)
+        assert (status["threads"], status["worker_threads"], status["worker_threads_stuck"]) == (2, 0, 0)
+        assert "all threads for functions of plugins were busy" in (await client.call("hangs")).text
+        for uri, text in (("note:a", "a note"), ("docs:///a.md", "a page")):
+            assert (await client.ask("resources/read", {"uri": uri})).result["contents"][0]["text"] == text
+        assert (await client.call("much")).text.startswith("1\n2\n")
+        (tmp_path / "plugins" / "house.py").write_text(MENDED)
+        await place.until(lambda status: status["generation"] > 1 or bool(status["problems"]))
+        assert (await client.call("version")).text == "started"

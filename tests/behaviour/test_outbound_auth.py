@@ -1,0 +1,505 @@
+"""The key `auth` of a connection: what the service, the authorization server and the caller each get to see."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from gateway.app.gateway import Gateway
+from gateway.config.settings import read_settings
+from gateway.errors import ConfigError
+from tests.authorization_server import Key
+from tests.behaviour.inside import Client, product
+from tests.token_server import EXCHANGE, SECRET, RegisteredClient, Service, TokenServer, protected_service, token_server
+from tests.transports.http_server import BOTH, modern_headers, modern_request
+
+SECONDS: Final = 20
+API_KEY: Final = "key-of-ci-0123456789"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TokenServer]:
+    async with asyncio.timeout(SECONDS), token_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def service(server: TokenServer) -> AsyncIterator[Service]:
+    async with protected_service(server) as service:
+        yield service
+
+
+def pem(key: Key) -> str:
+    private = key.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    assert isinstance(private, bytes)
+    return private.decode()
+
+
+def file_with(service: Service, auth: Any, *, tool: str = "{}", more: str = "", allow: str = "true") -> str:
+    """A file with one connection; JSON is YAML."""
+    return f"""
+        connections:
+          api: {{base_url: '{service.url}', allow_private: {allow}, auth: {json.dumps(auth)}}}
+        tools:
+          whoami: {{http: {{connection: api, url: /whoami}}, {tool.strip("{}")}}}
+          echo: {{http: {{connection: api, url: /echo}}}}
+          moved: {{http: {{connection: api, url: /moved}}}}
+        {more}
+    """
+
+
+def own(server: TokenServer, **changes: Any) -> dict[str, Any]:
+    """`client_credentials` of the client that the server knows; None leaves a key out."""
+    keys = {"issuer": server.issuer.issuer, "client_id": "gateway", "client_secret": SECRET, **changes}
+    return {"client_credentials": {name: value for name, value in keys.items() if value is not None}}
+
+
+async def whoami(client: Client) -> dict[str, Any]:
+    result: dict[str, Any] = (await client.call("whoami"))["structuredContent"]
+    return result
+
+
+async def failure(client: Client, tool: str = "whoami") -> str:
+    result = await client.call(tool)
+    assert result["isError"] is True
+    return str(result["content"][0]["text"])
+
+
+async def test_a_fixed_token_and_a_password_are_sent_as_they_are_written(tmp_path: Path, service: Service) -> None:
+    async with product(tmp_path, file_with(service, {"bearer": "fixed-token-123"})) as client:
+        await client.call("echo")
+    async with product(
+        tmp_path, file_with(service, {"basic": {"username": "jörg", "password": "pä:ss word"}})
+    ) as client:
+        await client.call("echo")
+    assert service.seen[0] == "Bearer fixed-token-123"
+    assert base64.b64decode((service.seen[1] or "").removeprefix("Basic ")).decode() == "jörg:pä:ss word"
+
+
+async def test_client_credentials_are_turned_into_a_token_once(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    auth = own(server, scopes=["read", "write"], resource="https://api.example.com/v1")
+    async with product(tmp_path, file_with(service, auth)) as client:
+        found = await whoami(client)
+        assert found == {"sub": "gateway", "aud": "https://api.example.com/v1", "scope": "read write"}
+        assert await whoami(client) == found
+    [form] = server.forms
+    assert form == {
+        "grant_type": "client_credentials",
+        "scope": "read write",
+        "resource": "https://api.example.com/v1",
+    }
+
+
+async def test_a_secret_goes_into_the_form_where_the_server_takes_no_basic_authentication(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    server.issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post", "private_key_jwt"]
+    server.clients["gateway"].methods = ["client_secret_post"]
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        assert (await whoami(client))["sub"] == "gateway"
+    assert server.forms[0]["client_secret"] == SECRET
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256", "ES384"])
+@pytest.mark.parametrize("written", ["file", "text"])
+async def test_a_private_key_takes_the_place_of_the_secret(
+    tmp_path: Path, server: TokenServer, service: Service, algorithm: str, written: str
+) -> None:
+    key = Key.make(algorithm)
+    server.clients["gateway"] = RegisteredClient(key=key, methods=["client_assertion_jwt"])
+    (tmp_path / "key.pem").write_text(pem(key))
+    auth = own(server, client_secret=None, private_key="key.pem" if written == "file" else pem(key), key_id=key.kid)
+    async with product(tmp_path, file_with(service, auth)) as client:
+        assert (await whoami(client))["sub"] == "gateway"
+        service.revoked.update(server.tokens)
+        assert (await whoami(client))["sub"] == "gateway"  # with another assertion: the server takes none twice
+    assert "client_secret" not in server.forms[0]
+
+
+async def test_an_assertion_is_signed_as_the_server_wants_it(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    key = Key.make("PS256")
+    server.clients["gateway"].key = key
+    server.issuer.metadata["token_endpoint_auth_signing_alg_values_supported"] = ["ES256", "PS256"]
+    auth = own(server, client_secret=None, private_key=pem(key), key_id="k1")
+    async with product(tmp_path, file_with(service, auth)) as client:
+        await whoami(client)
+    head = json.loads(base64.urlsafe_b64decode(server.forms[0]["client_assertion"].split(".")[0] + "=="))
+    assert head == {"alg": "PS256", "kid": "k1", "typ": "JWT"}
+
+
+async def test_a_token_endpoint_may_be_named_in_place_of_the_issuer(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    auth = own(server, issuer=None, token_url=server.url)
+    async with product(tmp_path, file_with(service, auth)) as client:
+        assert (await whoami(client))["sub"] == "gateway"
+    assert not server.issuer.asked
+
+
+async def test_openid_discovery_is_tried_where_there_is_no_other_metadata(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    server.issuer.missing.add("/.well-known/oauth-authorization-server")
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        assert (await whoami(client))["sub"] == "gateway"
+
+
+async def test_a_service_says_which_authorization_server_it_trusts_where_the_file_does_not(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    service.metadata = {"resource": service.url, "authorization_servers": [server.issuer.issuer]}
+    async with product(tmp_path, file_with(service, own(server, issuer=None))) as client:
+        assert (await whoami(client))["aud"] == service.url
+        service.metadata = {"resource": "https://other.example.com", "authorization_servers": [server.issuer.issuer]}
+    async with product(tmp_path, file_with(service, own(server, issuer=None))) as client:
+        assert "is the metadata of another service" in await failure(client)
+
+
+async def test_a_token_is_fetched_anew_after_one_401_and_the_request_is_sent_again_once(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        await whoami(client)
+        service.revoked.update(server.tokens)
+        assert (await whoami(client))["sub"] == "gateway"
+        assert len(server.forms) == 2
+        assert len(service.seen) == 3
+        server.tokens.clear()  # the service takes none any more, whatever the server gives out
+        server.additions["access_token"] = "useless-token"
+        assert "HTTP 401" in await failure(client)
+        assert len(service.seen) == 5
+
+
+async def test_many_that_are_answered_401_at_once_share_one_new_token(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        await whoami(client)
+        service.revoked.update(server.tokens)
+        found = await asyncio.gather(*(whoami(client) for _ in range(12)))
+        assert {each["sub"] for each in found} == {"gateway"}
+        assert len(server.forms) == 2
+
+
+async def test_a_fixed_token_is_not_tried_twice(tmp_path: Path, service: Service) -> None:
+    async with product(tmp_path, file_with(service, {"bearer": "fixed-token-123"})) as client:
+        assert "HTTP 401" in await failure(client)
+    assert len(service.seen) == 1
+
+
+async def test_calls_that_begin_together_wait_for_one_token(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    server.free.clear()
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        first = asyncio.create_task(whoami(client))
+        while not server.forms:
+            await asyncio.sleep(0)
+        others = [asyncio.create_task(whoami(client)) for _ in range(8)]
+        await asyncio.sleep(0)
+        first.cancel()  # the one that began it does not end it for the others
+        await asyncio.wait([first])
+        server.free.set()
+        assert {each["sub"] for each in await asyncio.gather(*others)} == {"gateway"}
+    assert len(server.forms) == 1
+
+
+@pytest.mark.parametrize(("lasts", "fetches"), [(300, 1), ("300", 1), (None, 1), (0, 2), (-5, 2)])
+async def test_a_token_is_kept_as_long_as_the_server_says(
+    tmp_path: Path, server: TokenServer, service: Service, lasts: Any, fetches: int
+) -> None:
+    server.lasts = lasts
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        await whoami(client)
+        await whoami(client)
+    assert len(server.forms) == fetches
+
+
+async def test_the_authorization_server_may_turn_its_keys(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        await whoami(client)
+        server.issuer.turn_keys()
+        service.revoked.update(server.tokens)
+        assert (await whoami(client))["sub"] == "gateway"
+
+
+async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenServer, service: Service) -> None:
+    echoed = f"no client with {SECRET} or {base64.b64encode(f'gateway:{SECRET}'.encode()).decode()}"
+    server.answer = web.json_response({"error": "invalid_client", "error_description": echoed}, status=401)
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        text = await failure(client)
+    assert text.startswith("The gateway cannot sign in: 127.0.0.1 answered 401 invalid_client: no client with ***")
+    assert SECRET not in text
+    assert not service.seen
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (web.json_response({"access_token": "a b"}), "without an access token that can be used"),
+        (web.json_response({"access_token": "a\r\nX-Evil: 1"}), "without an access token that can be used"),
+        (web.json_response({"access_token": "x" * 20_000}), "without an access token that can be used"),
+        (web.json_response({"access_token": "abc", "token_type": "DPoP"}), "only bearer tokens can"),
+        (
+            web.json_response(
+                {"access_token": "abc", "issued_token_type": "urn:ietf:params:oauth:token-type:id_token"}
+            ),
+            "only bearer tokens can",
+        ),
+        (web.Response(text="<html>", status=200), "answered 200"),
+        (web.Response(text="x" * 600_000, status=500), "over 0 MiB"),
+        (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}), "answered 302"),
+    ],
+    ids=["space", "line-break", "long", "dpop", "id-token", "html", "large", "redirect"],
+)
+async def test_what_is_no_token_is_not_sent(
+    tmp_path: Path, server: TokenServer, service: Service, answer: web.Response, said: str
+) -> None:
+    server.answer = answer
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        assert said in await failure(client)
+    assert not service.seen
+
+
+async def test_metadata_of_another_issuer_is_not_believed(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    server.issuer.metadata["issuer"] = "https://evil.example.com"
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        assert "the metadata of another issuer" in await failure(client)
+        server.issuer.metadata["issuer"] = server.issuer.issuer
+        server.issuer.metadata["token_endpoint"] = "http://evil.example.com/token"
+        assert "names no token_endpoint with an https URL" in await failure(client)
+    assert not server.forms
+
+
+async def test_the_guard_of_the_connection_holds_for_the_authorization_server(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with product(tmp_path, file_with(service, own(server), allow="false")) as client:
+        text = await failure(client)
+    assert "a loopback address, to which no connection is made" in text
+    assert not server.issuer.asked
+
+
+async def test_a_token_does_not_follow_a_redirect_to_another_origin(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with protected_service(server) as other:
+        service.moved["/moved"] = f"{other.url}/echo"
+        async with product(tmp_path, file_with(service, own(server))) as client:
+            await client.call("moved")
+        assert other.seen == [None]
+
+
+async def test_a_token_that_the_service_gives_back_is_masked(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        assert await client.text("echo") == '{"sent":"Bearer ***"}'
+
+
+CALLERS: Final = """
+        auth:
+          oauth: {{issuer: '{issuer}', audience: '{audience}'}}
+          api_keys: {{ci: {{secret: '{key}', scopes: ['gateway:admin']}}}}
+        audit: {{file: audit.jsonl, arguments: full}}
+"""
+
+
+class Served:
+    """A gateway over HTTP, whose callers have tokens."""
+
+    def __init__(self, gateway: Gateway, client: aiohttp.ClientSession) -> None:
+        self._gateway = gateway
+        self._client = client
+
+    async def shown(self, path: str) -> str:
+        """What an operator is shown."""
+        url = str(self._gateway.url).removesuffix("/mcp") + path
+        async with self._client.get(url, headers={"Authorization": f"Bearer {API_KEY}"}) as response:
+            assert response.status == 200
+            return await response.text()
+
+    async def call(self, credential: str, tool: str = "whoami", **arguments: Any) -> dict[str, Any]:
+        status, body = await self.answer(credential, tool, **arguments)
+        assert status == 200, body
+        result: dict[str, Any] = body["result"]
+        return result
+
+    async def answer(self, credential: str, tool: str, **arguments: Any) -> tuple[int, dict[str, Any]]:
+        params = {"name": tool, "arguments": arguments}
+        headers = {**modern_headers("tools/call", params), "Accept": BOTH, "Authorization": f"Bearer {credential}"}
+        assert self._gateway.url is not None
+        async with self._client.post(
+            self._gateway.url, json=modern_request("tools/call", params), headers=headers
+        ) as response:
+            return response.status, await response.json()
+
+
+@asynccontextmanager
+async def exchanging(
+    folder: Path, server: TokenServer, service: Service, *, log_level: str = "error", **changes: Any
+) -> AsyncIterator[Served]:
+    auth = {"token_exchange": {**own(server)["client_credentials"], "audience": "the-api", "scopes": ["read"]}}
+    more = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
+    config = folder / "config.yaml"
+    config.write_text(file_with(service, auth, more=more, **changes))
+    settings = {"config": config, "log_level": log_level, "no_watch": True, "http": "127.0.0.1:0"}
+    async with Gateway(read_settings(settings)) as gateway, aiohttp.ClientSession() as client:
+        await gateway.start()
+        yield Served(gateway, client)
+
+
+async def test_the_token_of_a_caller_is_exchanged_and_never_passed_on(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with exchanging(tmp_path, server, service) as served:
+        alice, bob = server.caller_token("alice"), server.caller_token("bob")
+        assert (await served.call(alice))["structuredContent"] == {"sub": "alice", "aud": "the-api", "scope": "read"}
+        assert (await served.call(bob))["structuredContent"]["sub"] == "bob"
+        assert (await served.call(alice))["structuredContent"]["sub"] == "alice"
+    assert [form["subject_token"] for form in server.forms] == [alice, bob]
+    assert {form["grant_type"] for form in server.forms} == {EXCHANGE}
+    for headers in service.headers:
+        assert alice not in str(headers)
+        assert bob not in str(headers)
+
+
+async def test_answers_are_cached_for_each_caller_by_themselves(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with exchanging(tmp_path, server, service, tool="{cache: 1h}") as served:
+        alice, bob = server.caller_token("alice"), server.caller_token("bob")
+        for _ in range(2):
+            assert (await served.call(alice))["structuredContent"]["sub"] == "alice"
+            assert (await served.call(bob))["structuredContent"]["sub"] == "bob"
+    assert len(service.seen) == 2
+
+
+async def test_a_caller_without_a_token_is_told_so(tmp_path: Path, server: TokenServer, service: Service) -> None:
+    async with exchanging(tmp_path, server, service) as served:
+        result = await served.call(API_KEY)
+    assert result["isError"] is True
+    assert "this request came without one" in result["content"][0]["text"]
+    assert not server.forms
+    assert not service.seen
+
+
+async def test_a_refused_exchange_shows_no_token(tmp_path: Path, server: TokenServer, service: Service) -> None:
+    async with exchanging(tmp_path, server, service) as served:
+        alice = server.caller_token("alice")
+        server.answer = web.json_response({"error": "invalid_grant", "error_description": f"bad: {alice}"}, status=400)
+        text = (await served.call(alice))["content"][0]["text"]
+    assert text == "The gateway cannot sign in: 127.0.0.1 answered 400 invalid_grant: bad: ***"
+
+
+async def test_one_callers_401_leaves_the_tokens_of_others_alone(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with exchanging(tmp_path, server, service) as served:
+        alice, bob = server.caller_token("alice"), server.caller_token("bob")
+        await served.call(alice)
+        await served.call(bob)
+        service.revoked.add(server.tokens[0])
+        await served.call(alice)
+        await served.call(bob)
+    assert [form["subject_token"] for form in server.forms] == [alice, bob, alice]
+
+
+async def test_exchange_needs_a_way_for_callers_to_bring_tokens(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    auth = {"token_exchange": own(server)["client_credentials"]}
+    with pytest.raises(ConfigError, match=r"connections\.api\.auth\.token_exchange: needs `auth\.oauth`"):
+        async with product(tmp_path, file_with(service, auth)):
+            pass
+
+
+async def test_a_private_key_that_was_replaced_is_used_after_a_reload(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    first, second = Key.make(), Key.make()
+    server.clients["gateway"] = RegisteredClient(key=first, methods=["client_assertion_jwt"])
+    (tmp_path / "key.pem").write_text(pem(first))
+    config = tmp_path / "config.yaml"
+    config.write_text(file_with(service, own(server, client_secret=None, private_key="key.pem")))
+    async with Gateway(read_settings({"config": config, "log_level": "error", "no_watch": True})) as gateway:
+        client = Client(gateway.memory_client())
+        assert (await whoami(client))["sub"] == "gateway"
+        server.clients["gateway"].key = second
+        (tmp_path / "key.pem").write_text(pem(second))
+        await gateway._reload()
+        service.revoked.update(server.tokens)
+        assert (await whoami(client))["sub"] == "gateway"
+
+
+async def test_no_credential_is_seen_in_logs_records_status_or_errors(
+    tmp_path: Path, server: TokenServer, service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with exchanging(tmp_path, server, service, log_level="debug") as served:
+        alice, bob = server.caller_token("alice"), server.caller_token("bob")
+        answers = [await served.call(alice), await served.call(alice, "echo")]
+        server.answer = web.json_response(
+            {"error": "invalid_grant", "error_description": f"{bob} {SECRET}"}, status=400
+        )
+        answers.append(await served.call(bob))
+        answers.append(await served.call(alice, "moved", token=server.tokens[0]))
+        shown = [await served.shown(path) for path in ("/-/status", "/-/config", "/metrics")]
+    captured = capfd.readouterr()
+    everything = f"{answers}{shown}{captured.out}{captured.err}{(tmp_path / 'audit.jsonl').read_text()}"
+    assert "tools/call" in everything
+    assert "token_exchange" in everything
+    for secret in (alice, bob, SECRET, *server.tokens):
+        assert secret not in everything
+        assert secret.rpartition(".")[2] not in everything  # the signature alone
+
+
+async def test_a_token_of_another_issuer_is_never_exchanged(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with token_server() as other, exchanging(tmp_path, server, service) as served:
+        foreign = other.issuer.token(server.gateway)
+        forged = server.issuer.token(server.gateway, key=other.issuer.keys[0])
+        elsewhere = server.issuer.token("https://other.example.com/mcp")
+        for token in (foreign, forged, elsewhere):
+            status, _ = await served.answer(token, "whoami")
+            assert status == 401
+    assert not server.forms
+
+
+async def test_two_clients_of_one_issuer_do_not_share_tokens(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    server.clients["second"] = RegisteredClient(client_id="second", secret="another-secret-of-2")
+    one, two = own(server), own(server, client_id="second", client_secret="another-secret-of-2")
+    text = file_with(service, one).replace(
+        "        tools:",
+        f"          again: {{base_url: '{service.url}', allow_private: true, auth: {json.dumps(one)}}}\n"
+        f"          other: {{base_url: '{service.url}', allow_private: true, auth: {json.dumps(two)}}}\n"
+        "        tools:\n"
+        "          whoagain: {http: {connection: again, url: /whoami}}\n"
+        "          whoelse: {http: {connection: other, url: /whoami}}",
+        1,
+    )
+    async with product(tmp_path, text) as client:
+        subjects = [
+            (await client.call(tool))["structuredContent"]["sub"]
+            for tool in ("whoami", "whoelse", "whoagain", "whoami")
+        ]
+    assert subjects == ["gateway", "second", "gateway", "gateway"]
+    assert len(server.forms) == 2

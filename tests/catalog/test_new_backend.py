@@ -1,0 +1,145 @@
+"""A new backend is added to a copy of the package by what CONTRIBUTING.md says that it takes, and nothing else."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+
+import gateway
+from gateway.catalog.compile.backends import BACKENDS
+from gateway.config.docs.schema import document_schema
+from gateway.config.models.definitions import Resource, Tool, backends_of
+
+MODEL: Final = '''
+
+class Reverse(Model):
+    """Text, backwards."""
+
+    text: Annotated[Template, Use.SECRET]
+    """What to turn around."""
+    timeout: PositiveDuration | None = None
+    """How long it may take."""
+'''
+
+FIELD: Final = '''    reverse: Annotated[Reverse | None, BACKEND] = None
+    """Backend: text, backwards."""
+'''
+
+EXECUTOR: Final = '''"""Turns text around."""
+
+from dataclasses import dataclass
+
+from gateway.executors.explanation import Explanation
+from gateway.executors.invocation import Invocation, Outcome, RawOutput
+from gateway.language.templates.templating import TextTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseExecutor:
+    text: TextTemplate
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        return Explanation(does="turns text around")
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        text = self.text.render(invocation.arguments)
+        return RawOutput(data=text[::-1].encode(), variables={"length": len(text)})
+'''
+
+COMPILE: Final = """def _reverse(given: _Definition) -> Executor:
+    return ReverseExecutor(compile_text(given.config.reverse.text, given.scope.at("reverse", "text")))
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+"""
+
+ROW: Final = """    "reverse": Backend(compile=_reverse, output=OutputTraits(names=("length",)), sees_caller=_never),
+"""
+
+CONFIG: Final = """\
+tools:
+  turn:
+    description: Turns a word around.
+    input: {word: string}
+    reverse: {text: "{{ word }}"}
+    output: {template: "{{ result }} ({{ length }})"}
+  secret:
+    description: Shows a secret backwards twice.
+    reverse: {text: "${env:SECRET_WORD}-yes"}
+    output: {template: "${env:SECRET_WORD} {{ length }}"}
+resources:
+  page: {uri: "turn://{word}", reverse: {text: "{{ word }}"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package with one more backend, and a configuration that uses it."""
+    root = tmp_path_factory.mktemp("copy")
+    package = root / "gateway"
+    shutil.copytree(Path(gateway.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    models = package / "config" / "models"
+    backends, definitions = models / "backends.py", models / "definitions.py"
+    backends.write_text(backends.read_text() + MODEL)
+    replaced(definitions, "import Argv, Http,", "import Argv, Http, Reverse,", times=1)
+    replaced(
+        definitions, '    """Backend: a child process."""\n', f'    """Backend: a child process."""\n{FIELD}', times=2
+    )
+    (package / "executors" / "reverse.py").write_text(EXECUTOR)
+    table = package / "catalog" / "compile" / "backends.py"
+    replaced(
+        table, "from gateway.executors.shell.", "from gateway.executors.reverse import ReverseExecutor\n", before=True
+    )
+    replaced(table, "class Backend(msgspec.Struct, frozen=True, kw_only=True):\n", COMPILE, times=1)
+    replaced(table, '    "python": Backend(', ROW, before=True)
+    (root / "config.yaml").write_text(CONFIG)
+    return root
+
+
+def replaced(path: Path, anchor: str, new: str, *, times: int = 1, before: bool = False) -> None:
+    text = path.read_text()
+    assert text.count(anchor) == times
+    path.write_text(text.replace(anchor, new + anchor if before else new))
+
+
+def run(copy: Path, *words: str) -> str:
+    environ = {**os.environ, "SECRET_WORD": "hush-hush-hush", "PYTHONPATH": str(copy)}
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", *words], cwd=copy, env=environ, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def test_a_backend_is_added_by_a_model_an_executor_and_a_row(copy: Path) -> None:
+    assert run(copy, "call", "config.yaml", "turn", "word=stressed").strip() == "desserts (8)"
+    assert run(copy, "read", "config.yaml", "turn://live").strip() == "evil"
+    assert "turns text around" in run(copy, "call", "config.yaml", "turn", "word=abc", "--explain")
+
+
+def test_secrets_schema_and_reference_of_a_new_backend_follow_from_its_model(copy: Path) -> None:
+    assert run(copy, "call", "config.yaml", "secret").strip() == "*** 18"
+    schema = orjson.loads(run(copy, "schema"))
+    assert schema["$defs"]["Reverse"]["properties"]["text"]["description"] == "What to turn around."
+    assert {"reverse"} <= schema["$defs"]["Tool"]["properties"].keys() & schema["$defs"]["Resource"][
+        "properties"
+    ].keys()
+    assert "## Reverse" in run(copy, "schema", "--markdown")
+
+
+def test_the_reference_names_what_an_output_template_may_use_of_each_backend() -> None:
+    said = document_schema()["$defs"]["Output"]["properties"]["template"]["description"]
+    names = {name for backend in BACKENDS.values() for name in backend.output.names}
+    assert names == set(re.findall(r"`(\w+)`", said)) - {"result", "inputs"}
+
+
+def test_every_backend_of_a_tool_or_resource_has_its_row() -> None:
+    fields = {*backends_of(Tool), *backends_of(Resource)}
+    assert fields - BACKENDS.keys() == {"files"}  # many resources, and no backend of one
+    assert BACKENDS.keys() - fields == {"upstream"}  # no key of a definition: see `catalog.compile.relayed`

@@ -1,0 +1,125 @@
+"""What clients see of a definition."""
+
+from pathlib import Path
+
+import gateway
+from gateway.catalog.compile import wire_definitions
+from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool
+from gateway.config.models.server import Server
+from gateway.executors.files.globs import Found
+from gateway.executors.files.regular_files import Facts
+from gateway.json_types import JsonObject
+
+ICON = {"src": "https://x.example/i.png", "mime_type": "image/png", "sizes": "48x48", "theme": "dark"}
+SCHEMA: JsonObject = {"type": "object", "additionalProperties": False}
+
+
+def test_a_server_says_its_version_or_ours() -> None:
+    assert wire_definitions.server_info(Server()) == {"name": "mcp-gateway", "version": gateway.__version__}
+    server = Server.model_validate({"name": "n", "version": "1.4", "website_url": "https://x.example", "icons": [ICON]})
+    assert wire_definitions.server_info(server) == {
+        "name": "n",
+        "version": "1.4",
+        "icons": [{"src": "https://x.example/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}],
+        "websiteUrl": "https://x.example",
+    }
+
+
+def test_a_tool_in_wire_form() -> None:
+    config = Tool.model_validate(
+        {
+            "title": "T",
+            "content": "x",
+            "icons": [ICON],
+            "meta": {"a/b": 1},
+            "annotations": {
+                "title": "H",
+                "read_only": True,
+                "destructive": False,
+                "idempotent": True,
+                "open_world": False,
+            },
+        }
+    )
+    definition = wire_definitions.tool_definition(
+        "t", config, description="D", input_schema=SCHEMA, output_schema={"type": "object"}
+    )
+    assert definition == {
+        "name": "t",
+        "title": "T",
+        "description": "D",
+        "icons": [{"src": "https://x.example/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}],
+        "_meta": {"a/b": 1},
+        "inputSchema": SCHEMA,
+        "outputSchema": {"type": "object"},
+        "annotations": {
+            "title": "H",
+            "readOnlyHint": True,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": False,
+        },
+    }
+
+
+def test_what_is_not_said_is_not_sent() -> None:
+    config = Tool.model_validate({"content": "x", "annotations": {}})
+    definition = wire_definitions.tool_definition(
+        "t", config, description=None, input_schema=SCHEMA, output_schema=None
+    )
+    assert definition == {"name": "t", "inputSchema": SCHEMA}
+
+
+def test_a_file_says_what_it_is_and_when_it_changed() -> None:
+    config = Resource.model_validate({"files": "*", "title": "All", "description": "D", "annotations": {"priority": 1}})
+    file = Found("sub/ü.md", Facts(size=3, modified=1_767_225_600.9))
+    assert wire_definitions.file_definition(config, uri="docs:///x", file=file) == {
+        "uri": "docs:///x",
+        "name": "sub/ü.md",
+        "description": "D",
+        "mimeType": "text/markdown",
+        "size": 3,
+        "annotations": {"lastModified": "2026-01-01T00:00:00Z", "priority": 1.0},
+    }
+
+
+def test_a_name_that_is_not_utf_8_can_be_shown() -> None:
+    assert wire_definitions.displayed("a\udcff.md") == "a\ufffd.md"
+
+
+def test_a_time_that_no_calendar_knows_is_left_out() -> None:
+    file = Found("a", Facts(size=0, modified=1e18))
+    definition = wire_definitions.file_definition(Resource.model_validate({"files": "*"}), uri="x:a", file=file)
+    assert "annotations" not in definition
+
+
+def test_a_resource_and_a_template_guess_their_media_type() -> None:
+    text = Resource.model_validate(
+        {"uri": "a:b", "text": "x", "annotations": {"last_modified": "2026-01-01T00:00:00Z"}}
+    )
+    assert wire_definitions.resource_definition("n", text, uri="a:b", description=None) == {
+        "name": "n",
+        "uri": "a:b",
+        "mimeType": "text/plain",
+        "annotations": {"lastModified": "2026-01-01T00:00:00Z"},
+    }
+    file = Resource.model_validate({"uri": "a:{b}", "file": str(Path("x.json"))})
+    assert wire_definitions.template_definition("n", file, uri_template="a:{b}", description="D") == {
+        "name": "n",
+        "description": "D",
+        "uriTemplate": "a:{b}",
+        "mimeType": "application/json",
+    }
+
+
+def test_a_prompt_lists_its_arguments() -> None:
+    config = Prompt.model_validate({"messages": [{"user": "x"}]})
+    arguments = {"a": PromptArgument(description="A", required=True), "b": PromptArgument(title="B")}
+    assert wire_definitions.prompt_definition("p", config, description=None, arguments=arguments) == {
+        "name": "p",
+        "arguments": [
+            {"name": "a", "description": "A", "required": True},
+            {"name": "b", "title": "B", "required": False},
+        ],
+    }
+    assert wire_definitions.prompt_definition("p", config, description=None, arguments={}) == {"name": "p"}

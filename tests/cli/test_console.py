@@ -1,0 +1,111 @@
+"""What people see: colour and safety on a terminal, plain text elsewhere."""
+
+import io
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.command_line.console import Console, say
+from gateway.command_line.render import Piece, pieces_of, show_tool_result
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(environ: Mapping[str, str]) -> tuple[Console, io.StringIO]:
+    stream = Terminal()
+    return Console(stream, environ), stream
+
+
+def test_a_terminal_has_colour_and_a_pipe_has_none() -> None:
+    console, _ = on_terminal({"TERM": "xterm"})
+    assert console.styled("x", "red") == "\x1b[31mx\x1b[0m"
+    assert Console(io.StringIO(), {"TERM": "xterm"}).styled("x", "red") == "x"
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_refused(environ: dict[str, str]) -> None:
+    console, _ = on_terminal(environ)
+    assert console.styled("x", "red") == "x"
+
+
+def test_a_server_s_text_cannot_drive_the_terminal() -> None:
+    console, stream = on_terminal({})
+    console.foreign("a\x1b[2Jb\x1b]0;title\x07c\x9b1md\te\n\r")
+    assert stream.getvalue() == "abcd\te\n"
+
+
+def test_a_pipe_gets_a_server_s_text_as_it_is() -> None:
+    stream = io.StringIO()
+    Console(stream).foreign("a\x1b[2Jb")
+    assert stream.getvalue() == "a\x1b[2Jb\n"
+
+
+def test_columns_line_up_and_a_terminal_s_edge_cuts_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    console, stream = on_terminal({"NO_COLOR": "1"})
+    console.table([("a", "x y", "short"), ("long-name", "z", "word " * 20)])
+    first, second = stream.getvalue().splitlines()
+    assert first == "a          x y  short"
+    assert len(second) == 40
+    assert second.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (True, "yes"), ([], "none"), (["a", 1], "a, 1"), ({"a": False}, "a no"), ({}, "none"), (1.5, "1.5")],
+)
+def test_values_of_a_status_read_like_words(value: object, text: str) -> None:
+    assert say(value) == text
+
+
+RESULT: dict[str, Any] = {
+    "content": [{"type": "text", "text": '{"a":[1]}'}],
+    "structuredContent": {"a": [1]},
+}
+
+
+def shown(result: dict[str, Any], stream: io.StringIO) -> tuple[str, str]:
+    hints = io.StringIO()
+    show_tool_result(result, out=Console(stream, {"NO_COLOR": "1"}), hints=Console(hints))
+    return stream.getvalue(), hints.getvalue()
+
+
+def test_structured_content_is_shown_once_and_readably_on_a_terminal() -> None:
+    assert shown(RESULT, Terminal())[0] == '{\n  "a": [\n    1\n  ]\n}\n'
+
+
+def test_structured_content_is_one_line_in_a_pipe() -> None:
+    assert shown(RESULT, io.StringIO())[0] == '{"a":[1]}\n'
+
+
+def test_bytes_are_not_thrown_at_the_screen() -> None:
+    out, hints = shown({"content": [{"type": "image", "data": "AAEC", "mimeType": "image/png"}]}, io.StringIO())
+    assert out == ""
+    assert "image/png, 3 bytes" in hints
+    assert "--output" in hints
+
+
+@pytest.mark.parametrize(
+    ("block", "piece"),
+    [
+        ({"type": "resource", "resource": {"uri": "a:b", "text": "x"}}, Piece(content="x")),
+        ({"uri": "a:b", "blob": "AAEC", "mimeType": "image/gif"}, Piece(content=b"\0\1\2", media_type="image/gif")),
+        ({"type": "resource_link", "uri": "a:b", "name": "n"}, Piece(content="n: a:b")),
+        ({"type": "new", "x": 1}, Piece(content='{"type": "new", "x": 1}')),
+    ],
+)
+def test_every_kind_of_content_is_understood(block: dict[str, Any], piece: Piece) -> None:
+    assert pieces_of([block]) == [piece]
+
+
+def test_what_directs_or_hides_text_is_shown_on_a_terminal() -> None:
+    stream = Terminal()
+    console = Console(stream, {})
+    console.foreign("a\u202eb\u200bc\n")
+    console.table([["x\u2066y", "z"]])
+    assert stream.getvalue().splitlines() == ["a\\u202eb\\u200bc", "\x1b[1mx\\u2066y\x1b[0m  z"]

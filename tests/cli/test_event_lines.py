@@ -1,0 +1,104 @@
+"""What happens, in lines: which are worth one, and what stands in it."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.authoring.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
+from gateway.authoring.dev.event_lines import EventLines, Line, log_line
+from gateway.errors import Problem
+from gateway.json_types import Json
+
+
+def text_of(line: Line) -> str:
+    """The line without its time."""
+    return "".join(text for text, _ in line)[11:]
+
+
+def lines_of(event_lines: EventLines, event: DevEvent) -> list[str]:
+    return [text_of(line) for line in event_lines.take(event)]
+
+
+def snapshot(*sessions: Json, problems: tuple[Problem, ...] = (), generation: int | None = 1) -> StatusSnapshot:
+    status = {} if generation is None else {"generation": generation, "clients": {"sessions": list(sessions)}}
+    return StatusSnapshot(status=status, url=None if generation is None else "http://h/mcp", problems=problems)
+
+
+def session(client: str, sessions: int) -> Json:
+    return {"client": client, "revision": "2025-06-18", "transport": "stdio", "sessions": sessions}
+
+
+def test_a_call_gets_its_line_when_it_ends_and_runs_until_then() -> None:
+    event_lines = EventLines(has_problems_in_full=True)
+    assert lines_of(event_lines, CallStarted(id="1", what="du", arguments='{"a":1}', client="ed 1")) == []
+    assert list(event_lines.running) == ["1"]
+    ended = CallEnded(id="1", is_good=False, outcome="tool error", seconds=1.26)
+    assert lines_of(event_lines, ended) == ['✗ du  {"a":1}  tool error  1.3 s  ed 1']
+    assert not event_lines.running
+    assert lines_of(event_lines, ended) == []
+
+
+def test_long_arguments_are_cut() -> None:
+    event_lines = EventLines(has_problems_in_full=True)
+    lines_of(event_lines, CallStarted(id="1", what="du", arguments="x" * 5000, client="ed"))
+    [line] = lines_of(event_lines, CallEnded(id="1", is_good=True, outcome="", seconds=0.0014))
+    assert len(line) < 200
+    assert line.endswith("…  1 ms  ed")
+
+
+def test_clients_come_and_go() -> None:
+    event_lines = EventLines(has_problems_in_full=True)
+    assert lines_of(event_lines, snapshot()) == ["serving http://h/mcp"]
+    assert lines_of(event_lines, snapshot(session("ed 1", 2))) == ["+ ed 1 (2025-06-18, stdio) connected"]
+    assert lines_of(event_lines, snapshot(session("ed 1", 2))) == []
+    assert lines_of(event_lines, snapshot()) == ["- ed 1 (2025-06-18, stdio) left"]
+
+
+def test_a_page_of_a_tool_is_told_once_with_where_a_browser_finds_it() -> None:
+    event_lines = EventLines(has_problems_in_full=True)
+    with_page = replace(snapshot(), apps={"sales": Path("/srv/ui/the sales.html")})
+    assert lines_of(event_lines, with_page) == [
+        "serving http://h/mcp",
+        "app sales  file:///srv/ui/the%20sales.html",
+    ]
+    assert lines_of(event_lines, with_page) == []
+
+
+def test_problems_are_told_once_and_their_end_too() -> None:
+    problem = Problem(message="is wrong", path="tools.x")
+    in_full, in_short = EventLines(has_problems_in_full=True), EventLines(has_problems_in_full=False)
+    title = "✗ the file cannot be served as it is; generation 1 goes on"
+    for event_lines, lines in ((in_full, [title, "tools.x: is wrong"]), (in_short, [title])):
+        lines_of(event_lines, snapshot())
+        assert lines_of(event_lines, snapshot(problems=(problem,))) == lines
+        assert lines_of(event_lines, snapshot(problems=(problem,))) == []
+        assert lines_of(event_lines, snapshot()) == ["✓ the file is right again"]
+    waiting = EventLines(has_problems_in_full=False)
+    assert lines_of(waiting, snapshot(problems=(problem,), generation=None)) == [
+        "✗ the file cannot be served as it is; nothing is served until it is right"
+    ]
+
+
+def test_a_reload_without_a_change_says_so() -> None:
+    event_lines = EventLines(has_problems_in_full=True)
+    assert lines_of(event_lines, Reloaded(generation=3, changes=())) == ["↻ generation 3: the same is offered"]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ('{"event": "plugin raised", "level": "error", "timestamp": "t", "tool": "x"}', "error plugin raised  tool=x"),
+        ('{"event": "slow", "level": "warning", "count": 2}', "warning slow  count=2"),
+        ('{"event": "reload refused", "level": "error"}', None),
+        ('{"event": "listening", "url": "x"}', None),
+    ],
+)
+def test_log_lines_are_put_into_words_unless_the_view_tells_it_itself(written: str, shown: str | None) -> None:
+    line = log_line(written)
+    assert (None if line is None else text_of(line)) == shown
+
+
+@pytest.mark.parametrize("written", ["plain text", "{broken", '["event"]', '{"no": "event"}', "3", ""])
+def test_whatever_else_is_written_is_shown_as_it_is(written: str) -> None:
+    assert log_line(written) == [(written, "")]

@@ -1,0 +1,90 @@
+"""What the words of a command mean."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from gateway.command_line.positional import arguments_of, split_config
+from gateway.errors import ConfigError
+from gateway.json_types import Json
+
+
+@pytest.mark.parametrize(
+    ("words", "config", "rest"),
+    [
+        (["a.yaml", "tool", "k=v"], "a.yaml", ["tool", "k=v"]),
+        (["ops/config", "tool"], "ops/config", ["tool"]),
+        (["tool", "k=a.yaml"], None, ["tool", "k=a.yaml"]),
+        (["docs:///a/b.yml"], None, ["docs:///a/b.yml"]),
+        (["disk.usage"], None, ["disk.usage"]),
+        ([], None, []),
+    ],
+)
+def test_the_first_word_is_the_file_only_where_it_looks_like_one(
+    words: list[str], config: str | None, rest: list[str]
+) -> None:
+    assert split_config(words, url=None) == (config, rest)
+
+
+def test_the_name_of_a_directory_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.d").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert split_config(["config.d", "tool"], url=None) == ("config.d", ["tool"])
+
+
+def test_a_tool_may_be_called_like_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deploy").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for words in (["deploy"], ["deploy", "branch=main"]):
+        assert split_config(words, url=None, needs_name=True) == (None, words)
+    assert split_config(["deploy", "tool"], url=None, needs_name=True) == ("deploy", ["tool"])
+    assert split_config(["deploy"], url=None) == ("deploy", [])
+
+
+def test_with_a_url_no_word_is_the_file() -> None:
+    assert split_config(["a.yaml"], url="http://localhost") == (None, ["a.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "arguments"),
+    [
+        (["name=Ada"], {"name": "Ada"}),
+        (["name="], {"name": ""}),
+        (["n=3"], {"n": "3"}),
+        (["n:=3", "on:=true", "list:=[1, 2]", "none:=null"], {"n": 3, "on": True, "list": [1, 2], "none": None}),
+        (["url=http://x/?a=b"], {"url": "http://x/?a=b"}),
+        (["text=@home"], {"text": "@home"}),
+        (["user-id=1", "a=1", "a=2"], {"user-id": "1", "a": "2"}),
+    ],
+)
+def test_words_that_are_arguments(pairs: list[str], arguments: dict[str, Json]) -> None:
+    assert arguments_of(pairs) == arguments
+
+
+def test_words_come_on_top_of_the_json_object() -> None:
+    assert arguments_of(["b=x"], json='{"a": 1, "b": 2}') == {"a": 1, "b": "x"}
+
+
+def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notes.txt").write_text("one\ntwo\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("three"))
+    assert arguments_of([f"a@={tmp_path}/notes.txt", "b@=-"]) == {"a": "one\ntwo\n", "b": "three"}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "json", "message"),
+    [
+        (["name"], None, "name: expected key=text"),
+        (["=x"], None, "=x: expected key=text"),
+        ([":=1"], None, ":=1: expected key=text"),
+        (["n:={"], None, "n:={: is not JSON"),
+        (["n@=/nowhere"], None, "n@=/nowhere: cannot be read"),
+        ([], "[1]", "--json: expected an object"),
+        ([], "{", "--json: is not JSON"),
+    ],
+)
+def test_words_that_are_none_are_named(pairs: list[str], json: str | None, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        arguments_of(pairs, json=json)
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,78 @@
+"""The spellings of `upstreams:` and of clients' own files, which are taken as they are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.config.loader import LoadedConfig, load
+
+
+def loaded(directory: Path, text: str, **files: str) -> LoadedConfig:
+    for name, content in files.items():
+        (directory / f"{name}.json").write_text(content, encoding="utf-8")
+    (directory / "config.yaml").write_text(text, encoding="utf-8")
+    return load(directory / "config.yaml", environ={"TOKEN": "s3cret-token-of-mine"})
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ("{url: 'https://x', type: http}", "http"),
+        ("{url: 'https://x', type: streamable-http}", "http"),
+        ("{url: 'https://x', transport: streamable_http}", "http"),
+        ("{url: 'https://x', transport: streamableHttp}", "http"),
+        ("{url: 'https://x', type: sse}", "sse"),
+        ("{url: 'https://x'}", None),
+        ("{command: x, type: stdio}", "stdio"),
+        ("{command: x}", "stdio"),
+    ],
+)
+def test_each_spelling_of_a_transport_is_known(tmp_path: Path, written: str, kind: str | None) -> None:
+    config = loaded(tmp_path, f"upstreams: {{a: {written}}}")
+
+    assert not config.problems
+    assert config.document.upstreams["a"].kind == kind
+
+
+@pytest.mark.parametrize("written", ["{command: [npx, -y], args: [pkg, 1]}", "{command: npx, args: [-y, pkg, 1]}"])
+def test_a_command_is_a_program_or_a_list(tmp_path: Path, written: str) -> None:
+    assert loaded(tmp_path, f"upstreams: {{a: {written}}}").document.upstreams["a"].argv == ("npx", "-y", "pkg", "1")
+
+
+def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None:
+    servers = {
+        "web": {"type": "http", "url": "https://x", "headers": {"Authorization": "Bearer ${TOKEN}"}, "timeout": 60000},
+        "old": {"command": "x", "disabled": True},
+    }
+    more = {"code": {"command": "${PROGRAM:-npx}", "prefix": ""}}
+
+    config = loaded(
+        tmp_path,
+        "upstreams: {own: {command: x}}\nmcp_json: [a.json, b.json]",
+        a=json.dumps({"mcpServers": servers}, indent="\t"),
+        b=json.dumps({"servers": more, "inputs": []}),
+    )
+
+    upstreams = config.document.upstreams
+    assert list(upstreams) == ["own", "web", "code"]
+    assert upstreams["web"].headers == {"Authorization": "Bearer s3cret-token-of-mine"}
+    assert config.redactor.text("s3cret-token-of-mine") != "s3cret-token-of-mine"
+    assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx",), "")
+    assert [str(each).partition(": ")[2] for each in config.warnings] == [
+        "upstreams.web.timeout: `timeout` is the client's own, and is not used here"
+    ]
+
+
+def test_a_whole_kind_can_be_left_out(tmp_path: Path) -> None:
+    upstream = loaded(tmp_path, "upstreams: {a: {command: x, prompts: false, tools: true}}").document.upstreams["a"]
+
+    assert (upstream.prompts.include, upstream.tools.include) == ([], ["*"])
+
+
+def test_a_sandbox_may_say_read_and_write(tmp_path: Path) -> None:
+    text = "upstreams: {a: {command: x, sandbox: {write: [/srv], read: [/data]}}}"
+    sandbox = loaded(tmp_path, text).document.upstreams["a"].sandbox
+
+    assert sandbox is not None
+    assert (sandbox.writable, sandbox.readable) == (["/srv"], ["/data"])

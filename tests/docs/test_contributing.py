@@ -1,0 +1,29 @@
+"""CONTRIBUTING.md names every room of the code in the order of the import table, and only files that exist."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.test_architecture import GATEWAY, MAY_IMPORT
+
+ROOT: Final = Path(__file__).parents[2]
+TEXT: Final = (ROOT / "CONTRIBUTING.md").read_text()
+ROOMS: Final = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
+PATHS: Final = sorted(set(re.findall(r"`((?:gateway|tests|docs|config|plugins)/[\w./-]*)`", TEXT)))
+
+
+def test_every_room_stands_in_the_table() -> None:
+    rooms = {path.parent.name for path in GATEWAY.glob("*/__init__.py")}
+    assert set(ROOMS) == rooms | {"plugin"}
+
+
+def test_a_room_imports_only_rooms_below_it() -> None:
+    for index, room in enumerate(ROOMS):
+        assert not MAY_IMPORT[room] & set(ROOMS[:index]), room
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_exists(path: str) -> None:
+    assert (ROOT / path).exists()

@@ -1,0 +1,228 @@
+"""What becomes of tasks when their process is killed, or stopped: each row with a real process and a real disk."""
+
+import asyncio
+import shutil
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+
+from gateway.json_types import Json, JsonObject
+from tests.e2e.daemon import PATIENCE_SECONDS, Daemon, request, serving
+
+TESTDATA: Final = Path(__file__).parents[1] / "behaviour" / "testdata" / "tasks"
+TASKS: Final = "io.modelcontextprotocol/tasks"
+STOPPED: Final = "the server that ran it stopped"
+CAPABILITIES: Final[JsonObject] = {"elicitation": {}, "extensions": {TASKS: {}}}
+_META: Final[JsonObject] = {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}
+_NAMES: Final = {"tools/call": "name", "server/discover": ""}
+_IDS: Final = count(1)
+
+
+@dataclass(kw_only=True)
+class Served:
+    """A daemon that keeps its state, and a client of it."""
+
+    daemon: Daemon
+    url: str
+    client: aiohttp.ClientSession
+
+    async def ask(self, method: str, **params: Json) -> dict[str, Json]:
+        headers = {
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": method,
+            "Mcp-Name": str(params[_NAMES.get(method, "taskId")]),
+        }
+        body = request(method, {**params, "_meta": _META}, request_id=next(_IDS))
+        async with self.client.post(self.url, json=body, headers=headers) as response:
+            message: dict[str, Json] = await response.json()
+            return message
+
+    async def start(self, tool: str, /, **arguments: Json) -> str:
+        result = (await self.ask("tools/call", name=tool, arguments=arguments))["result"]
+        assert result["resultType"] == "task"
+        return str(result["taskId"])
+
+    async def until(self, task_id: str, *statuses: str) -> dict[str, Json]:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                task: dict[str, Json] = (await self.ask("tasks/get", taskId=task_id))["result"]
+                if task["status"] in statuses:
+                    return task
+                await asyncio.sleep(0.01)
+
+    async def update(self, task_id: str, **texts: str) -> None:
+        responses = {key: {"action": "accept", "content": {"text": text}} for key, text in texts.items()}
+        assert "result" in await self.ask("tasks/update", taskId=task_id, inputResponses=responses)
+
+    async def kill(self) -> None:
+        self.daemon.signal(signal.SIGKILL)
+        await self.daemon.exit_code()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return shutil.copytree(TESTDATA, tmp_path / "tasks")
+
+
+@asynccontextmanager
+async def served(folder: Path, *flags: str) -> AsyncIterator[Served]:
+    state = str(folder.parent / "state")
+    config = folder / "config.yaml"
+    async with (
+        serving(config, "--http", "127.0.0.1:0", "--state-dir", state, *flags) as daemon,
+        aiohttp.ClientSession() as client,
+    ):
+        yield Served(daemon=daemon, url=await daemon.url(), client=client)
+
+
+async def _has(file: Path) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not file.exists():
+            await asyncio.sleep(0.01)
+
+
+def _steady(task: JsonObject) -> JsonObject:
+    """A task without what depends on its age."""
+    return {name: value for name, value in task.items() if name != "pollIntervalMs"}
+
+
+def _text(task: JsonObject) -> str:
+    return str(task["result"]["content"][0]["text"])
+
+
+Row = Callable[[Served, Path], AsyncGenerator[None, Served]]
+"""What becomes of one task: each `yield` is a crash, and brings the daemon that comes after it."""
+
+
+async def finished_tasks_are_readable(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
+    completed = await served.start("fixed")
+    failed = await served.start("breaks")
+    cancelled = await served.start("waits", file=str(folder / "never"))
+    found = [await served.until(completed, "completed"), await served.until(failed, "failed")]
+    await served.ask("tasks/cancel", taskId=cancelled)
+    found.append(await served.until(cancelled, "cancelled"))
+    while True:
+        served = yield
+        for task in found:
+            assert _steady((await served.ask("tasks/get", taskId=task["taskId"]))["result"]) == _steady(task)
+
+
+async def a_running_task_has_failed(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
+    began = folder / "began"
+    task_id = await served.start("once_only", began=str(began), go=str(folder / "go"))
+    await _has(began)
+    while True:
+        served = yield
+        task = await served.until(task_id, "failed")
+        assert (task["error"], task["statusMessage"]) == ({"code": -32603, "message": STOPPED}, STOPPED)
+        assert began.read_text().split() == ["begun"]
+
+
+async def a_running_task_is_begun_again(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
+    began, go = folder / "began", folder / "go"
+    task_id = await served.start("again", began=str(began), go=str(go))
+    await _has(began)
+    served = yield
+    go.touch()
+    assert _text(await served.until(task_id, "completed")) == "begun 2 times"
+    served = yield
+    assert _text(await served.until(task_id, "completed")) == "begun 2 times"
+    yield
+
+
+async def a_running_task_is_begun_again_no_more_often_than_the_file_says(
+    served: Served, folder: Path
+) -> AsyncGenerator[None, Served]:
+    began = folder / "began"
+    task_id = await served.start("again", began=str(began), go=str(folder / "never"))
+    await _has(began)
+    served = yield
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(began.read_text().split()) < 2:
+            await asyncio.sleep(0.01)
+    assert (await served.until(task_id, "working", "failed"))["status"] == "working"
+    served = yield
+    assert (await served.until(task_id, "failed"))["statusMessage"] == STOPPED
+    yield
+
+
+async def a_task_that_waits_for_input_is_answered_afterwards(
+    served: Served, folder: Path
+) -> AsyncGenerator[None, Served]:
+    both, each = await served.start("asks_both"), await served.start("asks")
+    await served.until(both, "input_required")
+    await served.update(both, one="1")
+    await served.until(each, "input_required")
+    served = yield
+    assert (await served.until(both, "input_required"))["inputRequests"].keys() == {"other"}
+    await served.update(both, other="2")
+    assert _text(await served.until(both, "completed")) == "{'text': '1'} {'text': '2'}"
+    await served.update(each, first="a")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while "second" not in (await served.until(each, "input_required", "working")).get("inputRequests", {}):
+            await asyncio.sleep(0.01)
+    served = yield
+    await served.update(each, second="b")
+    assert _text(await served.until(each, "completed")) == "{'text': 'a'} 1 {'text': 'b'}"
+    yield
+
+
+async def a_task_whose_time_is_over_meanwhile_is_unknown(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
+    task_id = await served.start("short", file=str(folder / "never"))
+    while True:
+        served = yield
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "error" not in (message := await served.ask("tasks/get", taskId=task_id)):
+                await asyncio.sleep(0.01)
+        assert message["error"]["code"] == -32602
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    finished_tasks_are_readable,
+    a_running_task_has_failed,
+    a_running_task_is_begun_again,
+    a_running_task_is_begun_again_no_more_often_than_the_file_says,
+    a_task_that_waits_for_input_is_answered_afterwards,
+    a_task_whose_time_is_over_meanwhile_is_unknown,
+)
+
+
+async def test_each_task_survives_two_crashes_as_its_row_says(folder: Path, tmp_path: Path) -> None:
+    rows: list[AsyncGenerator[None, Served]] = []
+    for row in ROWS:
+        (tmp_path / row.__name__).mkdir()
+    for crash in range(3):
+        async with served(folder) as now:
+            if not crash:
+                rows = [row(now, tmp_path / row.__name__) for row in ROWS]
+            for each in rows:
+                await (each.asend(now) if crash else anext(each))
+            await now.kill()
+    for each in rows:
+        await each.aclose()
+
+
+async def test_a_stopping_daemon_lets_tasks_end_and_hands_over_or_fails_the_rest(folder: Path, tmp_path: Path) -> None:
+    files = {name: str(tmp_path / name) for name in ("began", "other", "go")}
+    async with served(folder, "--drain-timeout", "1s") as before:
+        handed_over = await before.start("again", began=files["began"], go=files["go"])
+        failed = await before.start("once_only", began=files["other"], go=files["go"])
+        in_time = await before.start("waits", file=str(tmp_path / "quick"))
+        await _has(tmp_path / "began")
+        await _has(tmp_path / "other")
+        before.daemon.signal(signal.SIGTERM)
+        await before.daemon.event("stopping")
+        (tmp_path / "quick").write_text("in time")
+        assert await before.daemon.exit_code() == 0
+    async with served(folder) as after:
+        assert (await after.until(failed, "failed"))["statusMessage"] == STOPPED
+        assert _text(await after.until(in_time, "completed")) == "in time"
+        Path(files["go"]).touch()
+        assert _text(await after.until(handed_over, "completed")) == "begun 2 times"

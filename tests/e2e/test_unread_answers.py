@@ -1,0 +1,38 @@
+"""`limits.unread` holds in a daemon, and its metrics tell of it."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+
+from tests.e2e.daemon import MODERN, call, serving
+
+FILE = """
+listen: {http: "127.0.0.1:0"}
+limits: {unread: {per_caller: 1KiB, in_all: 2KiB}}
+tools:
+  large:
+    description: More than the buffers of a connection hold (tcp_rmem and tcp_wmem of tcp(7)).
+    shell: {command: [seq, "4000000"]}
+    output: {max_size: 64MB}
+"""
+HEADERS = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "large"}
+
+
+async def test_a_refused_answer_is_told_and_counted(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(FILE)
+    async with serving(config) as daemon, aiohttp.ClientSession() as client, asyncio.timeout(60):
+        url = await daemon.url()
+        written = await client.post(url, json=call("large"), headers=HEADERS)  # its body is not read
+        assert written.status == 200
+        others = [asyncio.create_task(client.post(url, json=call("large"), headers=HEADERS)) for _ in range(2)]
+        [refused], _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)  # the other one waits
+        assert refused.result().status == 503
+        async with client.get(url.replace("/mcp", "/metrics")) as response:
+            assert 'mcp_gateway_limit_refusals_total{limit="unread"} 1.0' in await response.text()
+        await written.read()
+        answers = await asyncio.gather(*others)
+        assert {each.status for each in answers} == {200, 503}
+        for answer in answers:
+            answer.close()

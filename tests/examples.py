@@ -1,0 +1,19 @@
+"""The number of generated cases in a property test: all of them in the build, a third of them elsewhere."""
+
+import os
+from typing import Final
+
+from hypothesis import settings
+
+IS_BUILD: Final = "CI" in os.environ
+DEFAULT: Final = 60
+
+
+def share_of(number: int) -> int:
+    """Return how many of `number` cases are run here."""
+    return number if IS_BUILD else number // 3
+
+
+def examples(number: int) -> settings:
+    """Return the decorator of a test that needs another number of cases than `DEFAULT`."""
+    return settings(max_examples=share_of(number))

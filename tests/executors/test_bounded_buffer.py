@@ -1,0 +1,20 @@
+"""Head and tail of a stream are kept, and what lies between is counted."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.executors.processes.bounded_buffer import BoundedBuffer
+
+
+@given(limit=st.integers(2, 40), chunks=st.lists(st.binary(max_size=30), max_size=20), size=st.integers(1, 50))
+def test_what_is_kept_is_the_head_and_the_tail(limit: int, chunks: list[bytes], size: int) -> None:
+    capture, whole = BoundedBuffer(limit), b"".join(chunks)
+    for chunk in chunks:
+        capture.feed(chunk)
+    if len(whole) <= limit:
+        assert (capture.data, capture.omitted) == (whole, 0)
+    else:
+        tail = limit - limit // 2
+        assert (capture.data, capture.omitted) == (whole[: limit // 2] + whole[-tail:], len(whole) - limit)
+    assert whole.endswith(capture.end(size))
+    assert len(capture.end(size)) == min(size, len(whole)) or capture.omitted

@@ -1,0 +1,80 @@
+"""The deadline of a call, which is moved back while an input request is open."""
+
+import asyncio
+
+import pytest
+
+from gateway.errors import DeadlineExceededError
+from gateway.executors.deadline import Deadline
+
+SOON = 0.05
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_the_nearer_of_two_limits_counts() -> None:
+    for deadline, seconds in ((now() + SOON, 30), (now() + 30, SOON), (now() + SOON, None)):
+        began = now()
+        with pytest.raises(DeadlineExceededError):
+            async with Deadline(deadline).limit("it", seconds):
+                await asyncio.sleep(30)
+        assert now() - began < 10
+
+
+async def test_time_that_it_stood_still_does_not_count() -> None:
+    deadline = Deadline(now() + SOON)
+    due = deadline.at
+    async with deadline.limit("it", 2 * SOON):
+        deadline.pause()
+        await asyncio.sleep(3 * SOON)
+        deadline.pause()  # it stands still already
+        await asyncio.sleep(SOON)
+        deadline.resume()
+        deadline.resume()
+    assert deadline.at >= due + 4 * SOON - 0.001
+
+
+async def test_it_goes_on_from_where_it_stood() -> None:
+    deadline = Deadline(now() + SOON)
+    deadline.pause()
+    await asyncio.sleep(2 * SOON)
+    deadline.resume()
+    with pytest.raises(DeadlineExceededError):
+        async with deadline.limit("it"):
+            await asyncio.sleep(30)
+
+
+async def test_a_limit_that_begins_while_it_stands_still_begins_when_it_goes_on() -> None:
+    deadline = Deadline(now() + 30)
+    deadline.pause()
+    await asyncio.sleep(SOON)
+    went_on = 0.0
+
+    async def limited() -> None:
+        nonlocal went_on
+        async with deadline.limit("it", 2 * SOON):
+            await asyncio.sleep(4 * SOON)  # nothing ends it
+            deadline.resume()
+            went_on = now()
+            await asyncio.sleep(30)
+
+    with pytest.raises(DeadlineExceededError):
+        await limited()
+    assert now() - went_on >= 2 * SOON - 0.01
+
+
+async def test_stopping_in_the_moment_that_a_limit_ran_out_changes_nothing() -> None:
+    deadline = Deadline(now() + 30)
+
+    async def limited() -> None:
+        async with deadline.limit("it", 0):
+            try:
+                await asyncio.sleep(30)
+            finally:
+                deadline.pause()
+                deadline.resume()
+
+    with pytest.raises(DeadlineExceededError):
+        await limited()

@@ -1,0 +1,74 @@
+"""Parked outputs: for whom, how long, how many."""
+
+import base64
+
+from gateway.executors.output import output_store as parking
+from gateway.executors.output.output_store import OutputStore
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def park(output_store: OutputStore, contents: str | bytes, caller: str = "me") -> str:
+    uri = output_store.save(contents, media_type="text/plain", caller=caller)
+    assert uri is not None
+    return uri
+
+
+def test_an_output_is_read_as_it_was_parked() -> None:
+    output_store = OutputStore()
+    text, data = park(output_store, "ü"), park(output_store, b"\xff")
+    assert output_store.read(text, caller="me") == {"uri": text, "mimeType": "text/plain", "text": "ü"}
+    assert output_store.read(data, caller="me") == {
+        "uri": data,
+        "mimeType": "text/plain",
+        "blob": base64.b64encode(b"\xff").decode(),
+    }
+
+
+def test_an_output_is_there_for_its_caller_alone_under_a_uri_that_cannot_be_guessed() -> None:
+    output_store = OutputStore()
+    uri = park(output_store, "x")
+    assert output_store.read(uri, caller="you") is None
+    assert output_store.read("output://x", caller="me") is None
+    assert len({park(output_store, "x") for _ in range(20)}) == 20
+    assert len(uri) == len("output://") + 32
+
+
+def test_an_output_is_gone_after_ten_minutes() -> None:
+    clock = Clock()
+    output_store = OutputStore(clock=clock)
+    uri = park(output_store, "x")
+    clock.now += 599
+    assert output_store.read(uri, caller="me") is not None
+    clock.now += 1
+    assert output_store.read(uri, caller="me") is None
+
+
+def test_the_oldest_output_of_a_caller_makes_room_for_the_thirty_third() -> None:
+    output_store = OutputStore()
+    foreign = park(output_store, "x", caller="you")
+    uris = [park(output_store, str(number)) for number in range(33)]
+    assert [output_store.read(uri, caller="me") is None for uri in uris] == [True] + [False] * 32
+    assert output_store.read(foreign, caller="you") is not None
+
+
+def test_bytes_are_bounded_for_each_output_each_caller_and_all_together() -> None:
+    output_store = OutputStore()
+    half = b"x" * (parking.MAX_OUTPUT_BYTES // 2)
+    assert output_store.save(half * 2 + b"x", media_type="text/plain", caller="me") is None
+    first, second, third = (park(output_store, half) for _ in range(3))
+    assert output_store.read(first, caller="me") is None
+    assert output_store._outputs.keys() == {second, third}
+    for caller in ("a", "b", "c", "d"):
+        park(output_store, half, caller=caller)
+        park(output_store, half, caller=caller)
+    assert output_store._size <= parking.MAX_TOTAL_BYTES
+    assert output_store.read(second, caller="me") is None

@@ -1,0 +1,36 @@
+"""A client that stays: takes orders on standard input, a line each, and says on standard output what it sees.
+
+Orders are `{"call": text}`, answered with `{"answer": text}`, and `{"end": true}`. Unasked, it says
+`{"session": id}` at its beginning and whenever the id is another one, and `{"updated": uri}`, `{"changed": method}`.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Call = Callable[[str], Awaitable[str]]
+
+
+async def read_order() -> Any:
+    return json.loads(await asyncio.to_thread(sys.stdin.readline) or '{"end": true}')
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)  # noqa: T201 - the test reads it
+
+
+async def obey(call: Call, session_id: Callable[[], str | None]) -> None:
+    """Do as ordered, until the end."""
+    known = session_id()
+    say(session=known)
+    while "end" not in (order := await read_order()):
+        try:
+            async with asyncio.timeout(20):
+                say(answer=await call(order["call"]))
+        except Exception as error:  # noqa: BLE001 - whatever a client raises is what the test must hear
+            say(failed=repr(error))
+        if session_id() != known:
+            known = session_id()
+            say(session=known)

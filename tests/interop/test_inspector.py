@@ -1,0 +1,84 @@
+"""The official Inspector's command line verifies every skill of the examples, and reads the page of a tool."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.json_types import Json
+from tests.e2e.daemon import serving
+from tests.node import SECONDS, NodePackage, find_package
+from tests.programs import do_without
+
+pytestmark = pytest.mark.build
+
+HERE: Final = Path(__file__).parent
+CONFIG: Final = HERE.parents[1] / "config"
+
+
+@pytest.fixture(scope="module")
+def inspector() -> NodePackage:
+    found = find_package(HERE, name="@modelcontextprotocol/inspector", variable="MCP_GATEWAY_TEST_INSPECTOR")
+    return found if isinstance(found, NodePackage) else do_without(found)
+
+
+async def inspect(inspector: NodePackage, config: Path, *words: str) -> tuple[int, list[Json]]:
+    """Run `mcp-inspector --cli` against a daemon; the exit code, and each line of JSON that it prints."""
+    launcher = inspector.directory / "clients" / "launcher" / "build" / "index.js"
+    async with serving(config, "--http", "127.0.0.1:0") as daemon:
+        url = await daemon.url()
+        command = [str(inspector.node), str(launcher), "--cli", url, "--transport", "http", *words]
+        done = await asyncio.to_thread(_run, command)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+@pytest.mark.parametrize("file", ["everything.yaml", "examples/skills.yaml"])
+async def test_every_skill_is_verified_down_to_its_digests(inspector: NodePackage, file: str) -> None:
+    words = ("--protocol-era", "modern", "--method", "skills/list", "--verify", "--require-digests")
+    code, reports = await inspect(inspector, CONFIG / file, *words)
+    assert code == 0, reports
+    assert reports
+    for report in reports:
+        assert (report["outcome"], report["conformance"], report["frontmatter"]) == ("verified", [], [])
+        assert len(report["files"]) == 3
+        assert {each["status"] for each in report["files"]} == {"verified"}
+
+
+async def test_a_skill_that_is_not_read_as_it_was_hashed_fails_the_check(
+    inspector: NodePackage, tmp_path: Path
+) -> None:
+    """The control: what is verified is what is read, and not what is said."""
+    (tmp_path / "skills" / "a").mkdir(parents=True)
+    (tmp_path / "skills" / "a" / "SKILL.md").write_text(
+        "---\nname: a\ndescription: A secret-to-mask.\n---\nsecret-to-mask\n"
+    )
+    (tmp_path / "key").write_text("secret-to-mask")
+    (tmp_path / "config.yaml").write_text(
+        "skills: [skills/*]\nconnections: {c: {base_url: 'http://h', headers: {X-Key: '${file:key}'}}}\n"
+    )
+    words = ("--protocol-era", "modern", "--method", "skills/list", "--verify", "--require-digests")
+    code, [report] = await inspect(inspector, tmp_path / "config.yaml", *words)
+    assert (code, report["ok"]) == (7, False)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_page_of_a_tool_is_read_with_what_it_needs(inspector: NodePackage, era: str) -> None:
+    words = ("--protocol-era", era, "--method", "tools/call", "--tool-name", "sales", "--app-info")
+    code, [info] = await inspect(inspector, CONFIG / "examples" / "app.yaml", *words)
+    assert code == 0
+    assert info == {
+        "hasApp": True,
+        "toolName": "sales",
+        "resourceUri": "ui://examples/sales.html",
+        "visibility": ["model", "app"],
+        "csp": {"connectDomains": [], "resourceDomains": []},
+        "prefersBorder": True,
+        "resourceMimeType": "text/html;profile=mcp-app",
+    }

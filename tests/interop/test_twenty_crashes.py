@@ -1,0 +1,142 @@
+"""Official clients hold their sessions while the daemon is killed again and again, with SIGKILL.
+
+Between the crashes every call is answered, in the same session, and the watched resource's updates arrive. The sockets
+are the supervisor's, as in deploy/systemd: a client that comes back early waits, and is not refused. Official clients
+try twice, three seconds apart (`RECONNECT_MS`), so where the daemon has its own socket it must be back by then.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.conformance.suite import the_suite
+from tests.e2e.daemon import Daemon, serving
+from tests.interop.conftest import DRIVERS, PROJECT, interpreter
+
+pytestmark = pytest.mark.build
+
+CRASHES: Final = 20
+SECONDS: Final = 40
+URI: Final = "note://today"
+FILE: Final = """\
+tools:
+  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+resources:
+  today: {uri: "note://today", file: today.txt}
+"""
+
+
+@dataclass(kw_only=True)
+class Companion:
+    """A client in a process of its own, and what it has said."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    said: list[Any] = field(default_factory=list)
+    errors: bytes = b""
+    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def order(self, **what: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what).encode() + b"\n")
+
+    async def says(self, what: str, *, after: int) -> Any:
+        """The first that it says of this kind after so much else."""
+        async with asyncio.timeout(SECONDS):
+            while not (found := [each[what] for each in self.said[after:] if what in each]):
+                assert not any("failed" in each for each in self.said), self.said[-3:]
+                assert self.process.returncode is None, self.errors.decode()
+                self._heard.clear()
+                await self._heard.wait()
+        return found[0]
+
+    async def listen(self) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            self.said.append(json.loads(line))
+            self._heard.set()
+        self._heard.set()
+
+    async def listen_to_errors(self) -> None:
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            self.errors = (self.errors + line)[-10_000:]
+
+
+def command_of(client: str) -> Sequence[str]:
+    if client == "typescript-1x":
+        suite = the_suite()
+        sdk = next(each for each in suite.bundle.parents if each.name == "@modelcontextprotocol") / "sdk"
+        return [str(suite.node), str(DRIVERS / "companion.mjs"), str(sdk)]
+    line = int(client.removeprefix("python-")[0])
+    return [interpreter(line), str(DRIVERS / f"companion_{line}x.py")]
+
+
+@asynccontextmanager
+async def companion(client: str, url: str) -> AsyncIterator[Companion]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command_of(client), stdin=pipe, stdout=pipe, stderr=pipe, env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin"}
+    )
+    it = Companion(name=client, process=process)
+    listening = [asyncio.create_task(it.listen()), asyncio.create_task(it.listen_to_errors())]
+    it.order(url=url, uri=URI)
+    try:
+        yield it
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await asyncio.gather(*listening)
+
+
+async def lives_on(clients: Sequence[Companion], note: Path, *, crash: int) -> None:
+    """Have each client call, and be told of a change."""
+    for each in clients:
+        before = len(each.said)
+        each.order(call=f"after {crash}")
+        assert await each.says("answer", after=before) == f"after {crash}"
+    before_change = [len(each.said) for each in clients]
+    note.write_text(f"after crash {crash}")
+    told = (each.says("updated", after=before) for each, before in zip(clients, before_change, strict=True))
+    assert await asyncio.gather(*told) == [URI] * len(clients)
+
+
+async def test_sessions_of_official_clients_outlive_twenty_crashes(tmp_path: Path) -> None:
+    config, note = tmp_path / "config.yaml", tmp_path / "today.txt"
+    config.write_text(FILE)
+    note.write_text("in the beginning")
+    listening = socket.create_server(("127.0.0.1", 0), backlog=100)
+    port = listening.getsockname()[1]
+    url, environment = f"http://127.0.0.1:{port}/mcp", {"MCP_GATEWAY_STATE_DIR": str(tmp_path / "state")}
+
+    @asynccontextmanager
+    async def daemon() -> AsyncIterator[Daemon]:
+        async with serving(config, watch=True, sockets=[listening], environment=environment) as it:
+            await it.url()
+            yield it
+            it.signal(signal.SIGKILL)
+
+    async with AsyncExitStack() as stack:
+        stack.callback(listening.close)
+        clients: list[Companion] = []
+        for crash in range(CRASHES + 1):
+            async with daemon():
+                if crash == 0:
+                    kinds = ("python-1x", "python-2x", "typescript-1x")
+                    clients = [await stack.enter_async_context(companion(each, url)) for each in kinds]
+                    for each in clients:
+                        await each.says("session", after=0)
+                await lives_on(clients, note, crash=crash)
+        for each in clients:
+            sessions = [said["session"] for said in each.said if "session" in said]
+            assert len(sessions) == 1, "a client began anew"
+            assert not any("failed" in said for said in each.said)

@@ -1,0 +1,47 @@
+"""Which pairs of templates can match the same URI."""
+
+import pytest
+
+from gateway.language.uris.overlap import TemplateIndex, overlap
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "answer"),
+    [
+        ("a://{x}", "a://{y}", True),
+        ("a://{x}", "b://{x}", False),
+        ("a://{x}", "a://b/{y}", False),
+        ("a://{+x}", "a://b/{y}", True),
+        ("a://{x}/b", "a://c/{y}", True),
+        ("a://{x}/b", "a://c/{y}/d", False),
+        ("a://{x}.md", "a://{y}.txt", False),
+        ("a://{x}.md", "a://n{y}", True),
+        ("a://x{?q}", "a://x{?r}", True),
+        ("a://x{/y}", "a://x/{z}", True),
+        ("a://x/y/z/{a}", "a://x/y/w/{a}", False),
+    ],
+)
+def test_two_templates_overlap_if_one_uri_fits_both(one: str, other: str, *, answer: bool) -> None:
+    assert overlap(one, other) is answer
+    assert overlap(other, one) is answer
+
+
+def test_many_gaps_take_no_time() -> None:
+    assert not overlap("a://" + "{x}-" * 200 + "b", "a://" + "{y}-" * 200 + "c")
+
+
+def test_the_first_template_that_overlaps_is_found() -> None:
+    index = TemplateIndex()
+    for template in ("a://x/{y}", "a://{x}/b", "a://{x}/{y}", "b://{+x}"):
+        index.add(template)
+    found = [index.first(each) for each in ("a://{z}/c", "a://y/b", "a://y/{z}", "b://x/y", "c://{x}")]
+    assert found == [0, 1, 1, 3, None]
+
+
+def test_a_search_among_templates_that_cannot_be_told_apart_ends() -> None:
+    index = TemplateIndex(most_steps=1000)
+    for number in range(1000):
+        index.add(f"a://{{+x}}/{number}")
+    assert not index.is_exhausted
+    assert index.first("a://{+x}/none") is None
+    assert index.is_exhausted

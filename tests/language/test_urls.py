@@ -1,0 +1,169 @@
+"""Where the URL of an HTTP backend can lead, and where it cannot."""
+
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.errors import ExecutionError
+from gateway.json_types import Json
+from gateway.language.uris.urls import base_url_problem, compile_url
+from tests.executors.recording import make_scope, messages_of
+
+
+def expand(url: str, base_url: str | None = None, /, **values: Json) -> str:
+    scope = make_scope({name: {} for name in values})
+    compiled = compile_url(url, base_url=base_url, scope=scope)
+    assert messages_of(scope) == []
+    return compiled.expand(values)
+
+
+@pytest.mark.parametrize(
+    ("url", "base_url", "whole"),
+    [
+        ("https://h/x", None, "https://h/x"),
+        ("HTTPS://h:8443", None, "https://h:8443"),
+        ("/x", "https://h/b", "https://h/b/x"),
+        ("x", "https://h/b/", "https://h/b/x"),
+        ("//x", "https://h/b/", "https://h/b/x"),
+        ("", "https://h/b/", "https://h/b/"),
+        ("?q=1", "https://h/b", "https://h/b?q=1"),
+        ("/x", "https://h/ü", "https://h/%C3%BC/x"),
+        ("/x?q=1#".removesuffix("#"), "https://[::1]:80", "https://[::1]:80/x?q=1"),
+    ],
+)
+def test_base_url_and_url_are_concatenated_with_one_slash(url: str, base_url: str | None, whole: str) -> None:
+    assert expand(url, base_url) == whole
+
+
+def test_values_are_encoded_in_path_and_query() -> None:
+    url = expand("https://h/{a}/{+b}{?c,d*}", a="x/y?z", b="p/q r?", c="&=#", d=["1", "2"])
+    assert url == "https://h/x%2Fy%3Fz/p/q%20r%3F?c=%26%3D%23&d=1&d=2"
+
+
+def test_the_reserved_form_keeps_slashes_alone() -> None:
+    assert expand("https://h/{+p}", p="a/%2e:@;b") == "https://h/a/%252e%3A%40%3Bb"
+
+
+def test_an_absent_input_is_left_out_of_the_query() -> None:
+    assert expand("https://h/{?a,b}", a=None, b=1) == "https://h/?b=1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["..", ".", "%2e%2e", "%2E.", "%252e%252e", "a/../b", "a/..", "..\\a", "a%2f..%2fb", "..;x", "..%3bx", "../../etc"],
+)
+@pytest.mark.parametrize("url", ["https://h/x/{v}", "https://h/x/{+v}/y", "https://h/x{/v}"])
+def test_a_value_cannot_climb(url: str, value: str) -> None:
+    with pytest.raises(ExecutionError, match="`v` would make a"):
+        expand(url, v=value)
+
+
+def test_a_value_cannot_climb_together_with_literal_text_or_another_value() -> None:
+    with pytest.raises(ExecutionError, match="`a`, `b` would make a"):
+        expand("https://h/{a}{b}/x", a=".", b=".")
+    with pytest.raises(ExecutionError, match="`a` would make a"):
+        expand("https://h/.{a}/x", a=".")
+
+
+@pytest.mark.parametrize(
+    ("url", "value"),
+    [
+        ("https://h/x/{v}/y", ""),
+        ("https://h/x/{v}", ""),
+        ("https://h{/v}", ""),
+        ("https://h/{+v}", "/a"),
+        ("https://h/{+v}", "a//b"),
+        ("https://h/{+v}", "a/"),
+        ("https://h/{v}", []),
+    ],
+)
+def test_a_value_cannot_make_a_segment_vanish(url: str, value: Json) -> None:
+    with pytest.raises(ExecutionError, match="`v` would leave a segment of the URL's path empty"):
+        expand(url, v=value)
+
+
+def test_null_cannot_stand_in_the_path() -> None:
+    with pytest.raises(ExecutionError, match="`v` must be given: it stands in the URL's path"):
+        expand("https://h/a{v}b", v=None)
+
+
+@pytest.mark.parametrize("value", ["a.b", "a@b", "a:80", "a/b", "", "a%2fb", "[::1]", "a b", 7, None])
+def test_a_value_in_the_host_is_one_label(value: Json) -> None:
+    with pytest.raises(ExecutionError, match="`v` must be one label of a host name"):
+        expand("https://{v}.example.com/", v=value)
+
+
+@pytest.mark.parametrize("value", ["a@b", "a:80", "a/b", "", "a..b", ".a", "a?b", "a\\b", "[::1]"])
+def test_a_value_that_is_the_host_is_a_host_name(value: Json) -> None:
+    assert expand("https://{v}:8443/", v="api.example.com") == "https://api.example.com:8443/"
+    with pytest.raises(ExecutionError, match="`v` must be a host name"):
+        expand("https://{v}:8443/", v=value)
+
+
+ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connection` beside it"
+
+
+@pytest.mark.parametrize(
+    ("url", "base_url", "message"),
+    [
+        ("{+id}", None, ABSOLUTE),
+        ("{id}://h/", None, ABSOLUTE),
+        ("/x", None, ABSOLUTE),
+        ("ftp://h/x", None, ABSOLUTE),
+        ("https://x/", "https://h", "is absolute, but the connection gives the address; drop the one or the other"),
+        ("https://h:{id}/", None, "`h:{id}` is not a host, or host:port; expressions may fill host labels only"),
+        ("https://h:99999/", None, "`h:99999` is not a host, or host:port; expressions may fill host labels only"),
+        ("https://{+id}/", None, "`{+id}` stands in the host, which takes {name} alone"),
+        ("https://{id}@h/", None, "takes no user and password; give `headers: {Authorization: …}`"),
+        ("https://u:p@h/", None, "takes no user and password; give `headers: {Authorization: …}`"),
+        ("https://h/#x", None, "takes no fragment: `#` and what follows is never sent to a server"),
+        ("https://h/{#id}", None, "takes no fragment: `#` and what follows is never sent to a server"),
+        ("https://h/?a=1{?id}", None, "a query begins once, with `?`: write `{&id}` for `{?id}`"),
+        ("https://h/{&id}", None, "a query begins once, with `?`: write `{?id}` for `{&id}`"),
+        ("https://h/../x", None, "the path holds the segment `..`; write the path that is meant"),
+        ("https://h/%2E%2e/x", None, "the path holds the segment `%2E%2e`; write the path that is meant"),
+        ("https://h/{opt}", None, "`opt` stands in the host or path, so it must be required or have a default"),
+        ("https://h/{{ id }}", None, "character 11: a URL takes no Jinja; write `{id}` here"),
+    ],
+)
+def test_a_mistake_in_a_url_is_found_at_load(url: str, base_url: str | None, message: str) -> None:
+    scope = make_scope({"id": {}, "opt": {}}, optional=["opt"])
+    compile_url(url, base_url=base_url, scope=scope)
+    assert messages_of(scope) == [message]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "problem"),
+    [
+        ("https://h/a/b", None),
+        ("https://h/{x}", "is literal; put expressions into the `url` of what uses the connection"),
+        ("https://h?x=1", "takes no query and no fragment; the connection's `query` is added to each request"),
+        ("h/x", "expected a URL that starts with http:// or https://"),
+        ("https://h/a b", "character 12: ` ` cannot stand in a URI; write %20"),
+        ("https://u:p@h/", "takes no user and password; give `headers: {Authorization: …}`"),
+    ],
+)
+def test_a_base_url_is_checked(base_url: str, problem: str | None) -> None:
+    assert base_url_problem(base_url) == problem
+
+
+@given(value=st.text())
+@example("%2e%2e%2f")
+@example("x/../../y")
+@example("\\..\\")
+def test_no_value_leaves_its_place(value: str) -> None:
+    for url, depth in (("https://h/a/{v}/b?q=1", 4), ("https://h/a/{+v}/b", None)):
+        try:
+            parts = urlsplit(expand(url, v=value))
+        except ExecutionError:
+            continue
+        assert parts.netloc == "h"
+        assert parts.fragment == ""
+        assert parts.query in {"q=1", ""}
+        segments = parts.path.split("/")
+        assert (segments[1], segments[-1]) == ("a", "b")
+        assert depth is None or len(segments) == depth
+        assert not {".", "..", ""}.intersection(segments[1:])
+        assert unquote(parts.path) == f"/a/{value}/b"

@@ -1,0 +1,186 @@
+"""How much work a schema may make of an argument: patterns, comparisons, references to itself."""
+
+from typing import Final
+
+import pytest
+
+from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.json_schema import schema_problem_in, validation_errors
+from gateway.language.schemas.validation_cost import (
+    MAX_DIVIDED,
+    MAX_FAN_OUT,
+    MAX_LARGE_INTEGERS,
+    MAX_MATCHED_LENGTH,
+    MAX_MATCHES,
+    is_costly,
+    repetitions,
+)
+
+INTRICATE: Final = r"^(?!.*\.\.)[a-z./]+$"
+"""A look-ahead: what engines that run in linear time do not have."""
+
+
+def says(schema: JsonObject, instance: Json) -> str:
+    return "; ".join(map(str, validation_errors(schema, instance)))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "times"),
+    [
+        ("abc", 1),
+        ("a{3}", 3),
+        ("a{2,7}b{5}", 7),
+        ("(a{1,100}){1,100}", 10_000),
+        ("(?:(a{2}){3}|b{4}){5}", 30),
+        (r"\w{1000}{1000}", 1_000_000),
+        ("a{20,}", 20),
+        (r"\p{L}{1,64}", 64),
+        (r"[{}(]{9}\{5\}\({4}", 9),
+        ("(a|b)*{3}", 3),
+        ("a{x}", 1),
+    ],
+)
+def test_repetitions_within_each_other_multiply(pattern: str, times: int) -> None:
+    assert repetitions(pattern) == times
+
+
+@pytest.mark.parametrize("pattern", ["(a{1,100}){1,100}b", "((a{0,50}){0,50}){0,50}", r"\w{1000}{1000}"])
+def test_a_pattern_of_too_many_states_is_refused_when_the_file_is_read(pattern: str) -> None:
+    schema_problem = schema_problem_in({"type": "string", "pattern": pattern})
+    assert schema_problem is not None
+    assert "more than 1000; see `maxLength`" in schema_problem
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^[a-z0-9-]{1,63}$",
+        r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
+        r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}$",
+        r"^(https?://)?([\w-]+\.)+[\w-]+(/[\w\- ./?%&=]*)?$",
+        "^(a+)+$",
+        "(x+x+)+y",
+    ],
+)
+def test_what_runs_in_linear_time_is_matched_with_texts_of_any_length(pattern: str) -> None:
+    assert not is_costly(pattern)
+    assert "must match the pattern" in says({"type": "string", "pattern": pattern}, "a-" * 1_000_000 + "!")
+
+
+@pytest.mark.parametrize("pattern", [INTRICATE, r"(a+)+\1$", "(?<=a+)b", r"^\p{L}{1,64}$", "a[ab]{900}c"])
+def test_costly_patterns_are_matched_with_short_texts_alone(pattern: str) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    assert is_costly(pattern)
+    assert says(schema, "a" * (MAX_MATCHED_LENGTH + 1)) == (
+        f"must have at most {MAX_MATCHED_LENGTH} characters, had {MAX_MATCHED_LENGTH + 1}"
+    )
+    assert "characters" not in says(schema, "a" * MAX_MATCHED_LENGTH)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["^(?=(a+)+b)a*$", r"^(?:(a+)+)\1$", r"(?:(?=.*a)(?=.*b).)*c", r"(?=(\w+\s?)*$)x", "(?!(a|aa)+c)(a|aa)+d"],
+)
+@pytest.mark.parametrize(
+    "text", ["a" * 30 + "!", "a" * (MAX_MATCHED_LENGTH - 1) + "!", "ab" * (MAX_MATCHED_LENGTH // 2), "a" * 4_000_000]
+)
+def test_no_text_makes_a_classic_pattern_run_for_ever(pattern: str, text: str) -> None:
+    assert says({"type": "string", "pattern": pattern}, text)
+
+
+def test_a_guard_does_not_change_what_a_pattern_means() -> None:
+    schema = {"type": ["string", "integer"], "pattern": INTRICATE, "allOf": [{"minLength": 2}]}
+    assert says(schema, "a/b") == says(schema, 7) == ""
+    assert says(schema, "a..b") == f'must match the pattern {INTRICATE}, was "a..b"'
+    assert says(schema, "a") == 'must have at least 2 characters, was "a"'
+
+
+def test_a_large_text_beside_a_costly_pattern_is_nobodys_business() -> None:
+    path = {"type": "string", "pattern": INTRICATE}
+    schema = {"type": "object", "properties": {"path": path, "content": {"type": "string"}, "lines": {"type": "array"}}}
+    assert says(schema, {"path": "a/b", "content": "x" * 3_000_000, "lines": ["x" * 100] * 30_000}) == ""
+
+
+def test_texts_of_any_number_share_what_costly_patterns_may_take() -> None:
+    schema = {"type": "array", "items": {"type": "string", "pattern": INTRICATE}}
+    assert says(schema, ["a" * 1024] * (MAX_MATCHES // 1024)) == ""
+    assert "too many for the patterns" in says(schema, ["a" * 1024] * (MAX_MATCHES // 1024 + 1))
+    tree = {"type": "object", "properties": {"name": {"pattern": INTRICATE}, "next": {"$ref": "#"}}}
+    value: Json = {}
+    for _ in range(40):
+        value = {"name": "a" * 1024, "next": value}
+    assert "too many for the patterns" in says(tree, value)
+
+
+def test_integers_that_share_a_hash_are_counted_before_they_are_told_apart() -> None:
+    schema = {"type": "array", "uniqueItems": True}
+    assert says(schema, list(range(100_000))) == ""
+    assert "must not have the same item twice" in says(schema, [1, 1.0])
+    assert says(schema, [2**63 + number for number in range(MAX_LARGE_INTEGERS)]) == ""
+    assert "too many to be told apart" in says(schema, [[2**63 + number] for number in range(100_000)])
+
+
+def test_numbers_that_must_be_multiples_are_counted() -> None:
+    schema = {"type": "array", "items": {"multipleOf": 0.01}}
+    assert says(schema, [0.25] * MAX_DIVIDED) == ""
+    assert "`multipleOf`" in says(schema, [1.1e300] * (MAX_DIVIDED + 1))
+
+
+def test_names_are_counted_with_the_patterns_that_each_is_matched_with() -> None:
+    schema = {"type": "object", "patternProperties": {f"^a{number}": {} for number in range(100)}}
+    assert says(schema, {f"a{number}": 1 for number in range(1000)}) == ""
+    assert "`patternProperties`" in says(schema, {f"a{number}": 1 for number in range(20_000)})
+    assert "too intricate" in str(schema_problem_in({"patternProperties": {INTRICATE: {}}}))
+
+
+def test_references_that_unfold_without_end_are_refused_when_the_file_is_read() -> None:
+    laughs: dict[str, Json] = {"l0": {"type": "string"}}
+    for number in range(1, 30):
+        laughs[f"l{number}"] = {"allOf": [{"$ref": f"#/$defs/l{number - 1}"}] * 2}
+    schema_problem = schema_problem_in(
+        {"$defs": laughs, "type": "object", "properties": {"a": {"$ref": "#/$defs/l29"}}}
+    )
+    assert schema_problem is not None
+    assert f"more than {MAX_FAN_OUT}" in schema_problem
+    few = {name: laughs[name] for name in ("l0", "l1", "l2", "l3")}
+    assert schema_problem_in({"$defs": few, "type": "object", "properties": {"a": {"$ref": "#/$defs/l3"}}}) is None
+
+
+def test_a_schema_that_is_nothing_but_itself_is_gone_through_once() -> None:
+    for loop in ({"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"anyOf": [{"$ref": "#"}, {"type": "string"}]}):
+        assert schema_problem_in(loop) is None
+        validation_errors(loop, {"a": 1})
+
+
+EXPRESSION: Final[JsonObject] = {
+    "$defs": {
+        "node": {
+            "anyOf": [
+                *(
+                    {
+                        "properties": {"kind": {"const": kind}, "args": {"items": {"$ref": "#/$defs/node"}}},
+                        "required": ["kind", "args"],
+                    }
+                    for kind in ("and", "or", "not")
+                ),
+                {"properties": {"kind": {"const": "leaf"}}, "required": ["kind"]},
+            ]
+        }
+    },
+    "type": "object",
+    "$ref": "#/$defs/node",
+}
+
+
+@pytest.mark.parametrize("depth", [1, 5, 30])
+def test_a_tree_of_alternatives_is_checked_at_any_depth(depth: int) -> None:
+    right: Json = {"kind": "leaf"}
+    wrong: Json = {"kind": "leave"}
+    for _ in range(depth):
+        right, wrong = {"kind": "not", "args": [right]}, {"kind": "not", "args": [wrong]}
+    assert says(EXPRESSION, right) == ""
+    assert says(EXPRESSION, wrong)
+
+
+def test_what_is_wrong_near_the_root_of_a_tree_is_still_said() -> None:
+    assert "/args is required" in says(EXPRESSION, {"kind": "and"})

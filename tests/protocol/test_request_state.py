@@ -1,0 +1,199 @@
+"""`requestState`: what is accepted, what asks again, and what is refused."""
+
+import asyncio
+import base64
+from typing import Final
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway.errors import ExecutionError, RpcError
+from gateway.json_types import Json
+from gateway.protocol.input_requests.request_state import LIFETIME, MAX_BYTES, RequestStateSigner, State, StateScope
+from gateway.state import used_states
+from gateway.state.keys import SigningKeys
+
+KEY: Final = SigningKeys([b"k" * 32])
+BINDING: Final = StateScope(
+    owner="ada", method="tools/call", params={"name": "t", "arguments": {"n": 1}}, definition="v1"
+)
+STATE: Final = State(answers={"name": {"action": "accept", "content": {"name": "Ada"}}}, results={"step": [1, 2]})
+
+JSON: Final = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def refused(state_signer: RequestStateSigner, signed: Json, binding: StateScope = BINDING) -> str:
+    with pytest.raises(RpcError) as error:
+        state_signer.open(signed, binding)
+    assert error.value.code == -32602
+    return error.value.message
+
+
+@given(answers=st.dictionaries(st.text(), JSON, max_size=3), results=st.dictionaries(st.text(), JSON, max_size=3))
+def test_what_was_learnt_comes_back_as_it_was(answers: dict[str, Json], results: dict[str, Json]) -> None:
+    state_signer = RequestStateSigner(KEY)
+    state = State(answers=answers, results=results)
+    assert state_signer.open(state_signer.sign(state, BINDING, only_once=False), BINDING) == state
+
+
+def test_another_process_with_the_key_takes_it() -> None:
+    signed = RequestStateSigner(KEY).sign(STATE, BINDING, only_once=False)
+    assert RequestStateSigner(KEY).open(signed, BINDING) == STATE
+    assert (
+        refused(RequestStateSigner(SigningKeys([b"another"])), signed) == "`requestState` is not one of this server's"
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(BINDING, owner="bob"),
+        replace(BINDING, owner=None),
+        replace(BINDING, method="prompts/get"),
+        replace(BINDING, params={"name": "u", "arguments": {"n": 1}}),
+        replace(BINDING, params={"name": "t", "arguments": {"n": 2}}),
+        replace(BINDING, params={"name": "t", "arguments": {"n": "1"}}),
+        replace(BINDING, params={"name": "t", "arguments": {"n": 1, "m": None}}),
+        replace(BINDING, params={"name": "t"}),
+    ],
+)
+def test_the_state_of_one_call_is_refused_for_another(other: StateScope) -> None:
+    state_signer = RequestStateSigner(KEY)
+    signed = state_signer.sign(STATE, BINDING, only_once=True)
+    assert refused(state_signer, signed, other) == "`requestState` belongs to another call"
+    assert state_signer.open(signed, BINDING) == STATE  # and is not used up by the attempt
+
+
+def test_what_may_differ_between_tries_does() -> None:
+    state_signer = RequestStateSigner(KEY)
+    signed = state_signer.sign(STATE, BINDING, only_once=False)
+    params = {"arguments": {"n": 1}, "name": "t", "_meta": {"x": 1}, "inputResponses": {}, "requestState": signed}
+    assert state_signer.open(signed, replace(BINDING, params=params)) == STATE
+
+
+def test_a_reload_in_between_asks_again() -> None:
+    state_signer = RequestStateSigner(KEY)
+    assert (
+        state_signer.open(state_signer.sign(STATE, BINDING, only_once=False), replace(BINDING, definition="v2")) is None
+    )
+
+
+def test_it_expires() -> None:
+    clock = Clock()
+    state_signer = RequestStateSigner(KEY, clock=clock)
+    signed = state_signer.sign(STATE, BINDING, only_once=False)
+    clock.now += LIFETIME.total_seconds() - 1
+    assert state_signer.open(signed, BINDING) == STATE
+    clock.now += 2
+    assert state_signer.open(signed, BINDING) is None
+
+
+def test_what_may_be_used_once_asks_again_when_replayed() -> None:
+    state_signer = RequestStateSigner(KEY)
+    once, often = (state_signer.sign(STATE, BINDING, only_once=only_once) for only_once in (True, False))
+    assert state_signer.open(once, BINDING) == STATE
+    assert state_signer.open(once, BINDING) is None
+    assert state_signer.open(often, BINDING) == state_signer.open(often, BINDING) == STATE
+
+
+def test_every_state_is_another() -> None:
+    state_signer = RequestStateSigner(KEY)
+    assert len({state_signer.sign(STATE, BINDING, only_once=True) for _ in range(3)}) == 3
+
+
+def test_memory_of_used_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(used_states, "MAX_USED", 10)
+    state_signer = RequestStateSigner(KEY, clock=clock)
+    states = [state_signer.sign(STATE, BINDING, only_once=True) for _ in range(30)]
+    for state in states:
+        assert state_signer.open(state, BINDING) == STATE
+    assert len(state_signer._used) == 10
+    assert state_signer.open(states[-1], BINDING) is None
+    clock.now += LIFETIME.total_seconds() + 1
+    for _ in range(10):
+        state_signer.open(state_signer.sign(STATE, BINDING, only_once=True), BINDING)
+    assert len(state_signer._used) == 10
+    assert [state_signer.open(state, BINDING) for state in states] == [None] * 30
+
+
+def test_a_state_is_used_once_up_to_the_second_in_which_it_expires() -> None:
+    clock = Clock()
+    state_signer = RequestStateSigner(KEY, clock=clock)
+    signed = state_signer.sign(STATE, BINDING, only_once=True)
+    clock.now += LIFETIME.total_seconds()
+    assert [state_signer.open(signed, BINDING) for _ in range(2)] == [STATE, None]
+
+
+def test_no_byte_of_it_can_be_changed() -> None:
+    state_signer = RequestStateSigner(KEY)
+    signed = state_signer.sign(STATE, BINDING, only_once=False)
+    for place, byte in enumerate(signed):
+        for other in ("A", "B", "-", ".", "=", "é"):
+            if other != byte:
+                refused(state_signer, signed[:place] + other + signed[place + 1 :])
+
+
+@pytest.mark.parametrize("addition", ["!!", "=", "==", " ", "\n", ".", "A", "-TAMPERED"])
+def test_nothing_can_be_added_to_it(addition: str) -> None:
+    state_signer = RequestStateSigner(KEY)
+    signed = state_signer.sign(STATE, BINDING, only_once=False)
+    for forged in (signed + addition, addition + signed, signed.replace(".", addition + ".")):
+        if forged != signed:
+            refused(state_signer, forged)
+
+
+@given(garbage=JSON)
+def test_garbage_is_refused(garbage: Json) -> None:
+    refused(RequestStateSigner(KEY), garbage)
+
+
+def test_a_signed_cursor_is_no_state() -> None:
+    state_signer = RequestStateSigner(KEY)
+    content = base64.urlsafe_b64encode(orjson.dumps([2**40, "", "", "", {}, {}])).decode()
+    for forged in (content, f"{content}.", f".{content}", f"{content}.{content}"):
+        refused(state_signer, forged)
+
+
+def test_one_that_is_too_large_is_neither_made_nor_read() -> None:
+    state_signer = RequestStateSigner(KEY)
+    with pytest.raises(ExecutionError, match="more than 65536 bytes"):
+        state_signer.sign(State(results={"all": "x" * MAX_BYTES}), BINDING, only_once=False)
+    assert refused(state_signer, "x" * (MAX_BYTES + 1)) == "`requestState` is malformed"
+
+
+def test_a_client_can_read_what_it_answered_and_nothing_of_the_definition() -> None:
+    signed = RequestStateSigner(KEY).sign(STATE, replace(BINDING, definition="hunter2"), only_once=False)
+    content = base64.urlsafe_b64decode(signed.rpartition(".")[0])
+    assert b"Ada" in content
+    other = RequestStateSigner(SigningKeys([b"another"])).sign(
+        STATE, replace(BINDING, definition="hunter2"), only_once=False
+    )
+    marks = [orjson.loads(base64.urlsafe_b64decode(each.rpartition(".")[0]))[1:3] for each in (signed, other)]
+    assert marks[0] != marks[1]  # keyed: what they stand for cannot be tried out
+
+
+async def test_of_two_that_use_it_at_once_one_is_first() -> None:
+    state_signer = RequestStateSigner(KEY)
+    signed = state_signer.sign(STATE, BINDING, only_once=True)
+    opened = await asyncio.gather(*(asyncio.to_thread(state_signer.open, signed, BINDING) for _ in range(2)))
+    assert opened.count(None) == 1

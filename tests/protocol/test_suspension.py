@@ -1,0 +1,64 @@
+"""A call that asks several things at once, in any order and with any end, has one place or none; and its clock runs."""
+
+import asyncio
+import random
+
+import pytest
+
+from gateway.access.limits.concurrency import ConcurrencyLimiter
+from gateway.executors.deadline import Deadline
+from gateway.protocol.call.runner import _RunSuspension
+from tests.protocol.peers import SECONDS
+
+
+async def question(pause: _RunSuspension, chance: random.Random) -> None:
+    """One that is answered, or refused, after others had their turn."""
+    async with pause():
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.2:
+            raise ValueError("refused")
+
+
+async def requester(pause: _RunSuspension, chance: random.Random) -> None:
+    for _ in range(chance.randrange(1, 4)):
+        try:
+            await question(pause, chance)
+        except ValueError:
+            continue
+        await asyncio.sleep(0)
+
+
+async def call(slots: ConcurrencyLimiter, chance: random.Random) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = Deadline(loop.time() + SECONDS)
+    permit = await slots.acquire("t", (2, 99), caller="ada", deadline=deadline.at)
+    pause = _RunSuspension(deadline, permit)
+    tasks = [asyncio.create_task(requester(pause, chance)) for _ in range(chance.randrange(1, 4))]
+    try:
+        await asyncio.wait(tasks, timeout=0 if chance.random() < 0.3 else None)
+        if chance.random() < 0.5:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+    finally:
+        permit.release()  # some calls leave questions behind
+    await asyncio.wait(tasks)
+    assert deadline._paused_at is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_no_place_is_lost_or_gained(seed: int) -> None:
+    chance = random.Random(seed)
+    slots = ConcurrencyLimiter()
+    async with asyncio.timeout(SECONDS):
+        calls = [asyncio.create_task(call(slots, chance)) for _ in range(6)]
+        for each in calls:
+            if chance.random() < 0.3:
+                await asyncio.sleep(0)
+                each.cancel()
+        for ended in await asyncio.gather(*calls, return_exceptions=True):
+            assert ended is None or isinstance(ended, asyncio.CancelledError)
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+    assert (slots.running, slots.waiting) == (0, 0)

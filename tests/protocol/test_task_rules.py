@@ -1,0 +1,172 @@
+"""Tasks as the file and the tools' authors rule them."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.tasks.task import encode_task
+from tests.protocol.peers import House, ModernPeer, call
+from tests.protocol.task_requests import (
+    SECONDS,
+    WITH_TASKS,
+    answer,
+    error_of,
+    get,
+    serving_tasks,
+    start,
+    text_of,
+    until,
+    update,
+)
+
+
+async def test_a_tool_without_task_never_makes_one(peer: ModernPeer) -> None:
+    message = await peer.once("tools/call", {"name": "plain", "task": {"ttl": 1000}})
+    assert message["result"]["resultType"] == "complete"
+
+
+async def test_other_methods_of_tasks_are_none(peer: ModernPeer) -> None:
+    for method in ("tasks/list", "tasks/result"):
+        assert (await error_of(peer, method, {"taskId": "x"}))["code"] == -32601
+
+
+async def test_a_function_in_a_thread_is_told_that_its_task_was_cancelled(peer: ModernPeer, tmp_path: Path) -> None:
+    task = await start(peer, "in_a_thread", file=str(tmp_path / "never"))
+    await peer.once("tasks/cancel", {"taskId": task["taskId"]})
+    assert (await get(peer, task))["status"] == "cancelled"
+
+
+async def test_an_answer_that_does_not_fit_is_refused_with_all_that_came_beside_it(peer: ModernPeer) -> None:
+    task = await start(peer, "asks_both")
+    await until(peer, task, "input_required")
+    responses = {"one": answer("1"), "other": {"action": "accept", "content": {"text": 5}}}
+    error = await error_of(peer, "tasks/update", {"taskId": task["taskId"], "inputResponses": responses})
+    assert error["code"] == -32602
+    assert (await get(peer, task))["inputRequests"].keys() == {"one", "other"}
+    error = await error_of(peer, "tasks/update", {"taskId": task["taskId"]})
+    assert error["code"] == -32602
+
+
+async def test_a_waiting_task_can_be_cancelled(peer: ModernPeer) -> None:
+    task = await start(peer, "asks")
+    await until(peer, task, "input_required")
+    await peer.once("tasks/cancel", {"taskId": task["taskId"]})
+    found = await get(peer, task)
+    assert found["status"] == "cancelled"
+    assert "inputRequests" not in found
+    await update(peer, task, first=answer("a"))
+    assert (await get(peer, task))["status"] == "cancelled"
+
+
+async def test_a_confirmation_is_asked_inside_the_task(peer: ModernPeer) -> None:
+    task = await start(peer, "confirmed")
+    waiting = await until(peer, task, "input_required")
+    (key,) = waiting["inputRequests"]
+    await update(peer, task, **{key: {"action": "accept", "content": {}}})
+    assert text_of(await until(peer, task, "completed")) == "done"
+
+
+async def test_a_question_within_after_makes_a_task_that_waits(peer: ModernPeer) -> None:
+    task = await start(peer, "after_asks")
+    assert (await until(peer, task, "input_required"))["inputRequests"].keys() == {"first"}
+
+
+async def test_progress_becomes_the_status_message(peer: ModernPeer, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    task = await start(peer, "told", fifo=str(tmp_path / "fifo"))
+    async with asyncio.timeout(SECONDS):
+        while (await get(peer, task)).get("statusMessage") != "half":
+            await asyncio.sleep(0.005)
+    await asyncio.to_thread((tmp_path / "fifo").write_text, "whole")
+    assert text_of(await until(peer, task, "completed")) == "whole"
+    assert peer.sent == []
+
+
+async def test_an_overflowing_result_lives_as_long_as_its_task(served: House, peer: ModernPeer) -> None:
+    done = await until(peer, await start(peer, "overflowing"), "completed")
+    assert "120 minutes" in text_of(done)
+    uri = done["result"]["content"][1]["uri"]
+    store = served.gateway._services.output_store
+    (stored,) = store._outputs.values()
+    assert stored.expires - store._clock() > 7000
+    read = (await peer.once("resources/read", {"uri": uri}))["result"]
+    assert read["contents"][0]["text"].endswith("2000\n")
+
+
+async def test_listening_for_tasks_needs_the_extension(served: House) -> None:
+    wanted: dict[str, dict[str, list[str]]] = {"notifications": {"taskIds": []}}
+    assert (await error_of(served.modern(), "subscriptions/listen", wanted))["code"] == -32021
+
+
+async def test_the_file_says_how_often_to_ask_and_how_long_a_task_is_kept(served: House, peer: ModernPeer) -> None:
+    task = await start(peer, "slow_poll")
+    assert (task["pollIntervalMs"], task["ttlMs"]) == (2000, 300_000)
+    await served.edit("server: {name: tasks}", "server: {name: tasks}\nlimits: {tasks: {ttl: 1m}}")
+    assert (await start(peer, "slow_poll"))["ttlMs"] == 60_000
+
+
+async def test_a_function_knows_its_task(served: House, peer: ModernPeer) -> None:
+    task = await start(peer, "about")
+    assert text_of(await until(peer, task, "completed")) == f"{task['taskId']} 300 0"
+    assert (await call(served.modern(), "about"))["content"][0]["text"] == "no task"
+
+
+async def test_a_call_whose_sender_leaves_before_there_is_a_task_leaves_nothing(
+    served: House, peer: ModernPeer, tmp_path: Path
+) -> None:
+    calling = asyncio.create_task(
+        peer.once("tools/call", {"name": "after_asks", "arguments": {}, "inputResponses": {"first": answer("a")}})
+    )
+    await asyncio.sleep(0)
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+    await served.quiet()
+    runner = served.dispatcher.tasks.runner
+    assert (runner.running, runner.store.counts, len(runner._unfinished)) == (0, {}, 0)
+
+
+async def test_a_changed_tool_asks_again_under_another_key(served: House, peer: ModernPeer) -> None:
+    task = await start(peer, "asks_both")
+    await until(peer, task, "input_required")
+    await served.edit("Asks two things at once.", "Asks two things at the same time.")
+    await update(peer, task, one=answer("1"), other=answer("2"))
+    waiting = await until(peer, task, "input_required", "completed")
+    assert waiting["inputRequests"].keys() == {"mcp-gateway.2:one", "mcp-gateway.2:other"}
+    await update(peer, task, **{"mcp-gateway.2:one": answer("3"), "mcp-gateway.2:other": answer("4")})
+    assert text_of(await until(peer, task, "completed")) == "{'text': '3'} {'text': '4'}"
+
+
+async def test_while_nothing_can_be_written_optional_is_an_ordinary_call_and_required_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "file" / "state"))
+    async with serving_tasks(tmp_path) as served:
+        peer = served.modern(capabilities=WITH_TASKS)
+        assert (await call(peer, "fixed"))["content"][0]["text"] == "fixed"
+        message = await peer.once("tools/call", {"name": "asks"})
+        assert message["result"]["resultType"] == "input_required"
+        error = await error_of(peer, "tools/call", {"name": "fails"})
+        assert error["code"] == -32603
+        assert error["message"].startswith("No task can be made now: ")
+        assert served.gateway.status()["tasks_problem"]
+
+
+async def test_a_thousand_waiting_tasks_hold_neither_thread_nor_process_nor_place(
+    served: House, peer: ModernPeer
+) -> None:
+    before = threading.active_count()
+    tasks = [await start(peer, "asks") for _ in range(1000)]
+    async with asyncio.timeout(SECONDS):
+        while served.dispatcher.tasks.runner.store.counts["input_required"] < 1000:
+            await asyncio.sleep(0.01)
+    runner, concurrency = served.dispatcher.tasks.runner, served.dispatcher.concurrency
+    assert (runner.running, concurrency.running, concurrency.waiting) == (0, 0, 0)
+    assert threading.active_count() <= before
+    assert served.gateway._services.processes.running == 0
+    stored = await runner.store.get(tasks[0]["taskId"])
+    assert stored is not None
+    assert len(encode_task(stored)) < 2048

@@ -1,0 +1,257 @@
+"""Tool calls as tasks (`io.modelcontextprotocol/tasks`), as the specification has them."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.access.identity.identity import Identity
+from gateway.json_types import Json
+from tests.protocol.peers import House, ModernPeer, call
+from tests.protocol.task_requests import (
+    SECONDS,
+    TASKS,
+    WITH_TASKS,
+    answer,
+    error_of,
+    get,
+    hear,
+    is_alive,
+    start,
+    text_of,
+    until,
+    update,
+)
+from tests.requirements import requirement
+
+
+@requirement("tasks/create")
+async def test_a_call_is_answered_with_a_task_that_can_be_asked_for_at_once(peer: ModernPeer, tmp_path: Path) -> None:
+    task = await start(peer, "waits", file=str(tmp_path / "go"))
+    assert task.keys() == {
+        *("resultType", "taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs"),
+        "_meta",
+    }
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", task["createdAt"])
+    assert (task["status"], task["ttlMs"], task["pollIntervalMs"]) == ("working", 3_600_000, 1000)
+    found = await get(peer, task)
+    assert (found["resultType"], found["taskId"], found["status"]) == ("complete", task["taskId"], "working")
+    (tmp_path / "go").write_text("done")
+    done = await until(peer, task, "completed")
+    assert done["result"] == {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
+
+
+@requirement("tasks/statuses")
+async def test_a_failed_tool_completes_its_task_and_a_protocol_error_fails_it(peer: ModernPeer) -> None:
+    done = await until(peer, await start(peer, "fails"), "completed")
+    assert done["result"]["isError"] is True
+    failed = await until(peer, await start(peer, "breaks"), "failed")
+    assert failed["error"] == {"code": 1234, "message": "broken", "data": {"why": "so"}}
+    assert failed["statusMessage"] == "broken"
+    assert "result" not in failed
+
+
+@requirement("tasks/negotiation")
+async def test_without_the_extension_optional_is_an_ordinary_call_and_required_is_refused(served: House) -> None:
+    plain = served.modern()
+    assert (await call(plain, "fixed"))["content"][0]["text"] == "fixed"
+    error = await error_of(plain, "tools/call", {"name": "fails"})
+    assert error["code"] == -32021
+    assert error["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        error = await error_of(plain, method, {"taskId": "unknown"})
+        assert (error["code"], error["data"]["requiredCapabilities"]) == (-32021, {"extensions": {TASKS: {}}})
+
+
+@requirement("tasks/legacy")
+async def test_a_legacy_client_gets_an_ordinary_call_and_no_task_methods(served: House) -> None:
+    legacy = await served.legacy()
+    message = await legacy.request("tools/call", {"name": "fixed", "task": {"ttl": 1}})
+    assert message["result"] == {"content": [{"type": "text", "text": "fixed"}]}
+    assert (await legacy.request("tools/call", {"name": "fails"}))["result"]["isError"] is True
+    assert (await legacy.request("tasks/get", {"taskId": "x"}))["error"]["code"] == -32601
+    assert "extensions" not in str(await legacy.request("tools/list", {}))
+
+
+@requirement("tasks/discover")
+async def test_discover_declares_the_extension_and_no_capability(peer: ModernPeer) -> None:
+    capabilities = (await peer.once("server/discover", {}))["result"]["capabilities"]
+    assert capabilities["extensions"][TASKS] == {}
+    assert "tasks" not in capabilities
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+@requirement("tasks/unknown")
+async def test_an_unknown_task_is_an_error(peer: ModernPeer, method: str) -> None:
+    error = await error_of(peer, method, {"taskId": "unknown", "inputResponses": {}})
+    assert error["code"] == -32602
+
+
+@requirement("tasks/binding")
+async def test_somebody_elses_task_is_as_unknown_as_none(served: House, tmp_path: Path) -> None:
+    ada, bob = (
+        served.modern(capabilities=WITH_TASKS, identity=Identity(principal=name, realm="keys"))
+        for name in ("ada", "bob")
+    )
+    task = await start(ada, "waits", file=str(tmp_path / "go"))
+    unknown = await error_of(bob, "tasks/get", {"taskId": "unknown"})
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        error = await error_of(bob, method, {"taskId": task["taskId"], "inputResponses": {}})
+        assert error == unknown
+    assert (await get(ada, task))["status"] == "working"
+
+
+@requirement("tasks/cancel")
+async def test_cancelling_ends_the_whole_process_tree_and_may_be_repeated(peer: ModernPeer, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    task = await start(peer, "tree", pids=str(pids))
+    async with asyncio.timeout(SECONDS):
+        while not pids.exists() or not (found := pids.read_text().split()):
+            await asyncio.sleep(0.005)
+    for _ in range(2):
+        acked = (await peer.once("tasks/cancel", {"taskId": task["taskId"]}))["result"]
+        assert acked.keys() == {"resultType", "_meta"}
+        assert acked["resultType"] == "complete"
+        assert (await get(peer, task))["status"] == "cancelled"
+    async with asyncio.timeout(SECONDS):
+        while any(is_alive(int(pid)) for pid in found):
+            await asyncio.sleep(0.01)
+    finished = await until(peer, await start(peer, "fixed"), "completed")
+    assert (await peer.once("tasks/cancel", {"taskId": finished["taskId"]}))["result"]["resultType"] == "complete"
+    assert (await get(peer, finished))["status"] == "completed"
+
+
+@requirement("tasks/input")
+async def test_questions_inside_a_task_end_its_run_and_it_goes_on_with_the_answers(
+    served: House, peer: ModernPeer
+) -> None:
+    task = await start(peer, "asks")
+    waiting = await until(peer, task, "input_required")
+    assert waiting["inputRequests"].keys() == {"first"}
+    assert waiting["inputRequests"]["first"]["method"] == "elicitation/create"
+    assert served.dispatcher.tasks.runner.running == 0
+    await served.quiet()
+    acked = await update(peer, task, first=answer("a"), never_asked=answer("x"))
+    assert acked.keys() == {"resultType", "_meta"}
+    async with asyncio.timeout(SECONDS):
+        while "second" not in (waiting := await get(peer, task)).get("inputRequests", {}):
+            await asyncio.sleep(0.002)
+    await update(peer, task, first=answer("too late"))
+    await update(peer, task, second=answer("b"))
+    assert text_of(await until(peer, task, "completed")) == "{'text': 'a'} 1 {'text': 'b'}"
+    await update(peer, task, second=answer("after the end"))
+
+
+@requirement("tasks/partial")
+async def test_of_two_open_questions_one_may_be_answered_first(peer: ModernPeer) -> None:
+    task = await start(peer, "asks_both")
+    assert (await until(peer, task, "input_required"))["inputRequests"].keys() == {"one", "other"}
+    await update(peer, task, one=answer("1"))
+    found = await get(peer, task)
+    assert (found["status"], found["inputRequests"].keys()) == ("input_required", {"other"})
+    await update(peer, task, other=answer("2"))
+    assert text_of(await until(peer, task, "completed")) == "{'text': '1'} {'text': '2'}"
+
+
+@requirement("tasks/before")
+async def test_with_ask_before_questions_are_answered_before_there_is_a_task(peer: ModernPeer) -> None:
+    given: dict[str, Json] = {"name": "asks_before"}
+    for key in ("first", "second"):
+        result = (await peer.once("tools/call", given))["result"]
+        assert result["resultType"] == "input_required"
+        assert "taskId" not in result
+        assert result["inputRequests"].keys() == {key}
+        given = {"name": "asks_before", "inputResponses": {key: answer(key)}}
+        given |= {"requestState": result["requestState"]} if "requestState" in result else {}
+    task = (await peer.once("tools/call", given))["result"]
+    assert task["resultType"] == "task"
+    assert not {"requestState", "inputRequests"} & task.keys()
+    done = await until(peer, task, "completed")
+    assert text_of(done).startswith("{'text': 'first'}")
+    assert "requestState" not in done
+
+
+@requirement("tasks/before")
+async def test_a_function_says_question_by_question_where_it_asks(peer: ModernPeer) -> None:
+    result = (await peer.once("tools/call", {"name": "asks_where"}))["result"]
+    assert (result["resultType"], result["inputRequests"].keys()) == ("input_required", {"before"})
+    given = {"name": "asks_where", "inputResponses": {"before": answer("b")}}
+    task = (await peer.once("tools/call", given))["result"]
+    assert task["resultType"] == "task"
+    assert (await until(peer, task, "input_required"))["inputRequests"].keys() == {"inside"}
+    await update(peer, task, inside=answer("i"))
+    assert text_of(await until(peer, task, "completed")) == "b i"
+
+
+@requirement("tasks/after")
+async def test_what_is_done_in_time_is_answered_directly_and_the_rest_is_a_task(
+    peer: ModernPeer, tmp_path: Path
+) -> None:
+    (tmp_path / "there").write_text("quick")
+    message = await peer.once("tools/call", {"name": "after", "arguments": {"file": str(tmp_path / "there")}})
+    assert (message["result"]["resultType"], message["result"]["content"][0]["text"]) == ("complete", "quick")
+    task = await start(peer, "after", file=str(tmp_path / "later"))
+    assert task["statusMessage"] == "waiting"
+    (tmp_path / "later").write_text("slow")
+    assert text_of(await until(peer, task, "completed")) == "slow"
+
+
+@requirement("tasks/ttl")
+async def test_a_task_is_stopped_and_forgotten_when_its_time_is_over(
+    served: House, peer: ModernPeer, tmp_path: Path
+) -> None:
+    task = await start(peer, "short", file=str(tmp_path / "never"))
+    assert task["ttlMs"] == 300
+    async with asyncio.timeout(SECONDS):
+        while "error" not in (message := await peer.once("tasks/get", {"taskId": task["taskId"]})):
+            await asyncio.sleep(0.01)
+        assert message["error"]["code"] == -32602
+        while served.dispatcher.tasks.runner.running:
+            await asyncio.sleep(0.01)
+
+
+@requirement("tasks/notifications")
+async def test_a_listen_stream_hears_of_the_tasks_that_it_names(peer: ModernPeer, tmp_path: Path) -> None:
+    named, other = [await start(peer, "waits", file=str(tmp_path / name)) for name in ("named", "other")]
+    wanted = {"notifications": {"taskIds": [named["taskId"], "unknown"]}}
+    listening = asyncio.create_task(peer.once("subscriptions/listen", wanted))
+    heard = await hear(peer, lambda sent: len(sent) == 2)
+    assert heard[0]["method"] == "notifications/subscriptions/acknowledged"
+    assert heard[0]["params"]["notifications"] == {"taskIds": [named["taskId"]]}
+    for name in ("named", "other"):
+        (tmp_path / name).write_text(name)
+    await until(peer, other, "completed")
+    heard = await hear(peer, lambda sent: sent[-1]["params"].get("status") == "completed")
+    assert {each["params"]["taskId"] for each in heard[1:]} == {named["taskId"]}
+    assert {each["method"] for each in heard[1:]} == {"notifications/tasks"}
+    polled = await get(peer, named)
+    assert {**heard[-1]["params"], "_meta": None, "resultType": None} == {**polled, "_meta": None, "resultType": None}
+    listening.cancel()
+
+
+@requirement("tasks/limits")
+async def test_one_more_unfinished_task_than_the_limit_is_refused(
+    served: House, peer: ModernPeer, tmp_path: Path
+) -> None:
+    await served.edit("server: {name: tasks}", "server: {name: tasks}\nlimits: {tasks: {per_caller: 2, total: 3}}")
+    first = await start(peer, "waits", file=str(tmp_path / "never"))
+    await start(peer, "waits", file=str(tmp_path / "never"))
+    error = await error_of(peer, "tools/call", {"name": "waits", "arguments": {"file": "x"}})
+    assert error["code"] == 429
+    assert "limits.tasks.per_caller" in error["message"]
+    other = served.modern(capabilities=WITH_TASKS, principal="other")
+    await start(other, "waits", file=str(tmp_path / "never"))
+    error = await error_of(other, "tools/call", {"name": "waits", "arguments": {"file": "x"}})
+    assert "limits.tasks.total" in error["message"]
+    await peer.once("tasks/cancel", {"taskId": first["taskId"]})
+    await start(peer, "waits", file=str(tmp_path / "never"))
+
+
+@requirement("tasks/binding")
+async def test_a_task_of_one_view_is_unknown_at_another(served: House) -> None:
+    await served.edit("server: {name: tasks}", "server: {name: tasks}\nviews: {some: {include: {tools: [fixed]}}}")
+    task = await start(served.modern(capabilities=WITH_TASKS, view="some"), "fixed")
+    assert (await get(served.modern(capabilities=WITH_TASKS, view="some"), task))["taskId"] == task["taskId"]
+    error = await error_of(served.modern(capabilities=WITH_TASKS), "tasks/get", {"taskId": task["taskId"]})
+    assert error["code"] == -32602

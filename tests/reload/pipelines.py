@@ -1,0 +1,57 @@
+"""A pipeline as a daemon has it, without listeners."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from gateway.access.identity.authenticator import Authenticator
+from gateway.audit.recorder import AuditRecorder
+from gateway.config.definition_source import DefinitionSource
+from gateway.config.loader import load
+from gateway.errors import ConfigError
+from gateway.executors.services import running_services
+from gateway.json_types import JsonObject
+from gateway.reload.pipeline import ReloadPipeline
+
+
+async def _nothing_to_fetch(url: str) -> JsonObject:
+    raise ConnectionError(url)
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, *, grace: timedelta = timedelta(0), sources: Sequence[DefinitionSource] = ()
+) -> AsyncIterator[ReloadPipeline]:
+    """Serve a file, until the context ends."""
+    async with running_services() as services:
+        pipeline = ReloadPipeline(
+            path,
+            sources=sources,
+            services=services,
+            authenticator=Authenticator(_nothing_to_fetch),
+            audit=AuditRecorder(key=b"", generation=lambda: 0),
+            grace=grace,
+        )
+        await pipeline.open(load(path))
+        yield pipeline
+        await pipeline.close()
+
+
+async def reload(pipeline: ReloadPipeline) -> None:
+    """Serve what is on disk now.
+
+    Raises:
+        ConfigError: it cannot be served.
+    """
+    pipeline.swap(await pipeline.load_and_compile())
+    pipeline.announce()
+
+
+async def refused(pipeline: ReloadPipeline) -> list[str]:
+    """Reload what cannot be served, and return why not."""
+    try:
+        await reload(pipeline)
+    except ConfigError as error:
+        return [problem.message for problem in error.errors]
+    raise AssertionError("was served")

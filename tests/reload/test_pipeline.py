@@ -1,0 +1,222 @@
+"""What is said of the files that are served, a digest of each and one for all; and where a reload does its work."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from gateway.catalog.compile.arguments import CompiledArguments
+from gateway.config.definition_source import DefinitionSource, SourceEntry
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.document import Document
+from gateway.config.models.interpolated_text import MASK
+from gateway.config.reading import interpolation
+from gateway.executors.invocation import RawOutput
+from gateway.reload.pipeline import ReloadPipeline
+from tests.effort import counted_lines
+from tests.executors.recording import make_invocation
+from tests.reload.pipelines import opened, refused, reload
+
+FILE = """\
+include: [tools.yaml]
+plugins: [plugins]
+connections: {api: {base_url: https://api.example.com, headers: {Authorization: "${file:token}"}}}
+"""
+PLUGIN = "def second() -> str:\n    'Second.'\n    return 'WORD'\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "config.yaml").write_text(FILE)
+    (tmp_path / "tools.yaml").write_text('tools: {second: {python: "words:second"}}\n')
+    (tmp_path / "plugins" / "words.py").write_text(PLUGIN)
+    (tmp_path / "token").write_text("hunter2-hunter2")
+    return tmp_path
+
+
+def offered(folder: Path) -> AbstractAsyncContextManager[ReloadPipeline]:
+    return opened(folder / "config.yaml")
+
+
+async def test_every_file_and_every_directory_of_plugins_has_a_digest(folder: Path) -> None:
+    async with offered(folder) as pipeline:
+        files = dict(pipeline.served.files)
+        assert set(files) == {folder / name for name in ("config.yaml", "tools.yaml", "token", "plugins")}
+        (folder / "plugins" / "words.py").write_text(PLUGIN.replace("WORD", "another"))
+        renewed = (await pipeline.load_and_compile()).files
+    assert {path.name for path in files if files[path] != renewed[path]} == {"plugins"}
+
+
+async def test_the_digest_of_all_tells_of_files_and_code(folder: Path) -> None:
+    async with offered(folder) as pipeline:
+        seen = [pipeline.served.digest]
+        for name, old, new in (("tools.yaml", "second:", "other:"), ("plugins/words.py", "WORD", "another")):
+            changed = folder / name
+            changed.write_text(changed.read_text().replace(old, new))
+            seen.append((await pipeline.load_and_compile()).digest)
+    assert len(set(seen)) == 3
+
+
+async def test_the_digest_of_all_is_the_same_in_every_process_that_serves_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest of a secret has a key that each process draws for itself, so that nobody tries secrets out on it."""
+    async with offered(folder) as pipeline:
+        here = pipeline.served
+    monkeypatch.setattr(interpolation, "_KEY", b"of another process")
+    async with offered(folder) as pipeline:
+        there = pipeline.served
+    assert here.files[folder / "token"] != there.files[folder / "token"]
+    assert here.digest == there.digest
+
+
+async def test_a_link_that_leads_to_the_next_release_is_followed_by_a_reload(folder: Path) -> None:
+    """The usual way to deploy; a directory that becomes a link is not: tests/attacks/test_files.py."""
+    for release in ("one", "two"):
+        (folder / release).mkdir()
+        (folder / release / f"{release}.md").write_text(release)
+    (folder / "current").symlink_to("one")
+    (folder / "config.yaml").write_text(f'{FILE}resources: {{docs: {{files: "*.md", root: current}}}}\n')
+    async with offered(folder) as pipeline:
+        assert list(pipeline.served.catalog.resources) == ["docs:///one.md"]
+        (folder / "next").symlink_to("two")
+        (folder / "next").rename(folder / "current")
+        await reload(pipeline)
+        assert list(pipeline.served.catalog.resources) == ["docs:///two.md"]
+
+
+async def test_a_directory_that_takes_the_place_of_a_root_is_served_without_a_reload(folder: Path) -> None:
+    (folder / "docs").mkdir()
+    (folder / "config.yaml").write_text(f'{FILE}resources: {{docs: {{files: "*.md", root: docs}}}}\n')
+    async with offered(folder) as pipeline:
+        (folder / "docs").rename(folder / "old")
+        (folder / "docs").mkdir()
+        (folder / "docs" / "new.md").write_text("new")
+        found = pipeline.served.catalog.resource("docs:///new.md")
+        assert found is not None
+        outcome = await found[0].executor.execute(make_invocation(found[1]))
+        assert isinstance(outcome, RawOutput)
+        assert outcome.data == b"new"
+
+
+async def test_a_refused_file_leaves_the_secrets_of_what_is_served_masked(folder: Path) -> None:
+    async with offered(folder) as pipeline:
+        (folder / "token").write_text("tr0ub4dor-tr0ub4dor")
+        (folder / "tools.yaml").write_text("tools: {second: {python: none}}\n")
+        assert len(await refused(pipeline)) == 1
+        assert pipeline.redactor.text("hunter2-hunter2, tr0ub4dor-tr0ub4dor") == f"{MASK}, {MASK}"
+
+
+async def test_calls_that_began_before_a_reload_find_their_secrets_masked(folder: Path) -> None:
+    async with offered(folder) as pipeline:
+        (folder / "token").write_text("tr0ub4dor-tr0ub4dor")
+        await reload(pipeline)
+        assert pipeline.redactor.text("hunter2-hunter2, tr0ub4dor-tr0ub4dor") == f"{MASK}, {MASK}"
+
+
+def many_tools(count: int, edition: int) -> str:
+    lines = (f"  tool_{index}: {{description: Edition {edition}., content: [hi]}}\n" for index in range(count))
+    return "tools:\n" + "".join(lines)
+
+
+def offering(
+    folder: Path, text: str, *, sources: Sequence[DefinitionSource] = ()
+) -> AbstractAsyncContextManager[ReloadPipeline]:
+    (folder / "config.yaml").write_text(text)
+    return opened(folder / "config.yaml", sources=sources)
+
+
+async def test_what_a_reload_does_on_the_event_loop_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    async def lines(count: int) -> int:
+        async with offering(tmp_path, many_tools(count, edition=1)) as pipeline:
+            (tmp_path / "config.yaml").write_text(many_tools(count, edition=2))
+            with counted_lines() as counted:
+                await reload(pipeline)
+            assert len(pipeline.store.current.tools) == count
+            return counted.lines
+
+    await lines(1)  # what is done once in a process is done now
+    assert await lines(400) < await lines(20) * 1.5
+
+
+async def test_what_a_reload_replaced_is_freed_by_the_thread_that_loads(tmp_path: Path) -> None:
+    freed: list[threading.Thread] = []
+    all_freed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def note() -> None:
+        freed.append(threading.current_thread())
+        if len(freed) == 6 and not loop.is_closed():
+            loop.call_soon_threadsafe(all_freed.set)
+
+    async with offering(tmp_path, many_tools(3, edition=1)) as pipeline:
+        call_in_flight = [pipeline.store.current]
+        for tool in pipeline.store.current.tools.values():
+            assert isinstance(tool.arguments, CompiledArguments)
+            weakref.finalize(tool.arguments.validator, note)
+        for config in pipeline.served.document.tools.values():
+            weakref.finalize(config, note)
+        (tmp_path / "config.yaml").write_text(many_tools(3, edition=2))
+        del tool, config
+        await reload(pipeline)
+        async with asyncio.timeout(10):
+            while len(freed) < 3:
+                await asyncio.sleep(0.01)
+            assert len(freed) == 3, "the catalog is still used"
+            call_in_flight.clear()
+            await all_freed.wait()
+    assert threading.current_thread() not in freed
+
+
+@pytest.mark.parametrize("broken", ["python: 'none:such'", "content: [{image: none.png}]", "python: 'failing:say'"])
+async def test_what_a_refused_reload_loaded_is_freed_by_the_thread_that_loads(tmp_path: Path, broken: str) -> None:
+    freed: list[threading.Thread] = []
+
+    class Observer:
+        """Tells when a definition of the file is freed."""
+
+        is_on = False
+
+        def definitions(self, config: LoadedConfig, problems: Problems) -> list[SourceEntry]:
+            for tool in config.document.tools.values() if self.is_on else ():
+                weakref.finalize(tool, lambda: freed.append(threading.current_thread()))
+            return []
+
+        async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+            """Nothing changes."""
+
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "failing.py").write_text("def startup():\n    1 / 0\n\ndef say() -> str:\n    'Says.'\n")
+    observer = Observer()
+    async with offering(tmp_path, many_tools(3, edition=1), sources=[observer]) as pipeline:
+        observer.is_on = True
+        (tmp_path / "config.yaml").write_text(f"{many_tools(3, edition=2)}  broken: {{{broken}}}\nplugins: [plugins]\n")
+        assert len(await refused(pipeline)) == 1
+        assert len(freed) == 4
+        assert threading.current_thread() not in freed
+
+
+async def test_no_reload_looks_through_all_that_is_old_for_garbage(tmp_path: Path) -> None:
+    collected: list[int] = []
+
+    def note(phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            collected.append(facts["generation"])
+
+    async with offering(tmp_path, many_tools(500, edition=1)) as pipeline:
+        (tmp_path / "config.yaml").write_text(many_tools(500, edition=2))
+        before = gc.get_threshold()
+        gc.callbacks.append(note)
+        try:
+            await pipeline.load_and_compile()
+        finally:
+            gc.callbacks.remove(note)
+    assert set(collected) == {0}
+    assert gc.get_threshold() == before

@@ -1,0 +1,341 @@
+"""Every way in which people save files leads to one reload; what is not a change leads to none."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigError, Problem, Severity
+from gateway.reload.reloader import Reloader, ReloadStatus
+from gateway.reload.watch_plan import Snapshot, WatchPlan
+
+NEVER = timedelta(hours=1)
+SOON = timedelta(milliseconds=200)
+
+
+class Loads:
+    """A configuration that is one file's text, and a record of what was served."""
+
+    def __init__(self, path: Path, plan: WatchPlan | None = None) -> None:
+        self.path = path
+        self.plan = plan or WatchPlan(files=frozenset({path}), directories=frozenset({path.parent}))
+        self.served: asyncio.Queue[str] = asyncio.Queue()
+        self.source_changed = asyncio.Event()
+
+    @property
+    def watch_plan(self) -> WatchPlan:
+        return self.plan
+
+    async def load_and_compile(self) -> str:
+        text = self.path.read_text() if self.path.exists() else "missing"
+        if "broken" in text:
+            doubtful = Problem(message="is doubtful", severity=Severity.WARNING)
+            raise ConfigError([doubtful, Problem(message="is broken")])
+        return text
+
+    def swap(self, candidate: str) -> None:
+        self.served.put_nowait(candidate)
+
+    def announce(self) -> None:
+        """Nobody listens."""
+
+    async def next(self) -> str:
+        async with asyncio.timeout(20):
+            return await self.served.get()
+
+    def reloader(self, poll: timedelta = NEVER) -> Reloader[str]:
+        return Reloader(self, poll=poll, loaded_at=time.time_ns())
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "etc" / "config.yaml"
+    path.parent.mkdir()
+    path.write_text("one")
+    return path
+
+
+@pytest.fixture
+async def loads(config: Path) -> AsyncIterator[Loads]:
+    loads = Loads(config)
+    async for _ in watching(loads.reloader()):
+        yield loads
+
+
+async def watching(reloader: Reloader[str]) -> AsyncIterator[None]:
+    """Run the loop, once it has had its first look and its watches stand."""
+    task = asyncio.create_task(reloader.run())
+    while not reloader.is_watching:
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def save_by_rename(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text)
+    temporary.rename(path)
+
+
+async def test_saves_by_rename_are_each_seen_once(config: Path, loads: Loads) -> None:
+    for text in ("two", "three", "four"):
+        save_by_rename(config, text)
+        assert await loads.next() == text
+    assert loads.served.empty()
+
+
+async def test_a_write_in_place_is_seen(config: Path, loads: Loads) -> None:
+    config.write_text("written")
+    assert await loads.next() == "written"
+
+
+async def test_what_changes_between_loading_and_the_first_look_is_seen(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    save_by_rename(config, "early")
+    async for _ in watching(reloader):
+        assert await loads.next() == "early"
+
+
+async def test_what_goes_between_loading_and_the_first_look_is_seen(config: Path) -> None:
+    files = frozenset({config})
+    loads = Loads(config, WatchPlan(files=files, present=files))
+    reloader = loads.reloader()
+    config.unlink()
+    async for _ in watching(reloader):
+        assert await loads.next() == "missing"
+
+
+async def test_what_was_never_there_is_not_missed(config: Path) -> None:
+    loads = Loads(config, WatchPlan(files=frozenset({config, config.with_name("optional")})))
+    async for _ in watching(loads.reloader()):
+        save_by_rename(config, "two")
+        assert await loads.next() == "two"
+        assert loads.served.empty()
+
+
+async def test_a_bug_that_a_file_brings_out_does_not_end_the_watch(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        config.write_bytes(b"\xff")  # load_and_compile above does not expect it
+        async with asyncio.timeout(20):
+            while reloader.status.is_good:
+                await asyncio.sleep(0.01)
+        save_by_rename(config, "right")
+        assert await loads.next() == "right"
+
+
+async def test_a_reload_goes_on_when_whoever_asked_for_it_leaves(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    asking = asyncio.create_task(reloader.reload())
+    await asyncio.sleep(0)
+    asking.cancel()
+    assert await loads.next() == "one"
+    await reloader.close()
+
+
+async def test_requests_during_a_reload_share_the_next_one_which_reads_the_files_after_they_asked(config: Path) -> None:
+    builds, began, release = 0, asyncio.Event(), asyncio.Event()
+
+    class SlowLoads(Loads):
+        async def load_and_compile(self) -> str:
+            nonlocal builds
+            builds += 1
+            text = await super().load_and_compile()
+            began.set()
+            await release.wait()
+            return text
+
+    reloader = SlowLoads(config).reloader()
+    first = asyncio.create_task(reloader.reload())
+    async with asyncio.timeout(20):
+        await began.wait()
+        config.write_text("broken")
+        others = [asyncio.create_task(reloader.reload()) for _ in range(100)]
+        await asyncio.sleep(0)
+        others[0].cancel()
+        release.set()
+        assert (await first).is_good
+        assert not any([(await other).is_good for other in others[1:]])
+    assert builds == 2
+    await reloader.close()
+
+
+async def test_a_save_that_is_followed_by_a_request_is_loaded_once(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        save_by_rename(config, "two")
+        assert (await reloader.reload()).is_good
+        assert await loads.next() == "two"
+        save_by_rename(config, "three")
+        assert await loads.next() == "three"
+        assert loads.served.empty()
+
+
+async def test_a_write_through_a_link_to_another_directory_is_seen(tmp_path: Path) -> None:
+    real = tmp_path / "elsewhere" / "real.yaml"
+    real.parent.mkdir()
+    real.write_text("one")
+    config = tmp_path / "etc" / "config.yaml"
+    config.parent.mkdir()
+    config.symlink_to(real)
+    loads = Loads(config)
+    async for _ in watching(loads.reloader()):
+        real.write_text("two")
+        assert await loads.next() == "two"
+
+
+async def test_a_save_that_a_look_falls_into_is_loaded_once(config: Path) -> None:
+    """The look sees the file half written; by the time it is read, it is whole."""
+    is_half_written, looks = False, 0
+
+    class FinishedAfterTheLook(WatchPlan):
+        def snapshot(self) -> Snapshot:
+            nonlocal is_half_written, looks
+            seen = super().snapshot()
+            looks += 1
+            if is_half_written:
+                is_half_written = False
+                config.write_text("whole")
+            return seen
+
+    class HalfWrittenOnceServed(Loads):
+        def announce(self) -> None:
+            nonlocal is_half_written
+            if config.read_text() == "two":
+                config.write_text("")
+                is_half_written = True
+
+    plan = FinishedAfterTheLook(files=frozenset({config}), directories=frozenset({config.parent}))
+    loads = HalfWrittenOnceServed(config, plan)
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        save_by_rename(config, "two")
+        assert [await loads.next(), await loads.next()] == ["two", "whole"]
+        looks_before = looks
+        async with asyncio.timeout(20):
+            while looks == looks_before:
+                await asyncio.sleep(0.01)
+        assert (await reloader.reload()).is_good  # after what the look would have loaded
+        assert await loads.next() == "whole"
+        assert loads.served.empty()
+
+
+async def test_a_file_that_does_not_matter_reloads_nothing(config: Path, loads: Loads) -> None:
+    (config.parent / "daemon.log").write_text("a line")
+    save_by_rename(config, "two")
+    assert await loads.next() == "two"
+    assert loads.served.empty()
+
+
+async def test_a_broken_file_keeps_what_is_served_until_it_is_right(config: Path) -> None:
+    loads = Loads(config)
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        save_by_rename(config, "broken")
+        async with asyncio.timeout(20):
+            while reloader.status.is_good:
+                await asyncio.sleep(0.01)
+        assert [problem.message for problem in reloader.status.problems] == ["is broken"]
+        assert loads.served.empty()
+        save_by_rename(config, "right")
+        assert await loads.next() == "right"
+        assert reloader.status.is_good
+
+
+async def test_who_hears_of_a_reload_finds_its_status(config: Path) -> None:
+    """Nothing is awaited between the swap and the status: a client cannot see the new tool beside the old problem."""
+    statuses: list[ReloadStatus] = []
+
+    class Listening(Loads):
+        def announce(self) -> None:
+            statuses.append(reloader.status)
+
+    reloader = Listening(config).reloader()
+    config.write_text("broken")
+    assert not (await reloader.reload()).is_good
+    config.write_text("right")
+    good = await reloader.reload()
+    assert statuses == [good]
+    assert good.is_good
+
+
+async def test_a_configmap_swap_is_one_reload(tmp_path: Path) -> None:
+    for version in ("v1", "v2"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "config.yaml").write_text(version)
+    (tmp_path / "..data").symlink_to("v1")
+    (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
+    loads = Loads(tmp_path / "config.yaml")
+    async for _ in watching(loads.reloader()):
+        (tmp_path / "..data_tmp").symlink_to("v2")
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+        assert await loads.next() == "v2"
+        assert loads.served.empty()
+
+
+async def test_a_directory_that_is_removed_and_made_again_is_watched_again(config: Path) -> None:
+    loads = Loads(config)
+    async for _ in watching(loads.reloader(poll=SOON)):
+        config.unlink()
+        config.parent.rmdir()
+        assert await loads.next() == "missing"
+        config.parent.mkdir()
+        config.write_text("back")
+        while await loads.next() != "back":
+            pass
+        save_by_rename(config, "again")
+        while await loads.next() != "again":
+            pass
+
+
+async def test_without_events_the_poll_finds_the_change(config: Path) -> None:
+    loads = Loads(config, WatchPlan(files=frozenset({config})))
+    loads.plan = _without_events(loads.plan)
+    reloader = loads.reloader(poll=SOON)
+    async for _ in watching(reloader):
+        save_by_rename(config, "polled")
+        assert await loads.next() == "polled"
+
+
+async def test_a_reload_on_request_says_how_it_went(config: Path) -> None:
+    reloader = Loads(config).reloader()
+    assert (await reloader.reload()).is_good
+    config.write_text("broken")
+    assert not (await reloader.reload()).is_good
+
+
+async def test_new_and_removed_files_of_a_tree_are_seen(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("one")
+    tree = tmp_path / "docs" / "deep"
+    tree.mkdir(parents=True)
+    loads = Loads(path, WatchPlan(files=frozenset({path}), trees=frozenset({tmp_path / "docs"})))
+    async for _ in watching(loads.reloader()):
+        (tree / "new.md").write_text("text")
+        assert await loads.next() == "one"
+        os.unlink(tree / "new.md")  # noqa: PTH108 - beside rename and write, the bare call that editors make
+        assert await loads.next() == "one"
+
+
+class _without_events(WatchPlan):  # noqa: N801 - reads as what it is at its one use
+    """A plan on a file system that sends no events."""
+
+    def __init__(self, plan: WatchPlan) -> None:
+        super().__init__(files=plan.files)
+
+    @property
+    def flat(self) -> frozenset[Path]:
+        return frozenset()

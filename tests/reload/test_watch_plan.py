@@ -1,0 +1,107 @@
+"""What of a directory of files matters: what the globs mean, and what lies on the way to it."""
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.executors.files.executor import compile_file_globs
+from gateway.executors.files.globs import Globs
+from gateway.reload.watch_plan import MAX_DEPTH, WatchPlan
+from tests.executors.recording import make_scope
+from tests.reload.pipelines import opened
+
+
+def globs_of(root: Path, *patterns: str) -> Globs:
+    problems = make_scope().problems
+    globs = compile_file_globs(list(patterns), root=str(root), problems=problems)
+    assert globs is not None
+    return globs
+
+
+def test_a_log_that_grows_beside_served_files_is_neither_looked_at_nor_heard(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "deep").mkdir(parents=True)
+    (tmp_path / "docs" / "deep" / "page.md").write_text("one")
+    plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}), suffixes=())
+    before = plan.snapshot()
+    (tmp_path / "daemon.log").write_text("a line")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "page.md").write_text("not served")
+    assert not plan.snapshot().differs_from(before)
+    assert not plan.matters(str(tmp_path / "daemon.log"))
+    assert not plan.matters(str(tmp_path / ".venv" / "page.md"))
+
+
+def test_what_the_globs_mean_is_both(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}), suffixes=())
+    before = plan.snapshot()
+    (tmp_path / "docs" / "new").mkdir()
+    (tmp_path / "docs" / "new" / "page.md").write_text("one")
+    assert plan.snapshot().differs_from(before)
+    assert plan.matters(str(tmp_path / "docs" / "new"))
+    assert plan.matters(str(tmp_path / "docs" / "new" / "page.md"))
+
+
+@pytest.fixture
+async def plan(tmp_path: Path) -> AsyncIterator[WatchPlan]:
+    """Of a file with included files, prompts and a tree."""
+    for directory in ("tools.d", "prompts", "deep/er"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text(
+        "include: [tools.d/t*.yaml, deep/**, later.yaml]\nprompt_files: [prompts/*]\ntools: {a: {content: x}}\n"
+    )
+    (tmp_path / "later.yaml").write_text("tools: {b: {content: x}}\n")
+    async with opened(tmp_path / "config.yaml") as pipeline:
+        yield pipeline.watch_plan
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["other.yaml", "README.md", "tools.d/other.yaml", "tools.d/.t.yaml", "tools.d/notes.md", "prompts/data.json"],
+)
+async def test_a_file_beside_those_that_are_meant_is_neither_looked_at_nor_heard(
+    tmp_path: Path, plan: WatchPlan, name: str
+) -> None:
+    before = plan.snapshot()
+    (tmp_path / name).write_text("tools: {c: {content: x}}\n")
+    assert not plan.snapshot().differs_from(before)
+    assert not plan.matters(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "later.yaml", "tools.d/two.yaml", "deep/new.yaml", "deep/er/new.yaml", "prompts/new.md"]
+)
+async def test_a_file_that_is_meant_is_both(tmp_path: Path, plan: WatchPlan, name: str) -> None:
+    before = plan.snapshot()
+    saved = tmp_path / "saved"
+    saved.write_text("tools: {c: {content: x}}\n")
+    saved.rename(tmp_path / name)
+    assert plan.snapshot().differs_from(before)
+    assert plan.matters(str(tmp_path / name))
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A directory with others in it, one within the other, more than Python's own stack could follow."""
+    root = tmp_path / "deep"
+    root.mkdir()
+    descriptor = os.open(root, os.O_RDONLY)
+    for _ in range(1500):  # by descriptors, for no path may be so long
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    yield root
+    subprocess.run(["rm", "-rf", str(root)], check=True)  # pytest's own way of removing it recurses
+
+
+def test_directories_of_any_depth_below_a_root_are_looked_at_within_bounds(deep: Path) -> None:
+    for plan in (WatchPlan(trees=frozenset({deep})), WatchPlan(globs=frozenset({globs_of(deep, "**/*.md")}))):
+        before = plan.snapshot()
+        assert MAX_DEPTH <= len(before.states) <= MAX_DEPTH + 2
+        (deep / "d" / f"{len(plan.trees)}.md").write_text("new")
+        assert plan.snapshot().differs_from(before)

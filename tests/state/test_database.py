@@ -1,0 +1,227 @@
+"""The database keeps what it is given, in the file or in memory, and goes on through every fault of the file."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.state.database import Database, NotDurableError
+from gateway.state.schema import Schema
+
+NOTES: Final = Schema(
+    store="notes", steps=("CREATE TABLE notes (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT",)
+)
+SECONDS: Final = 30
+
+
+@asynccontextmanager
+async def opened(path: Path | None, *schemas: Schema) -> AsyncIterator[Database]:
+    async with asyncio.timeout(SECONDS), Database(path, schemas or [NOTES], retry_seconds=0.05) as database:
+        yield database
+
+
+async def note(database: Database, name: str, content: str = "", *, durable: bool = False) -> None:
+    await database.run(
+        lambda connection: connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content)),
+        durable=durable,
+    )
+
+
+async def names(database: Database) -> set[str]:
+    return {name for (name,) in await database.run(lambda each: each.execute("SELECT name FROM notes").fetchall())}
+
+
+async def durable_again(database: Database) -> None:
+    while not database.is_durable:
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state.sqlite"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", mounted], check=False, capture_output=True
+        ).returncode
+    ):
+        pytest.skip("mounts a file system, for which it must be root")
+    yield mounted
+    subprocess.run(["umount", "-l", mounted], check=True)
+
+
+def fill(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as filling, suppress(OSError):
+        while True:
+            filling.write(b"x" * 1024)
+
+
+@pytest.mark.parametrize("where", ["file", "memory"])
+async def test_what_was_written_is_read(where: str, file: Path) -> None:
+    async with opened(file if where == "file" else None) as database:
+        await note(database, "a")
+        assert await names(database) == {"a"}
+        assert database.is_durable == (where == "file")
+
+
+async def test_a_file_outlives_its_database_and_belongs_to_its_owner_alone(file: Path) -> None:
+    async with opened(file) as database:
+        database.post(lambda connection: connection.execute("INSERT INTO notes VALUES ('posted', '')"))
+    assert file.stat().st_mode & 0o077 == 0
+    async with opened(file) as database:
+        assert await names(database) == {"posted"}
+
+
+@pytest.mark.parametrize("where", ["file", "memory"])
+async def test_work_that_fails_is_undone_alone(where: str, file: Path) -> None:
+    def twice(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO notes VALUES ('undone', '')")
+        connection.execute("INSERT INTO notes VALUES ('undone', '')")
+
+    async with opened(file if where == "file" else None) as database:
+        done = await asyncio.gather(
+            note(database, "before"), database.run(twice), note(database, "after"), return_exceptions=True
+        )
+        assert [type(each) for each in done] == [type(None), sqlite3.IntegrityError, type(None)]
+        assert await names(database) == {"before", "after"}
+        assert database.is_durable == (where == "file")
+
+
+async def test_a_schema_grows_by_steps(file: Path) -> None:
+    async with opened(file) as database:
+        await note(database, "old")
+    grown = Schema(store="notes", steps=(*NOTES.steps, "ALTER TABLE notes ADD COLUMN size INTEGER NOT NULL DEFAULT 7"))
+    async with opened(file, grown) as database:
+        assert await database.run(lambda each: each.execute("SELECT name, size FROM notes").fetchall()) == [("old", 7)]
+    async with opened(file) as database:  # an older gateway
+        assert not database.is_durable
+        assert "notes has version 2, and 1 is the newest known" in database.problem
+        assert await names(database) == set()
+    async with opened(file, grown) as database:
+        assert await names(database) == {"old"}
+
+
+@pytest.mark.parametrize("broken", [b"not a database" * 500, b""])
+async def test_a_file_that_is_no_database_is_put_aside(file: Path, broken: bytes) -> None:
+    file.write_bytes(broken)
+    async with opened(file) as database:
+        await note(database, "new", durable=True)
+        aside = database.put_aside
+    assert aside is None if broken == b"" else aside is not None and aside.read_bytes() == broken
+    async with opened(file) as database:
+        assert await names(database) == {"new"}
+
+
+async def test_a_file_that_breaks_is_put_aside_and_what_can_be_read_is_kept(file: Path) -> None:
+    other = Schema(store="other", steps=("CREATE TABLE other (name TEXT PRIMARY KEY) STRICT",))
+    lost = asyncio.Event()
+    async with opened(file, NOTES, other) as database:
+        database.on_loss(lost.set)
+        await database.run(lambda connection: connection.execute("INSERT INTO other VALUES ('kept')"))
+        for number in range(200):
+            await note(database, str(number), "x" * 3000)
+        root = await database.run(
+            lambda each: each.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'notes'").fetchone()[0]
+        )
+        await database.run(lambda connection: connection.execute("PRAGMA cache_size = 1"))
+
+        def overwrite() -> None:
+            with sqlite3.connect(file) as outside:
+                outside.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            with file.open("r+b") as opened_file:
+                opened_file.seek((root - 1) * 4096)
+                opened_file.write(b"\xff" * 4096)
+
+        await asyncio.to_thread(overwrite)
+        await note(database, "1", "again")
+        await lost.wait()
+        await durable_again(database)
+        assert database.put_aside is not None
+        assert database.faults["SQLITE_CORRUPT"] >= 1
+        assert "1" in await names(database)
+        assert await database.run(lambda each: each.execute("SELECT name FROM other").fetchall()) == [("kept",)]
+
+
+async def test_a_full_disk_loses_nothing_and_is_written_when_there_is_room(small_disk: Path) -> None:
+    file, ballast = small_disk / "state.sqlite", small_disk / "ballast"
+    async with opened(file) as database:
+        await note(database, "first", durable=True)
+        fill(ballast)
+        await note(database, "second", "x" * 65536)
+        assert not database.is_durable
+        assert "full" in database.problem
+        with pytest.raises(NotDurableError, match="full"):
+            await note(database, "refused", durable=True)
+        assert await names(database) == {"first", "second"}
+        ballast.unlink()
+        await durable_again(database)
+        await note(database, "third", durable=True)
+    async with opened(file) as database:
+        assert await names(database) == {"first", "second", "third"}
+
+
+async def test_a_file_that_somebody_locks_is_written_when_it_is_free(file: Path) -> None:
+    async with opened(file) as database:
+        await note(database, "first")
+        outside = sqlite3.connect(file, isolation_level=None)
+        outside.execute("BEGIN IMMEDIATE")
+        await note(database, "second")
+        assert not database.is_durable
+        assert "locked" in database.problem
+        assert await names(database) == {"first", "second"}
+        outside.execute("ROLLBACK")
+        outside.close()
+        await durable_again(database)
+        assert await names(database) == {"first", "second"}
+
+
+async def test_a_file_that_is_locked_at_the_start_keeps_what_it_has(file: Path) -> None:
+    async with opened(file) as database:
+        await note(database, "first")
+    outside = sqlite3.connect(file, isolation_level=None)
+    outside.execute("PRAGMA locking_mode = EXCLUSIVE")
+    outside.execute("BEGIN EXCLUSIVE")
+    async with opened(file) as database:
+        assert not database.is_durable
+        await note(database, "second")
+        outside.close()
+        await durable_again(database)
+        assert await names(database) == {"first", "second"}
+
+
+async def test_a_file_that_is_deleted_is_made_again_with_all_it_had(file: Path) -> None:
+    async with opened(file) as database:
+        await note(database, "first")
+        for each in file.parent.glob("state.sqlite*"):
+            each.unlink()
+        await note(database, "second")
+        await durable_again(database)
+    async with opened(file) as database:
+        assert await names(database) == {"first", "second"}
+
+
+async def test_memory_alone_refuses_what_must_be_durable() -> None:
+    async with opened(None) as database:
+        with pytest.raises(NotDurableError):
+            await note(database, "a", durable=True)
+        assert await names(database) == set()
+
+
+async def test_a_closed_database_takes_no_work(file: Path) -> None:
+    async with opened(file) as database:
+        pass
+    with pytest.raises(RuntimeError, match="closed"):
+        await names(database)

@@ -1,0 +1,34 @@
+"""Remembered documents come back as they were saved."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.state.documents import MAX_BYTES, digest_of
+from gateway.state.state import State
+
+
+async def test_a_document_outlives_the_process(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
+        async with State(tmp_path) as state:
+            await state.documents.save("openapi:a", b"old")
+            saved = await state.documents.save("openapi:a", b"\x00new")
+        async with State(tmp_path) as state:
+            assert await state.documents.read("openapi:a") == saved
+            assert saved.digest == digest_of(b"\x00new")
+            await state.documents.forget("openapi:a")
+            assert await state.documents.read("openapi:a") is None
+
+
+async def test_one_that_was_changed_behind_its_back_is_none() -> None:
+    async with asyncio.timeout(30), State(None) as state:
+        await state.documents.save("a", b"right")
+        await state.database.run(lambda connection: connection.execute("UPDATE documents SET content = x'00'"))
+        assert await state.documents.read("a") is None
+
+
+async def test_one_that_is_too_large_is_refused() -> None:
+    async with asyncio.timeout(30), State(None) as state:
+        with pytest.raises(ValueError, match="more than"):
+            await state.documents.save("a", bytes(MAX_BYTES + 1))

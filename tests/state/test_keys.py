@@ -1,0 +1,83 @@
+"""Keys sign with the newest, accept all, and are read again when their file changes."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.errors import RpcError
+from gateway.protocol.input_requests.request_state import RequestStateSigner, State, StateScope
+from gateway.protocol.lists.cursors import Cursors
+from gateway.state import keys as keys_module
+from gateway.state.keys import SigningKeys, kept_keys
+from gateway.state.state import State as DaemonState
+
+OLD: Final = b"the old key of sixteen"
+NEW: Final = b"the new key of sixteen"
+SCOPE: Final = StateScope(owner="a", method="tools/call", params={"name": "t"}, definition="d")
+
+
+def test_what_the_old_key_signed_is_good_while_both_are_there() -> None:
+    before, both, after = SigningKeys([OLD]), SigningKeys([NEW, OLD]), SigningKeys([NEW])
+    cursor = Cursors(before).issue("tools", "f", 3)
+    assert Cursors(both).redeem(cursor, "tools", "f") == 3
+    with pytest.raises(RpcError, match="Invalid cursor"):
+        Cursors(after).redeem(cursor, "tools", "f")
+    state = RequestStateSigner(before).sign(State(), SCOPE, only_once=True)
+    assert RequestStateSigner(both).open(state, SCOPE) == State()
+    with pytest.raises(RpcError, match="not one of this server's"):
+        RequestStateSigner(after).open(state, SCOPE)
+
+
+def test_the_newest_signs() -> None:
+    cursor = Cursors(SigningKeys([NEW, OLD])).issue("tools", "f", 3)
+    assert Cursors(SigningKeys([NEW])).redeem(cursor, "tools", "f") == 3
+
+
+def test_a_file_that_is_swapped_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    file = tmp_path / "keys"
+    file.write_bytes(OLD + b"\n")
+    keys = SigningKeys([OLD], file=file)
+    cursors = Cursors(keys)
+    cursor = cursors.issue("tools", "f", 3)
+    (tmp_path / "new").write_bytes(b"\n" + NEW + b"\r\n\n" + OLD + b"\n")
+    os.replace(tmp_path / "new", file)  # noqa: PTH105 - as a secret manager does
+    assert keys() == (NEW, OLD)
+    assert keys() is keys()
+    assert cursors.redeem(cursor, "tools", "f") == 3
+    assert Cursors(SigningKeys([NEW])).redeem(cursors.issue("tools", "f", 4), "tools", "f") == 4
+    file.unlink()
+    assert keys() == (NEW, OLD)
+    file.write_bytes(b"\n")
+    assert keys() == (NEW, OLD)
+
+
+def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    first = kept_keys(file)()
+    assert len(first[0]) >= 32
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert kept_keys(file)() == first
+    file.write_bytes(b"")  # a disk that was full at the first start
+    assert kept_keys(file)() != first
+
+
+async def test_a_state_is_used_once_across_restarts(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
+        async with DaemonState(tmp_path) as state:
+            signer = RequestStateSigner(state.keys, used=state.used_states)
+            once = signer.sign(State(), SCOPE, only_once=True)
+            unused = signer.sign(State(), SCOPE, only_once=True)
+            assert signer.open(once, SCOPE) == State()
+        async with DaemonState(tmp_path) as state:
+            signer = RequestStateSigner(state.keys, used=state.used_states)
+            assert signer.open(once, SCOPE) is None
+            assert signer.open(unused, SCOPE) == State()
+
+
+async def test_without_a_directory_keys_end_with_the_process() -> None:
+    async with asyncio.timeout(30), DaemonState(None) as one, DaemonState(None) as other:
+        assert one.keys() != other.keys()

@@ -1,0 +1,97 @@
+"""Every `SessionStore` remembers what was saved until it expires, and an end for good."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore
+from gateway.state.state import State
+
+RECORD: Final = SessionRecord(
+    expires=200.0,
+    log_level="info",
+    is_initialized=True,
+    subscriptions=frozenset({"file:///a", "file:///b"}),
+    lists={"tools": "abc"},
+)
+
+
+class Now:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@asynccontextmanager
+async def opened(kind: str, now: Now, folder: Path) -> AsyncIterator[SessionStore]:
+    if kind == "memory":
+        yield MemorySessionStore(clock=now)
+        return
+    async with asyncio.timeout(30), State(folder if kind == "file" else None, clock=now) as state:
+        yield state.sessions
+
+
+@pytest.fixture(params=["memory", "sqlite in memory", "file"])
+async def store(request: pytest.FixtureRequest, now: Now, tmp_path: Path) -> AsyncIterator[SessionStore]:
+    async with opened(request.param, now, tmp_path) as it:
+        yield it
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+async def test_what_was_saved_is_loaded(store: SessionStore) -> None:
+    await store.save("a", RECORD)
+    store.save_soon({"b": RECORD, "c": SessionRecord(expires=150.0)})
+    assert [await store.load(nonce) for nonce in "abcd"] == [RECORD, RECORD, SessionRecord(expires=150.0), None]
+
+
+async def test_the_last_that_was_saved_counts(store: SessionStore) -> None:
+    store.save_soon({"a": RECORD})
+    await store.save("a", SessionRecord(expires=300.0))
+    assert await store.load("a") == SessionRecord(expires=300.0)
+
+
+async def test_what_has_expired_is_forgotten(store: SessionStore, now: Now) -> None:
+    await store.save("a", RECORD)
+    now.seconds = 200.0
+    assert await store.load("a") is None
+    store.forget_expired()
+    now.seconds = 100.0
+    await store.save("b", RECORD)
+    assert await store.load("b") == RECORD
+
+
+async def test_an_end_is_not_written_over(store: SessionStore) -> None:
+    ended = SessionRecord(expires=200.0, is_ended=True)
+    await store.save("a", ended)
+    store.save_soon({"a": RECORD})
+    await store.save("a", RECORD)
+    assert await store.load("a") == ended
+
+
+async def test_a_file_outlives_the_process_and_forgets_what_has_expired(tmp_path: Path, now: Now) -> None:
+    async with opened("file", now, tmp_path) as store:
+        await store.save("a", RECORD)
+        await store.save("b", SessionRecord(expires=101.0))
+        assert store.knows_the_past
+    async with opened("file", now, tmp_path) as store:
+        assert await store.load("a") == RECORD
+        now.seconds = 150.0
+        store.forget_expired()
+        now.seconds = 100.0
+        assert await store.load("b") is None
+
+
+async def test_memory_does_not_know_the_past(now: Now, tmp_path: Path) -> None:
+    for kind in ("memory", "sqlite in memory"):
+        async with opened(kind, now, tmp_path) as store:
+            assert not store.knows_the_past

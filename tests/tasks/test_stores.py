@@ -1,0 +1,150 @@
+"""Every store of tasks keeps the same promises: one suite, run over each."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.access.identity.identity import ANONYMOUS
+from gateway.state.state import State
+from gateway.tasks.memory_store import MemoryTaskStore
+from gateway.tasks.sqlite_store import TASKS, SqliteTaskStore, open_task_store
+from gateway.tasks.store import NotStoredError, TaskStore
+from gateway.tasks.task import Task, TaskCaller, TaskStatus
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_task(task_id: str = "one", *, created: float = 1000.0, ttl_ms: int = 60_000) -> Task:
+    caller = TaskCaller(identity=ANONYMOUS, binding="memory", address="", counted_as="x", revision="2026-07-28")
+    return Task(
+        id=task_id,
+        tool="tool",
+        owner=None,
+        caller=caller,
+        call=b"{}",
+        created=created,
+        updated=created,
+        ttl_ms=ttl_ms,
+        poll_ms=1000,
+        restarts=0,
+        runner="me",
+    )
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Callable[[], float]) -> AsyncIterator[TaskStore]:
+    if request.param == "memory":
+        yield MemoryTaskStore(clock=clock)
+        return
+    async with State(tmp_path / "state", schemas=[TASKS]) as state:
+        made = SqliteTaskStore(state.database, clock=clock)
+        await made.open()
+        yield made
+
+
+async def test_what_was_added_is_found_as_it_was(store: TaskStore) -> None:
+    task = make_task()
+    await store.add(task)
+    assert await store.get("one") == task
+    assert await store.get("other") is None
+    assert store.counts["working"] == 1
+
+
+async def test_a_change_follows_on_the_version_that_is_stored(store: TaskStore) -> None:
+    task = make_task()
+    await store.add(task)
+    done = replace(task, status=TaskStatus.COMPLETED, version=1, outcome=b'{"x":1}')
+    assert await store.replace(done)
+    late = replace(task, status=TaskStatus.FAILED, version=1)
+    assert not await store.replace(late)
+    assert await store.get("one") == done
+    assert (store.counts["working"], store.counts["completed"], store.counts["failed"]) == (0, 1, 0)
+    assert not await store.replace(replace(make_task("unknown"), version=1))
+
+
+async def test_a_removed_task_is_unknown(store: TaskStore) -> None:
+    await store.add(make_task())
+    await store.remove("one")
+    assert await store.get("one") is None
+    assert store.counts["working"] == 0
+    await store.remove("one")
+
+
+async def test_a_task_is_unknown_from_the_moment_its_time_is_over(store: TaskStore, clock: Clock) -> None:
+    await store.add(make_task())
+    await store.add(make_task("later", ttl_ms=90_000))
+    clock.now += 60
+    assert await store.get("one") is None
+    assert await store.next_expiry() == 1060
+    assert await store.expire(clock.now) == ["one"]
+    assert await store.next_expiry() == 1090
+    assert await store.expire(clock.now) == []
+    assert store.counts["working"] == 1
+
+
+async def test_unfinished_tasks_and_the_newest_are_listed(store: TaskStore) -> None:
+    for number, status in enumerate(TaskStatus):
+        await store.add(replace(make_task(status.value, created=1000.0 + number), status=status))
+    assert {task.id for task in await store.unfinished()} == {"working", "input_required"}
+    assert [task.id for task in await store.newest(2)] == ["cancelled", "failed"]
+
+
+async def test_a_database_that_is_opened_again_has_its_tasks(tmp_path: Path, clock: Clock) -> None:
+    task = make_task()
+    for is_new in (True, False):
+        async with State(tmp_path / "state", schemas=[TASKS]) as state:
+            store = SqliteTaskStore(state.database, clock=clock)
+            await store.open()
+            if is_new:
+                await store.add(task)
+            assert await store.get("one") == task
+            assert store.counts["working"] == 1
+
+
+async def test_while_nothing_can_be_written_no_task_is_stored(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    async with State(blocked / "state", schemas=[TASKS]) as state:
+        store = open_task_store(state)
+        assert store.problem
+        with pytest.raises(NotStoredError, match="file"):
+            await store.add(make_task())
+        assert await store.get("one") is None
+
+
+async def test_a_daemon_without_state_keeps_tasks_in_memory() -> None:
+    async with AsyncExitStack() as stack:
+        state = await stack.enter_async_context(State(None, schemas=[TASKS]))
+        store = open_task_store(state)
+        assert isinstance(store, MemoryTaskStore)
+        assert not store.problem
+
+
+async def test_memory_that_is_full_takes_no_more(clock: Clock) -> None:
+    store = MemoryTaskStore(clock=clock, max_bytes=100)
+    await store.add(make_task())
+    with pytest.raises(NotStoredError):
+        await store.add(make_task("two"))
+    clock.now += 60
+    await store.expire(clock.now)
+    await store.add(make_task("two"))
+
+
+def test_the_poll_interval_grows_with_age_to_ten_times() -> None:
+    task = make_task()
+    ages = (0, 10, 50, 100, 1000)
+    assert [task.poll_interval_ms(1000 + age) for age in ages] == [1000, 1000, 5000, 10_000, 10_000]

@@ -1,0 +1,86 @@
+"""Integers of more than 64 bits are the numbers that they were written as."""
+
+import json
+import re
+from types import MappingProxyType
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import exact_json
+from gateway.json_types import Json
+
+EDGES = [2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**18, 10**19, 10**300]
+NUMBERS = st.one_of(
+    st.sampled_from(EDGES),
+    st.integers(),
+    st.integers(min_value=-(10**40), max_value=10**40),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+TEXTS = st.one_of(st.text(), st.from_regex(r'[0-9"\\]{15,40}', fullmatch=True))
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+)
+
+
+def without_surrogates(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+
+
+@given(VALUES, st.booleans())
+def test_what_is_read_is_what_the_standard_library_reads(value: Json, as_bytes: bool) -> None:  # noqa: FBT001 - hypothesis gives it
+    text = without_surrogates(value)
+    read = exact_json.loads(text.encode() if as_bytes else text)
+    assert repr(read) == repr(json.loads(text))
+
+
+@given(VALUES)
+def test_what_is_written_is_read_as_the_same(value: Json) -> None:
+    value = json.loads(without_surrogates(value))
+    written = exact_json.dumps(value)
+    assert repr(json.loads(written)) == repr(value)
+    assert repr(exact_json.loads(written)) == repr(value)
+
+
+@given(VALUES)
+def test_an_integer_is_large_where_an_exact_reader_finds_one(value: Json) -> None:
+    found: list[str] = []
+
+    def seen(literal: str) -> int:
+        if not -(2**63) <= int(literal) < 2**64:
+            found.append(literal)
+        return 0
+
+    text = without_surrogates(value)
+    json.loads(text, parse_int=seen)
+    assert exact_json.large_integer(text) == (found[0] if found else None)
+
+
+@pytest.mark.parametrize(
+    "text", ['"18446744073709551617"', "18446744073709551617.0", "1e25", '{"9\\"999999999999999999999":1}']
+)
+def test_text_and_floats_are_no_large_integers(text: str) -> None:
+    assert exact_json.large_integer(text) is None
+    assert exact_json.loads(text) == orjson.loads(text)
+
+
+def test_mappings_and_tuples_are_written_with_their_integers() -> None:
+    value = MappingProxyType({"a": (2**64, [MappingProxyType({"b": -(2**63) - 1})])})
+    assert exact_json.dumps(value, default=dict) == b'{"a":[18446744073709551616,[{"b":-9223372036854775809}]]}'
+
+
+def test_what_is_nested_too_deep_is_no_crash() -> None:
+    deep = b"[" * 1000 + b"18446744073709551617" + b"]" * 1000
+    try:
+        assert b"18446744073709551617" in exact_json.dumps(exact_json.loads(deep))
+    except (orjson.JSONDecodeError, RecursionError, TypeError) as error:
+        assert re.search("exactly|recursion", str(error))  # noqa: PT017 - either is right
+
+
+@pytest.mark.parametrize("value", [10**5000, -(10**5000), {"a": [10**5000]}], ids=["large", "small", "inside"])
+def test_an_integer_that_is_too_long_to_be_written_is_no_json(value: Json) -> None:
+    with pytest.raises(TypeError, match="too long"):
+        exact_json.dumps(value)

@@ -1,0 +1,82 @@
+"""Holds the code to `docs/glossary.md`, and docstrings to their form: the subject comes first."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+GLOSSARY: Final = ROOT / "docs" / "glossary.md"
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+
+
+def ruled_out() -> tuple[re.Pattern[str], frozenset[str]]:
+    """What stands in `code` in the last cell of a row: a pattern of the lower-case words, and the names."""
+    rows = [line.split("|") for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
+    found = {each for row in rows for each in re.findall(r"`(\w+)`", row[3])}
+    words = {each for each in found if each.islower()}
+    return re.compile(rf"\b(?:{'|'.join(sorted(words))})\b"), frozenset(found - words)
+
+
+WORDS, NAMES = ruled_out()
+
+
+def spaced(text: str) -> str:
+    """The words of a text, those within identifiers apart: `KeptStreams` is `kept streams`."""
+    return " ".join(_WORD.findall(text)).lower()
+
+
+def tokens(path: Path) -> Iterator[tokenize.TokenInfo]:
+    """Identifiers, comments and docstrings; other strings are what users write or read."""
+    source = path.read_text()
+    docstrings = {
+        node.value.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        is_docstring = token.type == tokenize.STRING and token.start[0] in docstrings
+        if is_docstring or token.type in {tokenize.NAME, tokenize.COMMENT}:
+            yield token
+
+
+def test_the_glossary_rules_words_and_names_out() -> None:
+    assert WORDS.search(spaced("connection_ration"))
+    assert {"KeptStreams", "FrontDoor", "NOBODY"} <= NAMES
+
+
+FILES: Final = sorted((ROOT / "gateway").rglob("*.py"))
+
+_NO_SUBJECTS: Final = frozenset(
+    {"As", "By", "How", "Of", "That", "Those", "What", "When", "Where", "Which", "Who", "Whose"}
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_keeps_to_the_words_of_the_glossary(path: Path) -> None:
+    assert not WORDS.search(spaced(str(path.relative_to(ROOT)))), path
+    problems = [
+        f"{path}:{token.start[0]}: {token.string}"
+        for token in tokens(path)
+        if token.string in NAMES or WORDS.search(spaced(token.string))
+    ]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_docstring_names_its_subject_first(path: Path) -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        (node, ast.get_docstring(node)) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)
+    ]
+    problems = [
+        f"{path}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
+        for node, text in found
+        if text and re.split(r"\W", text, maxsplit=1)[0] in _NO_SUBJECTS
+    ]
+    assert not problems, "\n".join(problems)

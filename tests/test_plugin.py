@@ -1,0 +1,83 @@
+"""The API for tool authors: its two contexts and what implements them agree, and all is documented."""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, get_args
+
+import pytest
+
+from gateway import plugin
+from gateway.executors.python.blocking_context import BlockingContext
+from gateway.plugin import Context, SyncContext
+from gateway.protocol.call.call_context import CallContext
+from gateway.wire import meta
+from tests.executors.recording import RecordingContext
+
+_ONLY_ASYNC: Final = {"http"}
+"""Members of `Context` that block nobody and that a thread cannot use: aiohttp belongs to the loop."""
+
+
+def members_of(context: type) -> set[str]:
+    return {name for name in dir(context) if not name.startswith("_")}
+
+
+def parameters_of(method: Callable[..., object]) -> list[tuple[str, inspect._ParameterKind, object]]:
+    """Name, kind and default of each parameter, `self` apart."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    return [(each.name, each.kind, each.default) for each in parameters]
+
+
+def methods() -> list[str]:
+    return sorted(name for name in members_of(Context) if inspect.isfunction(getattr(Context, name)))
+
+
+def test_both_contexts_have_the_same_members() -> None:
+    assert members_of(Context) - members_of(SyncContext) == _ONLY_ASYNC
+    assert members_of(SyncContext) <= members_of(Context)
+
+
+@pytest.mark.parametrize("implementation", [SyncContext, BlockingContext, CallContext, RecordingContext])
+@pytest.mark.parametrize("method", methods())
+def test_a_method_takes_the_same_parameters_in_each_context(implementation: type, method: str) -> None:
+    assert parameters_of(getattr(implementation, method)) == parameters_of(getattr(Context, method))
+
+
+@pytest.mark.parametrize("method", [name for name in methods() if name != "once"])
+def test_a_method_returns_the_same_and_takes_the_same_types_in_both_contexts(method: str) -> None:
+    assert inspect.get_annotations(getattr(SyncContext, method)) == inspect.get_annotations(getattr(Context, method))
+
+
+def test_the_contexts_of_calls_have_every_member() -> None:
+    assert members_of(Context) <= members_of(CallContext)
+    assert members_of(SyncContext) <= members_of(BlockingContext)
+
+
+def test_the_levels_are_those_of_the_protocol() -> None:
+    assert get_args(plugin.LogLevel) == meta.LOG_LEVELS
+
+
+def undocumented() -> Iterator[str]:
+    """Classes without a docstring, and their public members without one."""
+    for node in ast.parse(Path(plugin.__file__).read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            if ast.get_docstring(node) is None and not node.name.startswith("_"):
+                yield node.name
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(member) is None:
+                    yield f"{node.name}.{member.name}"
+
+
+def test_every_class_and_method_that_authors_use_is_documented() -> None:
+    assert not list(undocumented())
+
+
+@pytest.mark.parametrize("method", methods())
+def test_a_method_says_what_each_of_its_parameters_is(method: str) -> None:
+    text = inspect.getdoc(getattr(Context, method)) or ""
+    names = [name for name, _, _ in parameters_of(getattr(Context, method))]
+    if "Args:" in text:
+        assert all(f"    {name}: " in text for name in names), method
+    else:
+        assert len(names) <= 1, method

@@ -1,0 +1,254 @@
+"""A real authorization server on authlib: client_credentials, private_key_jwt (RFC 7523), token exchange (RFC 8693).
+
+Its metadata, keys and signatures are those of `tests.authorization_server`; here is its token endpoint. Beside it
+stands a service that takes its tokens and no others.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import jwt
+from aiohttp import web
+from authlib.oauth2.rfc6749 import AuthorizationServer as AuthlibServer
+from authlib.oauth2.rfc6749 import BaseGrant, InvalidGrantError, InvalidRequestError, OAuth2Request, TokenEndpointMixin
+from authlib.oauth2.rfc6749.grants import ClientCredentialsGrant
+from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
+from authlib.oauth2.rfc7523 import JWTBearerClientAssertion
+from joserfc.jwk import import_key
+from joserfc.jwt import decode
+
+from tests.authorization_server import AuthorizationServer, Key, authorization_server
+from tests.local_server import listening
+
+TOKEN: Final = "/oauth/token"
+SECRET: Final = "s3cret/of+the=gateway"
+"""With characters that RFC 6749 §2.3.1 has encoded before they go into HTTP Basic."""
+EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+_METHODS: Final = ["client_secret_basic", "client_secret_post", "client_assertion_jwt"]
+
+
+class _Request(OAuth2Request):  # type: ignore[misc]  # authlib has no types
+    def __init__(self, uri: str, form: dict[str, str], headers: dict[str, str]) -> None:
+        super().__init__("POST", uri.replace("http:", "https:", 1), headers=headers)
+        self._fields = form
+        self.payload = BasicOAuth2Payload(form)
+
+    @property
+    def form(self) -> dict[str, str]:
+        return self._fields
+
+
+@dataclass(kw_only=True)
+class RegisteredClient:
+    """A client that the server knows, in the shape of authlib's `ClientMixin`."""
+
+    client_id: str = "gateway"
+    secret: str = SECRET
+    key: Key | None = None
+    methods: list[str] = field(default_factory=lambda: list(_METHODS))
+
+    def check_client_secret(self, secret: str) -> bool:
+        return secret == self.secret
+
+    def check_endpoint_auth_method(self, method: str, _endpoint: str) -> bool:
+        return method in self.methods
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        return grant_type in {"client_credentials", EXCHANGE}
+
+
+@dataclass(kw_only=True)
+class TokenServer:
+    """One issuer, with a token endpoint."""
+
+    issuer: AuthorizationServer
+    clients: dict[str, RegisteredClient] = field(default_factory=lambda: {"gateway": RegisteredClient()})
+    lasts: int | str | None = 300
+    """Its `expires_in`."""
+    forms: list[dict[str, str]] = field(default_factory=list)
+    """What was sent to the token endpoint."""
+    tokens: list[str] = field(default_factory=list)
+    """The tokens that it gave out."""
+    answer: web.Response | None = None
+    """What it answers instead."""
+    additions: dict[str, Any] = field(default_factory=dict)
+    """What is to stand in its answers instead."""
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+    """Token requests wait for it."""
+    gateway: str = "https://tools.example.com/mcp"
+    """Whom tokens of callers are meant for."""
+    used: set[str] = field(default_factory=set)
+    """The `jti` of assertions."""
+
+    @property
+    def url(self) -> str:
+        return str(self.issuer.metadata["token_endpoint"])
+
+    def caller_token(self, subject: str = "alice", **claims: Any) -> str:
+        return self.issuer.token(self.gateway, sub=subject, **claims)
+
+    async def respond(self, request: web.Request) -> web.Response:
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        self.forms.append(form)
+        await self.free.wait()
+        if self.answer is not None:
+            return web.Response(status=self.answer.status, body=self.answer.body, headers=self.answer.headers)
+        response: web.Response = _Endpoint(self).create_token_response(
+            _Request(str(request.url), form, dict(request.headers))
+        )
+        return response
+
+    def issue(self, form: dict[str, str], **claims: Any) -> dict[str, Any]:
+        audience = form.get("resource") or form.get("audience") or "anybody"
+        token = self.issuer.token(audience, scope=form.get("scope", ""), jti=f"{len(self.tokens)}", **claims)
+        self.tokens.append(token)
+        answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.lasts, **self.additions}
+        return {name: value for name, value in answer.items() if value is not None}
+
+
+class _Endpoint(AuthlibServer):  # type: ignore[misc]
+    def __init__(self, server: TokenServer) -> None:
+        super().__init__()
+        self.state = server
+        self.register_client_auth_method("client_assertion_jwt", _Assertion(server))
+        self.register_grant(_ClientCredentials)
+        self.register_grant(_TokenExchange)
+
+    def query_client(self, client_id: str) -> RegisteredClient | None:
+        return self.state.clients.get(client_id)
+
+    def save_token(self, token: dict[str, Any], request: Any) -> None:
+        pass
+
+    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def create_oauth2_request(self, request: Any) -> Any:
+        return request
+
+    def handle_response(self, status: int, body: Any, headers: Any) -> web.Response:
+        return web.json_response(body, status=status, headers={"Cache-Control": "no-store"})
+
+
+class _Assertion(JWTBearerClientAssertion):  # type: ignore[misc]
+    def __init__(self, server: TokenServer) -> None:
+        super().__init__()
+        self._server = server
+
+    def get_audiences(self) -> list[str]:
+        return [self._server.url, self._server.issuer.issuer]
+
+    def validate_jti(self, claims: Any, jti: str) -> bool:
+        fresh = jti not in self._server.used
+        self._server.used.add(jti)
+        return fresh
+
+    def process_assertion_claims(self, assertion: str, resolve_key: Any) -> Any:
+        """Take more algorithms than authlib does by itself."""
+        claims = decode(assertion, resolve_key, algorithms=["RS256", "PS256", "ES256", "ES384"]).claims
+        self.verify_claims(claims)
+        return claims
+
+    def resolve_client_public_key(self, client: RegisteredClient) -> Any:
+        assert client.key is not None
+        return import_key(client.key.jwk)
+
+
+class _ClientCredentials(ClientCredentialsGrant):  # type: ignore[misc]
+    TOKEN_ENDPOINT_AUTH_METHODS = _METHODS
+
+    def create_token_response(self) -> tuple[int, Any, Any]:
+        answer = self.server.state.issue(self.request.form, sub=self.client.client_id)
+        return 200, answer, self.TOKEN_RESPONSE_HEADER
+
+
+class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
+    GRANT_TYPE = EXCHANGE
+    TOKEN_ENDPOINT_AUTH_METHODS = _METHODS
+
+    def validate_token_request(self) -> None:
+        self.request.client = self.authenticate_token_endpoint_client()
+        form, state = self.request.form, self.server.state
+        if form.get("subject_token_type") != ACCESS_TOKEN:
+            raise InvalidRequestError("subject_token_type is missing, or not known here")
+        for key in state.issuer.keys:
+            try:
+                self.request.user = jwt.decode(
+                    form["subject_token"], key.private.public_key(), algorithms=[key.algorithm], audience=state.gateway
+                )["sub"]
+            except jwt.InvalidSignatureError:
+                continue
+            except jwt.PyJWTError as error:
+                raise InvalidGrantError(f"the subject token is not good: {error}") from error
+            return
+        raise InvalidGrantError("the subject token is not ours")
+
+    def create_token_response(self) -> tuple[int, Any, Any]:
+        answer = self.server.state.issue(
+            self.request.form, sub=self.request.user, act={"sub": self.request.client.client_id}
+        )
+        return 200, {"issued_token_type": ACCESS_TOKEN, **answer}, self.TOKEN_RESPONSE_HEADER
+
+
+@dataclass(kw_only=True)
+class Service:
+    """A service that takes the tokens of one server, and says whose they are."""
+
+    server: TokenServer
+    port: int = 0
+    revoked: set[str] = field(default_factory=set)
+    """Tokens that it does not take any more."""
+    seen: list[str | None] = field(default_factory=list)
+    """The header field Authorization of each request."""
+    headers: list[dict[str, str]] = field(default_factory=list)
+    metadata: dict[str, Any] | None = None
+    """Its own (RFC 9728)."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Paths that lead elsewhere."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def respond(self, request: web.Request) -> web.Response:
+        if request.path.startswith("/.well-known/"):
+            return web.json_response(self.metadata) if self.metadata is not None else web.Response(status=404)
+        sent = request.headers.get("Authorization")
+        self.seen.append(sent)
+        self.headers.append(dict(request.headers))
+        if request.path in self.moved:
+            raise web.HTTPFound(self.moved[request.path])
+        token = (sent or "").removeprefix("Bearer ")
+        if request.path == "/echo":
+            return web.json_response({"sent": sent})
+        if token in self.revoked or token not in self.server.tokens:
+            return web.json_response({"error": "invalid_token"}, status=401, headers={"WWW-Authenticate": "Bearer"})
+        claims = jwt.decode(token, options={"verify_signature": False})
+        return web.json_response({"sub": claims["sub"], "aud": claims["aud"], "scope": claims["scope"]})
+
+
+@asynccontextmanager
+async def token_server() -> AsyncIterator[TokenServer]:
+    """A server that runs, and answers at once."""
+    async with authorization_server() as issuer:
+        server = TokenServer(issuer=issuer)
+        server.free.set()
+        application = web.Application()
+        application.router.add_post(TOKEN, server.respond)
+        async with listening(application) as port:
+            server.issuer.metadata["token_endpoint"] = f"http://127.0.0.1:{port}{TOKEN}"
+            yield server
+
+
+@asynccontextmanager
+async def protected_service(server: TokenServer) -> AsyncIterator[Service]:
+    """A service that runs."""
+    service = Service(server=server)
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", service.respond)
+    async with listening(application) as service.port:
+        yield service

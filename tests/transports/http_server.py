@@ -1,0 +1,410 @@
+"""A real HTTP listener over a real dispatcher, with a handful of tools whose course a test decides."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Final
+
+import aiohttp
+import orjson
+from msgspec.structs import replace
+
+from gateway.access.identity.authenticator import Authenticator
+from gateway.app.json_fetcher import JsonFetcher
+from gateway.catalog.primitives import Catalog, Tool
+from gateway.catalog.store import CatalogStore
+from gateway.config.models.address import Address
+from gateway.config.models.auth import Auth
+from gateway.config.models.server import Limits, Listen, Quota
+from gateway.config.secrets.redactor import Redactor
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
+from gateway.executors.services import running_services
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.state.keys import SigningKeys
+from gateway.telemetry.health import Health
+from gateway.transports.http.active_requests import ActiveRequests
+from gateway.transports.http.admin_api import AdminApi
+from gateway.transports.http.limits import RequestLimits, StreamTimeouts
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http_server import HttpServer, ListenAddress, ServerLimits
+from gateway.transports.http_sse import HttpSse
+from gateway.transports.listener.http_connection import ConnectionLimits
+from gateway.transports.sse.event_store import ReplayBounds
+from gateway.transports.streamable_http.endpoint import StreamableHttp
+from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
+from gateway.transports.write_quota import WriteQuota
+
+BOTH: Final = "application/json, text/event-stream"
+MODERN: Final = "2026-07-28"
+LEGACY: Final = "2025-11-25"
+NAME_FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
+ENVELOPE: Final = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@dataclass
+class Course:
+    """What the tools do, and what became of them."""
+
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: int = 0
+    orders: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """What `obey` does next."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Header fields of the last call of `echo`, as far as a tool may know them."""
+    problems: list[str] = field(default_factory=list)
+    """What the next reload finds."""
+
+    async def reload(self) -> JsonObject:
+        return {"generation": 2, "problems": self.problems}
+
+    async def echo(self, invocation: Invocation) -> Outcome:
+        self.fields = invocation.headers
+        return said(str(invocation.arguments.get("text", "")))
+
+    async def large(self, invocation: Invocation) -> Outcome:
+        return said("x" * int(invocation.arguments["size"]))
+
+    async def report(self, invocation: Invocation) -> Outcome:
+        """Say how far it is, three times."""
+        for step in (1, 2, 3):
+            await invocation.context.progress(step, 3)
+        return said("done")
+
+    async def wait(self, _invocation: Invocation) -> Outcome:
+        """Go on until released."""
+        self.started.set()
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        self.finished += 1
+        return said("released")
+
+    async def obey(self, invocation: Invocation) -> Outcome:
+        """Do one order after the other; what is none is the answer."""
+        context, step = invocation.context, 0
+        self.started.set()
+        while True:
+            match await self.orders.get():
+                case "report":
+                    step += 1
+                    await context.progress(step)
+                case "close":
+                    await context.close_stream(retry_ms=20)
+                case "ask":
+                    answer = await context.elicit("name", "Your name?", NAME_FORM)
+                    return said(f"{answer.action} {answer.content}")
+                case text:
+                    return said(text)
+
+    async def flood(self, invocation: Invocation) -> Outcome:
+        """Report without end and without a pause."""
+        self.started.set()
+        step = 0
+        try:
+            while True:
+                step += 1
+                await invocation.context.progress(step, message="x" * 50_000)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+async def _no_config() -> JsonObject:
+    return {}
+
+
+class NoTasks:
+    """A daemon that has no tasks."""
+
+    async def listed(self) -> JsonObject:
+        return {"tasks": [], "counts": {}}
+
+    async def shown(self, task_id: str) -> JsonObject | None:
+        return None
+
+    async def cancel(self, task_id: str) -> JsonObject | None:
+        return None
+
+
+class NoMetrics:
+    """Of a daemon that measures nothing."""
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        return b"", f"text/plain; asked={accept!r}"
+
+
+class NoLogs:
+    """Of a daemon that writes nothing down."""
+
+    level = "error"
+
+    def set_level(self, level: str) -> None:
+        raise ValueError(level)
+
+
+def said(text: str) -> Blocks:
+    return Blocks(content=({"type": "text", "text": text},))
+
+
+class Anything:
+    """Arguments that are taken as they are."""
+
+    def prepare(self, arguments: JsonObject) -> JsonObject:
+        return arguments
+
+
+class AsItIs:
+    """Blocks as a tool's result."""
+
+    def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
+        assert isinstance(outcome, Blocks)
+        return ToolResult(content=outcome.content)
+
+
+@dataclass(frozen=True)
+class Played:
+    """Runs one of the course's functions."""
+
+    function: Callable[[Invocation], Awaitable[Outcome]]
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        return await self.function(invocation)
+
+
+def catalog(course: Course) -> Catalog:
+    tools = {
+        name: Tool(
+            name=name,
+            definition={"name": name, "inputSchema": {"type": "object"}},
+            timeout=timedelta(seconds=60),
+            concurrency=100,
+            queue=100,
+            executor=Played(getattr(course, name)),
+            arguments=Anything(),
+            result=AsItIs(),
+        )
+        for name in ("echo", "large", "report", "wait", "obey", "flood")
+    }
+    return Catalog(
+        generation=1,
+        server_info={"name": "http_server", "version": "1"},
+        instructions=None,
+        page_size=100,
+        cache_ttl=timedelta(seconds=5),
+        tools=tools,
+        redactor=Redactor(),
+    )
+
+
+@asynccontextmanager
+async def dispatching(course: Course, store: CatalogStore | None = None) -> AsyncIterator[Dispatcher]:
+    async with running_services() as services:
+        yield Dispatcher(
+            store=store or CatalogStore(catalog(course)), services=services, keys=SigningKeys([b"not a secret"])
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    @property
+    def json(self) -> Json:
+        return orjson.loads(self.text)
+
+    @property
+    def events(self) -> list[Json]:
+        """Messages of an event stream."""
+        data = (line.removeprefix("data: ") for line in self.text.split("\n") if line.startswith("data: "))
+        return [orjson.loads(each) for each in data if each]
+
+
+@dataclass(kw_only=True)
+class RunningServer:
+    """The server, and a client of it."""
+
+    course: Course
+    server: HttpServer
+    dispatcher: Dispatcher
+    authenticator: Authenticator
+    health: Health
+    client: aiohttp.ClientSession
+
+    @property
+    def address(self) -> Address:
+        assert self.server.address is not None
+        return self.server.address
+
+    @property
+    def sessions(self) -> Sessions:
+        return self.server.sessions
+
+    @property
+    def streams(self) -> ResourceQuota:
+        return self.server.limits.streams
+
+    @property
+    def active_requests(self) -> ActiveRequests:
+        return self.server.active_requests
+
+    @property
+    def mcp(self) -> StreamableHttp:
+        return self.server.streamable_http
+
+    @property
+    def sse(self) -> HttpSse:
+        assert self.server.http_sse is not None
+        return self.server.http_sse
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}/mcp"
+
+    async def send(
+        self,
+        body: Json | bytes,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        method: str = "POST",
+        path: str = "/mcp",
+    ) -> Answer:
+        fields = {"Accept": BOTH, **({"Content-Type": "application/json"} if method == "POST" else {}), **headers}
+        data = body if isinstance(body, bytes | None) else orjson.dumps(body)
+        url = f"http://{self.address}{path}"
+        async with self.client.request(method, url, data=data, headers=fields) as response:
+            return Answer(status=response.status, headers=response.headers, text=await response.text())
+
+    async def modern(self, method: str, params: JsonObject = MappingProxyType({}), **fields: str) -> Answer:
+        """A request of 2026-07-28; `fields` are header fields with `_` for `-`."""
+        return await self.send(modern_request(method, params), modern_headers(method, params, **fields))
+
+    def adopt(self, auth: Auth | None) -> None:
+        """Go by this section from now on, as a reload does."""
+        self.authenticator.configure(auth)
+        self.server.revalidate(self.authenticator.revalidate)
+
+    async def initialize(
+        self, revision: str = LEGACY, *, headers: Mapping[str, str] = MappingProxyType({}), **capabilities: Json
+    ) -> str:
+        """Open a session and return its id."""
+        answer = await self.send(initialize_request(revision, **capabilities), headers)
+        assert answer.status == 200, answer
+        assert answer.json["result"]["protocolVersion"] == revision
+        session_id = answer.headers["Mcp-Session-Id"]
+        done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert (await self.send(done, {"Mcp-Session-Id": session_id, **headers})).status == 202
+        return session_id
+
+
+def initialize_request(revision: str = LEGACY, **capabilities: Json) -> dict[str, Json]:
+    client_info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": client_info}
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+def legacy_request(method: str, params: JsonObject = MappingProxyType({}), *, request_id: Json = 1) -> dict[str, Json]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)}
+
+
+def call(tool: str, *, request_id: Json = 1, token: Json = None, **arguments: Json) -> dict[str, Json]:
+    meta = {} if token is None else {"_meta": {"progressToken": token}}
+    return legacy_request("tools/call", {"name": tool, "arguments": arguments, **meta}, request_id=request_id)
+
+
+def modern_request(method: str, params: JsonObject = MappingProxyType({}), *, request_id: Json = 1) -> dict[str, Json]:
+    meta = {**ENVELOPE, **params.get("_meta", {})}
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
+
+
+def modern_headers(method: str, params: JsonObject, **fields: str) -> dict[str, str]:
+    name = {"Mcp-Name": params["name"]} if "name" in params else {}
+    standard = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **name}
+    return standard | {key.replace("_", "-"): value for key, value in fields.items()}
+
+
+@asynccontextmanager
+async def http_server(  # the defaults that differ from the daemon's make tests quick
+    *,
+    keepalive: float = 60,
+    write_timeout: float = 5,
+    max_body: int = 1_000_000,
+    session_limit: int = 100,
+    stream_limit: int = 100,
+    session_ttl: float = 3600,
+    receive_seconds: float = 30,
+    public_url: str | None = "http://127.0.0.1/ops",
+    allowed_hosts: Sequence[str] | None = None,
+    trusted_proxies: Sequence[str] = (),
+    persistence: SessionPersistence | None = None,
+    catalog_store: CatalogStore | None = None,
+    replay: ReplayBounds = ReplayBounds(),  # noqa: B008 - frozen
+    auth: Auth | None = None,
+    connection_limits: ConnectionLimits | None = None,
+    quota: WriteQuota | None = None,
+) -> AsyncIterator[RunningServer]:
+    """The daemon's own `HttpServer`, over tools whose course a test decides, and a client of it."""
+    listen = Listen(
+        max_body=max_body,
+        session_ttl=timedelta(seconds=session_ttl),
+        public_url=public_url,
+        allowed_hosts=None if allowed_hosts is None else list(allowed_hosts),
+        trusted_proxies=list(trusted_proxies),
+    )
+    limits = ServerLimits.of(listen, Limits(sessions=Quota(in_all=session_limit), streams=Quota(in_all=stream_limit)))
+    pace = StreamTimeouts(
+        keepalive=keepalive, write_timeout=write_timeout, quota=limits.requests.pace.quota if quota is None else quota
+    )
+    limits = replace(
+        limits,
+        requests=RequestLimits(max_body=max_body, pace=pace, receive_seconds=receive_seconds),
+        connections=connection_limits or limits.connections,
+        replay=replay,
+    )
+    course = Course()
+    async with AsyncExitStack() as stack:
+        dispatcher = await stack.enter_async_context(dispatching(course, catalog_store))
+        authenticator = Authenticator(JsonFetcher(await stack.enter_async_context(HttpClients())))
+        stack.push_async_callback(authenticator.close)
+        authenticator.configure(auth)
+        health = Health({"sessions": lambda: len(server.sessions), "problems": list})
+        server = HttpServer(
+            listen,
+            limits,
+            dispatcher=dispatcher,
+            authenticator=authenticator,
+            admin_api=AdminApi(
+                health=health,
+                metrics=NoMetrics(),
+                logs=NoLogs(),
+                reload=course.reload,
+                config=_no_config,
+                tasks=NoTasks(),
+            ),
+            persistence=persistence,
+        )
+        await server.open(stack, ListenAddress(address=Address("127.0.0.1", 0)))
+        health.become_ready()
+        client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
+        await stack.enter_async_context(client)
+        yield RunningServer(
+            course=course,
+            server=server,
+            dispatcher=dispatcher,
+            authenticator=authenticator,
+            health=health,
+            client=client,
+        )

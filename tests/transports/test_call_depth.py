@@ -1,0 +1,129 @@
+"""How deep a call goes, and in how many forms it travels, from the socket to the executor: counted, and held.
+
+The tool looks at its own stack. What runs in a task of its own is followed to where the task was made, so that a frame
+which only starts another task counts too.
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import pytest
+from aiohttp import web
+
+import gateway
+from gateway.executors.invocation import Invocation, Outcome
+from gateway.json_types import Json
+from gateway.protocol.call.call import Call
+from gateway.protocol.call.runner import Run
+from gateway.protocol.envelope import Envelope
+from gateway.protocol.exchange import Caller
+from gateway.transports.duplex import _ChannelExchange
+from gateway.transports.http.forwarded import ClientEndpoint
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.sse.deferred_response import DeferredResponse
+from gateway.wire.jsonrpc import Batch, Notification, Request, Response
+from tests.transports.http_server import Course, http_server, modern_request, said
+from tests.transports.test_stdio import wired
+
+MAX_FRAMES: Final = 12
+MAX_FORMS: Final = 6
+ECHO: Final[Mapping[str, Json]] = {"name": "echo", "arguments": {"text": "hello"}}
+FORMS: Final = (
+    *(web.BaseRequest, HttpRequest, ClientEndpoint, Caller, DeferredResponse, _ChannelExchange),
+    *(Request, Notification, Response, Batch, Envelope, Call, Run),
+)
+"""Every class whose values stand for a request or for its sender."""
+_OURS: Final = f"{Path(gateway.__file__).parent}/"
+_BEFORE_ITS_TASK: Final[Mapping[str, list[str]]] = {"http": [], "stdio": ["LineReader._read"]}
+"""What the event loop calls when bytes arrive, where a waiting coroutine goes on from there."""
+
+
+class Seen(NamedTuple):
+    """A frame of our own, while it ran: its function, and the forms that it held."""
+
+    function: str
+    forms: frozenset[str]
+
+
+class Stack:
+    """The frames of our own in which a call was, innermost first."""
+
+    def __init__(self) -> None:
+        self.frames: list[Seen] = []
+        self._made: dict[asyncio.Task[Any], list[Seen]] = {}
+
+    def follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Remember of each task where it is made."""
+
+        def make(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **given: Any) -> asyncio.Task[Any]:
+            task = asyncio.Task(work, loop=loop, **given)
+            self._made[task] = list(_own_frames(sys._getframe(1)))
+            return task
+
+        loop.set_task_factory(make)  # type: ignore[arg-type]
+
+    async def echo(self, _course: Course, invocation: Invocation) -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        self.frames = [*_own_frames(sys._getframe(0)), *self._made.get(task, ())]
+        return said(str(invocation.arguments["text"]))
+
+    @property
+    def names(self) -> list[str]:
+        return [seen.function for seen in self.frames]
+
+    @property
+    def forms(self) -> frozenset[str]:
+        return frozenset().union(*(seen.forms for seen in self.frames))
+
+
+def _own_frames(frame: FrameType | None) -> Iterator[Seen]:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_OURS):
+            held = [
+                f"{type(value).__module__}.{type(value).__name__}"
+                for value in frame.f_locals.values()
+                if isinstance(value, FORMS)
+            ]
+            yield Seen(frame.f_code.co_qualname, frozenset(held))
+        frame = frame.f_back
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
+    stack = Stack()
+
+    async def echo(course: Course, invocation: Invocation) -> Outcome:
+        return await stack.echo(course, invocation)
+
+    monkeypatch.setattr(Course, "echo", echo)
+    return stack
+
+
+def hold(stack: Stack, binding: str) -> None:
+    names = [*stack.names, *_BEFORE_ITS_TASK[binding]]
+    print(f"{binding}: {len(names)} frames, {len(stack.forms)} forms: {sorted(stack.forms)}")  # noqa: T201 - the count is what is looked for
+    print(*reversed(names), sep="\n  ")  # noqa: T201 - as above
+    assert "Dispatcher.answer" in names
+    assert len(names) <= MAX_FRAMES, names
+    assert len(stack.forms) <= MAX_FORMS, stack.forms
+
+
+async def test_a_call_over_http_passes_few_frames_in_few_forms(stack: Stack) -> None:
+    async with http_server() as served:
+        stack.follow(asyncio.get_running_loop())
+        answer = await served.modern("tools/call", ECHO)
+        assert answer.json["result"]["content"][0]["text"] == "hello"
+    hold(stack, "http")
+
+
+async def test_a_call_over_stdio_passes_few_frames_in_few_forms(stack: Stack) -> None:
+    async with wired() as wire:
+        stack.follow(asyncio.get_running_loop())
+        answer = await wire.ask(modern_request("tools/call", ECHO))
+        assert answer["result"]["content"][0]["text"] == "hello"
+    hold(stack, "stdio")

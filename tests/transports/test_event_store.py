@@ -1,0 +1,153 @@
+"""How much of what was said in a session is kept, and what an event id leads to. No connections."""
+
+from datetime import timedelta
+
+from structlog.testing import capture_logs
+
+from gateway.transports.errors import HttpError
+from gateway.transports.sse.event_store import Cursor, LostAnswer, MemoryEventStore, ReplayBounds, ReplayQuota
+from gateway.transports.sse.session_stream import SessionStream
+
+
+def said_on(kept: MemoryEventStore, *frames: bytes, stream: SessionStream | None = None) -> SessionStream:
+    """A stream that has come to rest after these events."""
+    stream = stream or kept.open(answers_request=False)
+    for frame in frames:
+        stream.last += 1
+        kept.keep(stream, frame)
+    return stream
+
+
+def at(stream: SessionStream, number: int) -> str:
+    return f"p-{stream.number:x}-{number}"
+
+
+async def found(kept: MemoryEventStore, event_id: str) -> list[bytes] | str:
+    match await kept.find(event_id):
+        case Cursor(stream, after):
+            return stream.after(after)
+        case HttpError(status=status):
+            return f"refused {status}"
+        case LostAnswer(request_id):
+            return f"lost {request_id}"
+        case None:
+            return "nothing"
+
+
+async def test_what_came_after_an_event_is_found_and_nothing_else() -> None:
+    kept = MemoryEventStore(ReplayQuota(ReplayBounds()), sends_priming_event=True)
+    one, other = said_on(kept, b"a", b"b", b"c"), said_on(kept, b"x")
+    assert await found(kept, at(one, 0)) == [b"a", b"b", b"c"]
+    assert await found(kept, at(one, 2)) == [b"c"]
+    assert await found(kept, at(one, 3)) == []
+    assert await found(kept, at(other, 0)) == [b"x"]
+
+
+async def test_a_stream_of_another_process_goes_on_with_a_new_one_unless_an_answer_is_lost_with_it() -> None:
+    room = ReplayQuota(ReplayBounds())
+    before = MemoryEventStore(room, sends_priming_event=True, process="before")
+    now = MemoryEventStore(room, sends_priming_event=True, process="now")
+
+    def primed(request_id: str | int | None) -> str:
+        stream = before.open(answers_request=request_id is not None, request_id=request_id)
+        return stream.preamble.decode().partition("\n")[0].removeprefix("id: ")
+
+    assert await found(now, primed(None)) == "nothing"
+    assert await found(now, primed(7)) == "lost 7"
+    assert await found(now, primed("–")) == "lost –"
+    assert await found(now, primed("x" * 1000)) == "nothing"
+    for forged in ("before-1-1-W10", "before-1-1-_", "before-1-1-"):
+        assert await found(now, forged) in {"nothing", "refused 400"}
+
+
+async def test_an_id_that_was_never_given_out_here_is_refused() -> None:
+    room = ReplayQuota(ReplayBounds())
+    kept, others = MemoryEventStore(room, sends_priming_event=True), MemoryEventStore(room, sends_priming_event=True)
+    mine, foreign = said_on(kept, b"a"), said_on(others, b"secret")
+    to_come = f"p-{mine.number + 1:x}-0"
+    for event_id in (
+        at(foreign, 0),
+        at(mine, 2),
+        to_come,
+        "",
+        "-",
+        "0-0",
+        "p-0-0",
+        "x",
+        f"{at(mine, 0)} ",
+        "é-1",
+        "9" * 100_000,
+    ):
+        assert await found(kept, event_id) == "refused 400"
+
+
+async def test_a_stream_without_a_priming_event_has_no_event_zero() -> None:
+    kept = MemoryEventStore(ReplayQuota(ReplayBounds()), sends_priming_event=False)
+    stream = said_on(kept, b"a")
+    assert stream.preamble == b""
+    assert await found(kept, at(stream, 0)) == "refused 400"
+    assert await found(kept, at(stream, 1)) == []
+
+
+async def test_a_stream_keeps_its_newest_events_and_says_so_once() -> None:
+    for bounds in (ReplayBounds(stream_events=2), ReplayBounds(stream_bytes=20)):
+        kept = MemoryEventStore(ReplayQuota(bounds), sends_priming_event=True)
+        with capture_logs() as logs:
+            stream = said_on(kept, *(b"%d" % number * 10 for number in range(5)))
+            assert await found(kept, at(stream, 0)) == [b"3" * 10, b"4" * 10]
+        assert [entry["event"] for entry in logs] == [
+            "events dropped: more was said than is kept for replay",
+            "stream resumed with a gap: its oldest events are no longer kept",
+        ]
+        assert stream.size == 20
+
+
+async def test_an_event_over_the_bound_is_not_kept_and_costs_nothing() -> None:
+    room = ReplayQuota(ReplayBounds(stream_bytes=10))
+    stream = said_on(MemoryEventStore(room, sends_priming_event=True), b"x" * 11)
+    assert (stream.after(0), room.used) == ([], 0)
+
+
+async def test_over_the_sessions_bounds_finished_streams_go_first_the_oldest_before_the_others() -> None:
+    for bounds in (ReplayBounds(session_events=3), ReplayBounds(session_bytes=30)):
+        kept = MemoryEventStore(ReplayQuota(bounds), sends_priming_event=True)
+        running = said_on(kept, b"r" * 10, stream=kept.open(answers_request=True))
+        oldest, newer = said_on(kept, b"o" * 10), said_on(kept, b"n" * 10)
+        said_on(kept, b"R" * 10, stream=running)
+        assert await found(kept, at(oldest, 0)) == "nothing"
+        assert await found(kept, at(newer, 0)) == [b"n" * 10]
+        assert await found(kept, at(running, 0)) == [b"r" * 10, b"R" * 10]
+        said_on(kept, b"1" * 10, b"2" * 10, stream=running)
+        assert await found(kept, at(newer, 0)) == "nothing"
+        assert await found(kept, at(running, 0)) == [b"R" * 10, b"1" * 10, b"2" * 10]
+
+
+async def test_no_session_pays_for_another_when_the_room_of_all_is_used_up() -> None:
+    room = ReplayQuota(ReplayBounds(total_bytes=30))
+    first, second = MemoryEventStore(room, sends_priming_event=True), MemoryEventStore(room, sends_priming_event=True)
+    early = said_on(first, b"a" * 20)
+    late = said_on(second, b"b" * 10, b"c" * 10)
+    assert await found(first, at(early, 0)) == [b"a" * 20]
+    assert await found(second, at(late, 0)) == [b"c" * 10]
+    first.close()
+    said_on(second, b"d" * 10, stream=late)
+    assert await found(second, at(late, 1)) == [b"c" * 10, b"d" * 10]
+    assert room.used == 20
+
+
+async def test_what_is_too_old_is_forgotten_with_its_stream() -> None:
+    room = ReplayQuota(ReplayBounds(age=timedelta()))
+    kept = MemoryEventStore(room, sends_priming_event=True)
+    stream = said_on(kept, b"a", b"b")
+    assert len(kept) == 1
+    assert await found(kept, at(stream, 1)) == "nothing"
+    assert (len(kept), room.used) == (0, 0)
+
+
+async def test_an_ended_session_keeps_nothing_not_even_what_is_said_later() -> None:
+    room = ReplayQuota(ReplayBounds())
+    kept = MemoryEventStore(room, sends_priming_event=True)
+    stream = said_on(kept, b"a")
+    kept.close()
+    said_on(kept, b"b", stream=stream)
+    assert (len(kept), room.used, stream.after(0)) == (0, 0, [])

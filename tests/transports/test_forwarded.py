@@ -1,0 +1,204 @@
+"""What of a request's forwarded headers is believed, and from whom."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from gateway.transports.http.forwarded import ClientEndpoint, TrustedProxies
+
+PROXY = "10.0.0.1"
+CDN = "192.0.2.10"
+CLIENT = "203.0.113.7"
+PROXIES = ["10.0.0.0/8", CDN, "fd00::/8"]
+
+
+def client_endpoint(
+    *fields: tuple[str, str], peer: str = PROXY, trusted: list[str] = PROXIES, public_url: str | None = None
+) -> ClientEndpoint:
+    proxies = TrustedProxies(trusted, public_url=public_url)
+    return proxies.client_endpoint(peer=peer, scheme="http", host="backend:8000", fields=CIMultiDict(fields))
+
+
+def x_for(*addresses: str) -> tuple[str, str]:
+    return "X-Forwarded-For", ", ".join(addresses)
+
+
+SPOKEN = [
+    x_for(CLIENT),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Forwarded-Host", "tools.example.com:8443"),
+    ("X-Forwarded-Prefix", "/ops/"),
+]
+STANDARD = ("Forwarded", f'for={CLIENT};proto=https;host="tools.example.com:8443"')
+
+
+def test_a_trusted_proxy_says_who_asks_and_for_which_url() -> None:
+    seen = client_endpoint(*SPOKEN)
+    assert (seen.address, seen.scheme, seen.host, seen.prefix) == (CLIENT, "https", "tools.example.com:8443", "/ops")
+    assert seen.base_url == "https://tools.example.com:8443/ops"
+
+
+def test_a_trusted_proxy_may_say_so_in_the_standard_way() -> None:
+    seen = client_endpoint(STANDARD)
+    assert (seen.address, seen.base_url) == (CLIENT, "https://tools.example.com:8443")
+
+
+@pytest.mark.parametrize("peer", ["203.0.113.9", "11.0.0.1", "::1", "", "somebody"])
+@pytest.mark.parametrize("fields", [SPOKEN, [STANDARD]])
+def test_nobody_else_is_believed(peer: str, fields: list[tuple[str, str]]) -> None:
+    seen = client_endpoint(*fields, peer=peer)
+    assert (seen.address, seen.base_url) == (peer, "http://backend:8000")
+
+
+def test_without_trusted_proxies_nobody_is_believed() -> None:
+    assert client_endpoint(*SPOKEN, STANDARD, trusted=[]).base_url == "http://backend:8000"
+
+
+@pytest.mark.parametrize(
+    ("peer", "trusted"),
+    [
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.0/8"),
+        ("::ffff:0a00:0001", "10.0.0.0/8"),
+        ("10.0.0.1", "::ffff:10.0.0.0/104"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("fd00::1", "fd00::/8"),
+        ("fd00:0:0::1", "fd00::1"),
+        ("10.0.0.1", "0.0.0.0/0"),
+    ],
+)
+def test_an_address_is_trusted_in_whichever_form_it_comes(peer: str, trusted: str) -> None:
+    assert client_endpoint(*SPOKEN, peer=peer, trusted=[trusted]).address == CLIENT
+
+
+def test_whoever_comes_over_a_unix_socket_is_trusted_if_told_so() -> None:
+    assert client_endpoint(*SPOKEN, peer="", trusted=["unix:"]).address == CLIENT
+    assert client_endpoint(*SPOKEN, peer="", trusted=["0.0.0.0/0", "::/0"]).address == ""
+    assert client_endpoint(*SPOKEN, peer=PROXY, trusted=["unix:"]).address == PROXY
+
+
+def test_an_address_has_one_form_in_limits_and_logs() -> None:
+    assert client_endpoint(peer="::ffff:203.0.113.7").address == CLIENT
+    assert client_endpoint(x_for("::ffff:203.0.113.7")).address == CLIENT
+    assert client_endpoint(x_for("[2001:DB8:0::7]:443")).address == "2001:db8::7"
+    assert client_endpoint(x_for(f"{CLIENT}:5123")).address == CLIENT
+
+
+@pytest.mark.parametrize(
+    ("chain", "client"),
+    [
+        ([CLIENT], CLIENT),
+        (["198.51.100.1", CLIENT], CLIENT),  # the left one is the client's own invention
+        ([CLIENT, CDN], CLIENT),
+        ([CLIENT, CDN, "10.0.0.2", "10.0.0.3"], CLIENT),
+        ([CDN, CLIENT, CDN], CLIENT),  # nor may it pass for a proxy
+        ([CDN, "10.0.0.2"], CDN),  # a proxy's own request
+        (["198.51.100.1", "garbage", CDN], CDN),
+        (["garbage"], PROXY),
+        (["unknown"], PROXY),
+        (["_hidden"], PROXY),
+        ([""], PROXY),
+        ([CLIENT, ""], PROXY),
+        (["198.51.100.1", f"{CLIENT}%eth0"], PROXY),
+        (["010.0.0.1"], PROXY),
+        (["127.1"], PROXY),
+        ([f"{CLIENT} 127.0.0.1"], PROXY),
+    ],
+)
+def test_the_client_is_the_first_from_the_right_that_is_no_trusted_proxy(chain: list[str], client: str) -> None:
+    assert client_endpoint(x_for(*chain)).address == client
+    quoted = ", ".join(f'for="{node}"' for node in chain)
+    assert client_endpoint(("Forwarded", quoted)).address == client
+
+
+def test_several_lines_are_one_list() -> None:
+    assert client_endpoint(x_for("198.51.100.1"), x_for(CLIENT), x_for(CDN)).address == CLIENT
+
+
+def test_scheme_and_host_are_what_the_proxy_wrote_that_the_client_spoke_to() -> None:
+    chain = x_for("198.51.100.1", CLIENT, CDN)
+    appended = client_endpoint(
+        chain, ("X-Forwarded-Proto", "ftp, https, http"), ("X-Forwarded-Host", "evil, good, inner")
+    )
+    assert (appended.scheme, appended.host) == ("https", "good")
+    overwritten = client_endpoint(chain, ("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "good"))
+    assert (overwritten.scheme, overwritten.host) == ("https", "good")
+    standard = client_endpoint(
+        ("Forwarded", "for=198.51.100.1;host=evil;proto=ftp"),
+        ("Forwarded", f"for={CLIENT};host=good;proto=https, for={CDN};host=inner;proto=http"),
+    )
+    assert (standard.address, standard.scheme, standard.host) == (CLIENT, "https", "good")
+
+
+def test_where_the_two_families_differ_neither_is_believed() -> None:
+    seen = client_endpoint(*SPOKEN, ("Forwarded", "for=127.0.0.1;proto=http;host=evil.example.com"))
+    assert (seen.address, seen.scheme, seen.host) == (PROXY, "http", "backend:8000")
+    agreeing = client_endpoint(*SPOKEN, STANDARD)
+    assert (agreeing.address, agreeing.base_url) == (CLIENT, "https://tools.example.com:8443/ops")
+
+
+@pytest.mark.parametrize(
+    "opening",
+    ['for="', "for=198.51.100.1;x=", 'for=198.51.100.1;x="', 'x="\\', "for=1.1.1.1;for=2.2.2.2", "=", ";;", "for"],
+)
+@pytest.mark.parametrize(
+    "appended", [f"for={CLIENT}", f'for="{CLIENT}";proto=https', f'for="[2001:db8::7]";by="{CDN}"']
+)
+def test_what_a_client_leaves_open_swallows_nothing_that_a_proxy_appends(opening: str, appended: str) -> None:
+    assert client_endpoint(("Forwarded", f"{opening}, {appended}")).address in {CLIENT, "2001:db8::7", PROXY}
+    assert client_endpoint(("Forwarded", opening), ("Forwarded", appended)).address in {CLIENT, "2001:db8::7", PROXY}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("X-Forwarded-Proto", ["", "ftp", "javascript", "https\\", "https;", "on"]),
+        ("X-Forwarded-Host", ["", "a b", "a/b", "user@a", "a:b", "a:999999", "[::1", "a,", "a\\b", "a?b", "a#b", "é"]),
+        (
+            "X-Forwarded-Prefix",
+            [
+                *["", "/", "ops", "//evil.example.com", "/\\evil", "/ops//x", "/../ops", "/ops/..", "/./a", "/a b"],
+                *["/a?b", "/a#b", "/%2e%2e", "/a, /b", "https://evil.example.com", "/a\r\n"],
+            ],
+        ),
+    ],
+)
+def test_what_is_malformed_is_not_believed(name: str, values: list[str]) -> None:
+    for value in values:
+        assert client_endpoint((name, value)).base_url == "http://backend:8000", value
+
+
+def test_the_public_url_outweighs_what_proxies_say() -> None:
+    seen = client_endpoint(*SPOKEN, public_url="https://public.example.com/team/")
+    assert (seen.base_url, seen.prefix) == ("https://public.example.com/team", "/team")
+    assert seen.host == "tools.example.com:8443"  # what the guard checks is still what was asked for
+    assert client_endpoint(*SPOKEN, public_url="https://public.example.com").prefix == ""
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix"])
+            | st.just("Forwarded"),
+            st.text(max_size=60) | st.text(alphabet='for=proto;,"\\[]:1. /', max_size=60),
+        ),
+        max_size=6,
+    )
+)
+def test_whatever_is_sent_a_url_of_ours_has_one_form(fields: list[tuple[str, str]]) -> None:
+    seen = client_endpoint(*fields)
+    scheme, _, rest = seen.base_url.partition("://")
+    host, slash, path = rest.partition("/")
+    assert scheme in {"http", "https"}
+    assert host == seen.host
+    assert slash + path == seen.prefix
+    assert not any(character in seen.base_url for character in " \"'<>\\\r\n?#@")
+    assert not seen.prefix.startswith("//")
+
+
+@given(st.lists(st.ip_addresses().map(str) | st.text(max_size=20), max_size=5))
+def test_whatever_a_client_sends_before_a_proxy_appends_its_address_is_known(invented: list[str]) -> None:
+    lines = [("X-Forwarded-For", text) for text in invented]
+    assert client_endpoint(*lines, x_for(CLIENT)).address == CLIENT
+    assert client_endpoint(x_for(*invented, CLIENT)).address == CLIENT

@@ -1,0 +1,89 @@
+"""How many there may be: in all, of one caller, and that one caller cannot take what is everybody's."""
+
+import aiohttp
+import pytest
+
+from gateway.config.models.server import Quota
+from gateway.protocol.exchange import Binding, Caller
+from gateway.transports.errors import MAX_IN_FLIGHT
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.streamable_http.sessions import LiveSession
+from tests.transports.http_server import RunningServer, http_server
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "per_caller", "in_all"),
+    [
+        (Quota(), 5000, 10_000),
+        (Quota(in_all=300), 150, 300),
+        (Quota(in_all=150), 100, 150),
+        (Quota(in_all=20), 20, 20),
+        (Quota(per_caller=7), 7, 10_000),
+        (Quota(per_caller=7, in_all=9), 7, 9),
+    ],
+    ids=str,
+)
+def test_no_caller_has_more_than_half_of_many(written: Quota, per_caller: int, in_all: int) -> None:
+    quota = ResourceQuota(written, noun="sessions", default=10_000)
+    assert (quota.per_caller, quota.in_all) == (per_caller, in_all)
+
+
+def test_refusals_name_the_key_and_what_was_given_back_is_there_again() -> None:
+    quota = ResourceQuota(Quota(per_caller=2, in_all=3), noun="streams", default=1)
+    with quota.hold("ada"), quota.hold("ada"):
+        mine, everybodys = quota.refusal_of("ada"), quota.refusal_of("bob")
+        assert mine is not None
+        assert mine.message == "2 streams are yours, and no caller has more (limits.streams.per_caller)"
+        assert everybodys is None
+        with quota.hold("bob"):
+            full = quota.refusal_of("bob")
+            assert full is not None
+            assert full.message == "All 3 streams are taken (limits.streams)"
+    assert (len(quota), quota.refused, quota.refusal_of("ada")) == (0, 2, None)
+
+
+async def initialize(served: RunningServer, client: aiohttp.ClientSession) -> aiohttp.ClientResponse:
+    async with client.post(served.url, json=INITIALIZE) as response:
+        await response.read()
+        return response
+
+
+async def test_a_flood_of_sessions_leaves_room_for_others() -> None:
+    other = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+    async with (
+        http_server(session_limit=220) as served,
+        aiohttp.ClientSession(connector=other) as working,
+    ):
+        flood = [await initialize(served, served.client) for _ in range(130)]
+        assert [response.status for response in flood] == [200] * 110 + [503] * 20
+        assert flood[-1].headers["Retry-After"] == "30"
+        welcome = await initialize(served, working)
+        assert welcome.status == 200
+        ended = {"Mcp-Session-Id": flood[0].headers["Mcp-Session-Id"]}
+        async with served.client.delete(served.url, headers=ended) as response:
+            assert response.status == 204
+        assert (await initialize(served, served.client)).status == 200
+
+
+async def test_a_session_has_so_many_requests_in_flight_at_the_most() -> None:
+    async with http_server() as served:
+        session = {"Mcp-Session-Id": (await initialize(served, served.client)).headers["Mcp-Session-Id"]}
+        live = await served.sessions.find(session["Mcp-Session-Id"], Caller(binding=Binding.STREAMABLE_HTTP))
+        assert isinstance(live, LiveSession)
+        batch = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "wait"}}
+        statuses = []
+        for start in range(0, 270, 90):
+            entries = [{**batch, "id": start + number} for number in range(90)]
+            headers = {**session, "Accept": "application/json, text/event-stream"}
+            async with served.client.post(served.url, json=entries, headers=headers) as response:
+                statuses.append(response.status)
+        assert statuses == [200, 200, 503]
+        assert live.load == 180 <= MAX_IN_FLIGHT
+        served.course.release.set()

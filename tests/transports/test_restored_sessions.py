@@ -1,0 +1,176 @@
+"""A session outlives its process: another one with the key and the store goes on with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.config.models.auth import Auth
+from gateway.state.keys import SigningKeys
+from gateway.state.session_store import MemorySessionStore, SessionRecord
+from gateway.state.state import State
+from gateway.transports.streamable_http.sessions import SessionPersistence
+from tests.transports.http_server import RunningServer, call, http_server, legacy_request
+from tests.transports.test_resuming import next_message, rest
+from tests.transports.test_streamable_http import event, in_session, settled
+
+KEYS: Final = SigningKeys([b"a key of sixteen bytes"])
+Restart = Callable[[], SessionPersistence]
+
+
+@pytest.fixture(params=["memory", "file"])
+async def restart(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Restart]:
+    """What a process finds of those before it."""
+    async with State(tmp_path if request.param == "file" else None) as state:
+        store = MemorySessionStore(clock=state.clock) if request.param == "memory" else state.sessions
+        yield lambda: SessionPersistence(keys=KEYS, store=store, clock=state.clock)
+
+
+@asynccontextmanager
+async def process(restart: Restart, *, auth: Auth | None = None, ttl: float = 3600) -> AsyncIterator[RunningServer]:
+    async with asyncio.timeout(30), http_server(persistence=restart(), auth=auth, session_ttl=ttl) as served:
+        yield served
+
+
+async def test_the_next_process_answers_without_a_new_initialize(restart: Restart) -> None:
+    async with process(restart) as first:
+        session = await first.initialize("2025-06-18", elicitation={})
+    async with process(restart) as second:
+        answers = await asyncio.gather(
+            *(second.send(call("echo", request_id=number), in_session(session)) for number in range(5))
+        )
+        assert [answer.status for answer in answers] == [200] * 5
+        assert len(second.sessions) == 1
+        live = next(iter(second.sessions.open_sessions))
+        assert (live.revision, live.client_info) == ("2025-06-18", {"name": "test", "version": "1"})
+        assert live.capabilities == {"elicitation": {}}
+        assert live.is_initialized
+        assert second.sessions.restored == 1
+
+
+async def test_what_the_client_has_set_goes_on(restart: Restart) -> None:
+    async with process(restart) as first:
+        session = await first.initialize()
+        answer = await first.send(legacy_request("logging/setLevel", {"level": "error"}), in_session(session))
+        assert answer.status == 200
+        first.sessions._live.clear()  # it is killed: nothing is written at its end
+    async with process(restart) as second:
+        assert (await second.send(legacy_request("ping"), in_session(session))).status == 200
+        assert next(iter(second.sessions.open_sessions)).log_level == "error"
+
+
+async def test_one_that_was_deleted_is_unknown_to_every_process(restart: Restart) -> None:
+    async with process(restart) as first:
+        session = await first.initialize()
+        assert (await first.send(None, in_session(session), method="DELETE")).status == 204
+        assert (await first.send(legacy_request("ping"), in_session(session))).status == 404
+    async with process(restart) as second:
+        assert (await second.send(legacy_request("ping"), in_session(session))).status == 404
+        assert (await second.send(None, in_session(session), method="DELETE")).status == 404
+
+
+async def test_one_of_another_key_is_unknown(restart: Restart) -> None:
+    async with process(restart) as first:
+        session = await first.initialize()
+    async with http_server() as stranger:
+        assert (await stranger.send(legacy_request("ping"), in_session(session))).status == 404
+
+
+async def test_one_of_somebody_else_is_unknown(restart: Restart) -> None:
+    auth = Auth.model_validate({"api_keys": {"alice": {"secret": "a" * 32}, "bob": {"secret": "b" * 32}}})
+    alice, bob = ({"Authorization": f"Bearer {letter * 32}"} for letter in "ab")
+    async with process(restart, auth=auth) as first:
+        session = await first.initialize(headers=alice)
+    async with process(restart, auth=auth) as second:
+        assert (await second.send(legacy_request("ping"), {**in_session(session), **bob})).status == 404
+        assert (await second.send(legacy_request("ping"), {**in_session(session), **alice})).status == 200
+    async with process(restart) as without_auth:
+        assert (await without_auth.send(legacy_request("ping"), in_session(session))).status == 404
+
+
+async def test_a_resumed_stream_goes_on_with_a_new_one(restart: Restart) -> None:
+    async with process(restart) as first:
+        session = await first.initialize()
+        stream = await first.client.get(first.url, headers=in_session(session))
+        await settled(first, streams=1)
+        first.dispatcher.notifier.list_changed("tools")
+        told = await next_message(stream)
+    async with process(restart) as second:
+        stream = await second.client.get(second.url, headers=in_session(session, Last_Event_ID=told.id))
+        assert stream.status == 200
+        await settled(second, streams=1)
+        second.dispatcher.notifier.list_changed("prompts")
+        assert (await event(stream))["method"] == "notifications/prompts/list_changed"
+
+
+async def test_an_answer_that_went_down_with_its_process_is_an_error_for_who_comes_back(restart: Restart) -> None:
+    async with process(restart) as first:
+        session = await first.initialize()
+        waiting = await first.client.post(
+            first.url, json=call("wait", request_id="mine", token=1), headers=in_session(session)
+        )
+        primed = (await waiting.content.readuntil(b"\n\n")).decode().partition("\n")[0].removeprefix("id: ")
+        first.course.release.set()
+        await waiting.read()
+    async with process(restart) as second:
+        stream = await second.client.get(second.url, headers=in_session(session, Last_Event_ID=primed))
+        (lost,) = await rest(stream)
+        assert lost.message["id"] == "mine"
+        assert "restarted" in lost.message["error"]["message"]
+
+
+async def test_one_that_has_expired_is_unknown_to_the_next_process(restart: Restart) -> None:
+    now = [1000.0]
+    clocked = SessionPersistence(keys=KEYS, store=restart().store, clock=lambda: now[0])
+    async with process(lambda: clocked, ttl=60) as first:
+        session = await first.initialize()
+    now[0] += 200
+    async with process(lambda: clocked, ttl=60) as second:
+        answer = await second.send(legacy_request("ping"), in_session(session))
+        assert answer.status == (404 if clocked.store.knows_the_past else 200)
+
+
+class CountingStore(MemorySessionStore):
+    """Counts what is written."""
+
+    writes = 0
+
+    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+        self.writes += 1
+        super().save_soon(records)
+
+
+async def test_a_plain_call_writes_nothing() -> None:
+    store = CountingStore(clock=lambda: 1000.0)
+    persistence = SessionPersistence(keys=KEYS, store=store, clock=lambda: 1000.0)
+    async with process(lambda: persistence) as served:
+        session = await served.initialize()
+        before = store.writes
+        for number in range(20):
+            assert (await served.send(call("echo", request_id=number), in_session(session))).status == 200
+        assert store.writes == before
+        await served.send(legacy_request("logging/setLevel", {"level": "info"}), in_session(session))
+        assert store.writes == before + 1
+
+
+async def test_a_clock_that_went_back_meanwhile_ends_no_session(restart: Restart) -> None:
+    now = [10_000.0]
+    clocked = SessionPersistence(keys=KEYS, store=restart().store, clock=lambda: now[0])
+    async with process(lambda: clocked) as first:
+        session = await first.initialize()
+    now[0] -= 5000
+    async with process(lambda: clocked) as second:
+        assert (await second.send(legacy_request("ping"), in_session(session))).status == 200
+
+
+async def test_one_whose_caller_a_reload_took_away_is_unknown_to_every_process(restart: Restart) -> None:
+    auth = Auth.model_validate({"api_keys": {"alice": {"secret": "a" * 32}}})
+    alice = {"Authorization": f"Bearer {'a' * 32}"}
+    async with process(restart, auth=auth) as first:
+        session = await first.initialize(headers=alice)
+        first.server.revalidate(lambda _: None)
+    async with process(restart, auth=auth) as second:
+        assert (await second.send(legacy_request("ping"), {**in_session(session), **alice})).status == 404

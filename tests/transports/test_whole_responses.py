@@ -1,0 +1,97 @@
+"""Plain answers on the wire, and what is remembered of those who come back."""
+
+import asyncio
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import orjson
+import pytest
+
+from gateway.config.models.address import Address
+from gateway.transports.http.response import OneWriteResponse
+from tests.transports.http_server import http_server, modern_headers, modern_request
+
+ECHO: Final = {"name": "echo", "arguments": {"text": "hello"}}
+
+
+def request_of(address: Address, *, version: str = "1.1", **fields: str) -> bytes:
+    body = orjson.dumps(modern_request("tools/call", ECHO))
+    head = {
+        "Host": str(address),
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        **modern_headers("tools/call", ECHO),
+        **fields,
+    }
+    lines = [f"POST /mcp HTTP/{version}", *(f"{name}: {value}" for name, value in head.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def answer_to(reader: asyncio.StreamReader) -> tuple[str, Mapping[str, str], bytes]:
+    async with asyncio.timeout(10):
+        status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        return status, fields, await reader.readexactly(int(fields["content-length"]))
+
+
+async def test_a_connection_that_stays_open_carries_one_answer_after_the_other() -> None:
+    async with http_server() as served:
+        reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
+        for _ in range(3):
+            writer.write(request_of(served.address))
+            status, fields, body = await answer_to(reader)
+            assert (status, fields["content-type"], fields["server"]) == (
+                "HTTP/1.1 200 OK",
+                "application/json",
+                "mcp-gateway",
+            )
+            assert parsedate_to_datetime(fields["date"]).tzinfo is not None
+            assert orjson.loads(body)["result"]["content"][0]["text"] == "hello"
+        writer.close()
+
+
+@pytest.mark.parametrize(("version", "fields"), [("1.1", {"Connection": "close"}), ("1.0", {})])
+async def test_a_client_that_wants_the_connection_closed_is_answered_and_sees_its_end(
+    version: str, fields: dict[str, str]
+) -> None:
+    async with http_server() as served:
+        reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
+        writer.write(request_of(served.address, version=version, **fields))
+        status, _, body = await answer_to(reader)
+        assert status.endswith("200 OK")
+        assert orjson.loads(body)["id"] == 1
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_what_is_remembered_of_a_peer_lets_no_other_host_or_origin_of_it_pass() -> None:
+    async with http_server() as served:
+
+        async def status(**fields: str) -> int:
+            answer = await served.send(modern_request("tools/call", ECHO), modern_headers("tools/call", ECHO, **fields))
+            return answer.status
+
+        ours = {"Origin": "http://localhost:3000"}
+        for _ in range(2):
+            assert await status() == 200
+            assert await status(**ours) == 200
+            assert await status(Origin="https://evil.example.com") == 403
+            assert await status(Host="evil.example.com") == 421
+            assert await status(Host="evil.example.com", **ours) == 421
+
+
+async def test_an_answer_of_an_allowed_page_names_that_page_alone() -> None:
+    async with http_server() as served:
+        for page in ("http://localhost:3000", "http://127.0.0.1:5173"):
+            answer = await served.modern("tools/call", ECHO, Origin=page)
+            assert answer.headers["Access-Control-Allow-Origin"] == page
+        assert "Access-Control-Allow-Origin" not in (await served.modern("tools/call", ECHO)).headers
+
+
+async def test_a_field_with_a_line_break_is_written_on_no_answer() -> None:
+    response = OneWriteResponse(b"{}", headers={"X-Mark": "a\r\nInjected: 1"})
+    with pytest.raises(ValueError, match="line break"):
+        response.render()

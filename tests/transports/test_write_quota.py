@@ -1,0 +1,252 @@
+"""Answers that nobody reads are bounded in bytes, and gone with whoever did not read them."""
+
+import asyncio
+import gc
+import socket
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from typing import Final
+
+import orjson
+import pytest
+
+from gateway.config.models.server import SizeShares
+from gateway.json_types import JsonObject
+from gateway.transports.write_quota import WriteQuota
+from tests.transports.http_server import BOTH, RunningServer, call, http_server, modern_headers, modern_request
+
+LARGE: Final = 8_000_000
+"""More than the buffers of a connection's both ends take."""
+OTHER: Final = "127.0.0.2"
+EVENTS: Final = {"Accept": "text/event-stream"}
+
+
+def quota_of(*, per_caller: int, in_all: int) -> WriteQuota:
+    return WriteQuota(SizeShares(per_caller=per_caller, in_all=in_all))
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def head_and_body(message: JsonObject, fields: Mapping[str, str]) -> bytes:
+    body = orjson.dumps(message)
+    all_fields = {
+        "Host": "127.0.0.1",
+        "Content-Type": "application/json",
+        "Accept": BOTH,
+        **fields,
+        "Content-Length": str(len(body)),
+    }
+    lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in all_fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextmanager
+def asking(
+    served: RunningServer, message: JsonObject, fields: Mapping[str, str], *, source: str = OTHER
+) -> Iterator[socket.socket]:
+    """A connection that has asked, and reads nothing by itself."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        connection.bind((source, 0))
+        connection.connect((served.address.host, served.address.port))
+        connection.sendall(head_and_body(message, fields))
+        connection.setblocking(False)  # noqa: FBT003 - the library's signature
+        yield connection
+
+
+async def first_line(connection: socket.socket) -> bytes:
+    async with asyncio.timeout(20):
+        return (await asyncio.get_running_loop().sock_recv(connection, 4096)).partition(b"\r\n")[0]
+
+
+def modern(size: int) -> tuple[JsonObject, Mapping[str, str]]:
+    params = {"name": "large", "arguments": {"size": size}}
+    return modern_request("tools/call", params), modern_headers("tools/call", params)
+
+
+async def of_kind(kind: str, served: RunningServer) -> tuple[JsonObject, Mapping[str, str]]:
+    """A request for a large answer: of either era, answered as JSON or as an event."""
+    if "modern" in kind:
+        message, fields = modern(LARGE)
+    else:
+        message, fields = call("large", size=LARGE), {"Mcp-Session-Id": await served.initialize()}
+    return message, {**fields, **(EVENTS if "event" in kind else {})}
+
+
+KINDS: Final = ("modern", "modern event", "legacy", "legacy event")
+
+
+async def test_a_caller_who_does_not_read_has_so_many_bytes_and_is_told_while_others_are_served() -> None:
+    quota = quota_of(per_caller=2 * LARGE + 100_000, in_all=4 * LARGE)
+    async with http_server(write_timeout=60, quota=quota) as served:
+        with ExitStack() as stack:
+            message, fields = modern(LARGE)
+            connections = [stack.enter_context(asking(served, message, fields)) for _ in range(10)]
+            await eventually(lambda: quota.refused == 6)  # two are written, and two wait
+            assert len(quota) <= quota.in_all
+            answer = await served.modern("tools/call", {"name": "large", "arguments": {"size": LARGE}})
+            assert answer.status == 200
+            telling = [asyncio.create_task(first_line(connection)) for connection in connections]
+            await eventually(lambda: sum(task.done() for task in telling) == 8)
+            lines = [task.result()[:12] for task in telling if task.done()]
+            assert sorted(lines) == [b"HTTP/1.1 200"] * 2 + [b"HTTP/1.1 503"] * 6
+            for task in telling:
+                task.cancel()
+            await asyncio.gather(*telling, return_exceptions=True)
+        await eventually(lambda: len(quota) == 0)
+
+
+async def test_whoever_was_refused_hears_why_and_when_to_come_back() -> None:
+    quota = quota_of(per_caller=1000, in_all=10 * LARGE)
+    async with http_server(write_timeout=60, quota=quota) as served:
+        message, fields = modern(LARGE)
+        with ExitStack() as stack:
+            connections = [stack.enter_context(asking(served, message, fields)) for _ in range(3)]
+            await eventually(lambda: quota.refused == 1)  # whichever the server read last
+            receive = asyncio.get_running_loop().sock_recv
+            telling = [asyncio.create_task(receive(connection, 4096)) for connection in connections]
+            await eventually(lambda: sum(task.done() for task in telling) == 2)  # the third one waits
+            [said] = [task.result() for task in telling if task.done() and b" 503 " in task.result()[:13]]
+            assert b"Retry-After: 30" in said
+            assert b"limits.unread" in said
+            for task in telling:
+                task.cancel()
+            await asyncio.gather(*telling, return_exceptions=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_answer_over_the_quota_waits_for_room_and_comes_whole(kind: str) -> None:
+    quota = quota_of(per_caller=1000, in_all=1000)
+    async with http_server(write_timeout=60, quota=quota) as served:
+        message, fields = modern(LARGE)
+        with asking(served, message, fields):
+            await eventually(lambda: len(quota) > LARGE)
+            message, fields = await of_kind(kind, served)
+            waiting = asyncio.create_task(served.send(message, fields))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+        async with asyncio.timeout(20):
+            answer = await waiting
+        assert answer.status == 200
+        assert "x" * LARGE in answer.text
+        assert (len(quota), quota.refused) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_was_not_read_is_gone_once_its_reader_was_dropped(kind: str) -> None:
+    """Without a collection of garbage: an answer in a cycle stays until there is one, which may be never."""
+    quota = WriteQuota()
+    async with http_server(write_timeout=0.2, quota=quota) as served, counting_memory() as held:
+        message, fields = await of_kind(kind, served)
+        with asking(served, message, fields):
+            await eventually(lambda: len(quota) > LARGE)
+            await eventually(lambda: len(quota) == 0)
+            await eventually(lambda: held() < LARGE // 2)
+
+
+async def test_what_was_not_read_is_gone_with_a_reader_that_left() -> None:
+    quota = WriteQuota()
+    async with http_server(write_timeout=60, quota=quota) as served, counting_memory() as held:
+        message, fields = modern(LARGE)
+        with asking(served, message, fields):
+            await eventually(lambda: len(quota) > LARGE)
+        await eventually(lambda: len(quota) == 0)
+        await eventually(lambda: held() < LARGE // 2)
+
+
+async def test_an_answer_that_was_read_is_not_held_by_the_connection_that_brought_it() -> None:
+    async with http_server() as served, counting_memory() as held:
+        params = {"name": "large", "arguments": {"size": LARGE}}
+        answer = await served.modern("tools/call", params)
+        assert answer.status == 200
+        del answer
+        assert held() < LARGE // 2
+
+
+@asynccontextmanager
+async def counting_memory() -> AsyncIterator[Callable[[], int]]:
+    """How many bytes more than now are in use, no garbage being collected."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        yield lambda: tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+class TestTurns:
+    async def test_whoever_waits_gets_room_in_the_order_of_asking(self) -> None:
+        quota = quota_of(per_caller=10, in_all=100)
+        assert quota.take("a", 10)
+        order: list[int] = []
+
+        async def ask(number: int) -> None:
+            assert await quota.wait("a", 5, seconds=20)
+            order.append(number)
+
+        waiting = [asyncio.create_task(ask(number)) for number in range(2)]
+        await asyncio.sleep(0)
+        assert not quota.take("a", 1)  # nobody overtakes
+        assert quota.take("b", 10)  # nor has anybody else to wait
+        quota.give_back("a", 10)
+        await asyncio.gather(*waiting)
+        assert order == [0, 1]
+        assert len(quota) == 20
+
+    async def test_nothing_goes_between_the_grant_of_room_and_its_use(self) -> None:
+        quota = quota_of(per_caller=10, in_all=100)
+        assert quota.take("a", 10)
+        waiting = asyncio.create_task(quota.wait("a", 5, seconds=20))
+        await asyncio.sleep(0)
+        quota.give_back("a", 10)  # grants it, and the waiter has not run yet
+        assert not quota.take("a", 1)
+        assert await waiting
+        assert quota.take("a", 1)
+
+    async def test_nobody_waits_without_end_nor_for_nothing(self) -> None:
+        quota = quota_of(per_caller=10, in_all=100)
+        assert quota.take("a", 10)
+        assert not await quota.wait("a", 5, seconds=0.01)
+        quota.give_back("a", 10)
+        assert quota.take("a", 10)
+        assert quota.refused == 1
+
+    async def test_what_all_write_together_is_bounded_too(self) -> None:
+        quota = quota_of(per_caller=10, in_all=15)
+        assert quota.take("a", 10)
+        assert not quota.take("b", 10)
+        quota.give_back("a", 10)
+        assert quota.take("b", 1000)
+
+    @pytest.mark.parametrize("is_granted", [False, True])
+    async def test_whoever_leaves_while_waiting_leaves_no_room_taken(self, *, is_granted: bool) -> None:
+        quota = quota_of(per_caller=10, in_all=100)
+        assert quota.take("a", 10)
+        waiting = asyncio.create_task(quota.wait("a", 10, seconds=20))
+        await asyncio.sleep(0)
+        if is_granted:
+            quota.give_back("a", 10)
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            if await waiting:
+                quota.give_back("a", 10)
+        if not is_granted:
+            quota.give_back("a", 10)
+        assert len(quota) == 0
+        assert quota.take("a", 10)
+
+    async def test_what_is_empty_takes_and_gives_nothing(self) -> None:
+        quota = quota_of(per_caller=10, in_all=100)
+        assert quota.take("a", 0)
+        assert quota.take("a", 0)
+        quota.give_back("a", 0)
+        quota.give_back("a", 0)
+        assert len(quota) == 0

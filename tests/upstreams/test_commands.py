@@ -1,0 +1,83 @@
+"""Commands see what upstreams offer: validate --connect, lock, plan, call --explain, test."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.upstreams.test_failures import odd
+
+SECONDS: Final = 60
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tests = "tests: [{name: works, expect: {text: {contains: did work}}}]"
+    entry = f"{odd('good')}, tools: {{include: [work, none_*], override: {{work: {{{tests}}}}}}}"
+    (tmp_path / "config.yaml").write_text(f"upstreams:\n  odd: {{{entry}}}\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_validate_checks_the_entry_alone_unless_it_may_connect(folder: Path) -> None:
+    (folder / "wrong.yaml").write_text("upstreams: {a: {connection: nowhere}, b: {url: 'ftp://x'}}\n", encoding="utf-8")
+
+    alone, connected = run(folder, "validate", "config.yaml"), run(folder, "validate", "--connect", "config.yaml")
+
+    assert "is valid" in alone.stderr
+    assert "`none_*` fits none of the upstream's tools" in connected.stdout
+    assert "there is no connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
+
+
+def test_validate_names_upstreams_that_cannot_be_reached(folder: Path) -> None:
+    (folder / "away.yaml").write_text("upstreams: {away: {command: /no/such/program}}\n", encoding="utf-8")
+
+    shown = json.loads(run(folder, "validate", "--connect", "--json", "away.yaml").stdout)
+
+    assert [(each["path"], each["severity"]) for each in shown] == [("upstreams.away", "warning")]
+    assert "cannot be reached: the program" in shown[0]["message"]
+
+
+def test_the_lock_holds_what_an_upstream_offers(folder: Path) -> None:
+    assert run(folder, "lock").returncode == 0
+    assert "odd_work" in (folder / "mcp-gateway.lock").read_text(encoding="utf-8")
+    assert run(folder, "lock", "--check").returncode == 0
+
+
+def test_a_plan_names_the_tools_of_upstreams(folder: Path) -> None:
+    (folder / "new.yaml").write_text(f"upstreams:\n  odd: {{{odd('good')}}}\n", encoding="utf-8")
+
+    assert "odd_grow" in run(folder, "plan", "new.yaml", "config.yaml").stdout
+
+
+def test_a_plan_names_both_places_of_a_doubled_name(folder: Path) -> None:
+    entry = f"{{{odd('good')}, prefix: same_}}"
+    (folder / "new.yaml").write_text(f"upstreams:\n  one: {entry}\n  two: {entry}\n", encoding="utf-8")
+
+    shown = run(folder, "plan", "new.yaml", "config.yaml")
+    told = json.loads(run(folder, "plan", "--json", "new.yaml", "config.yaml").stdout)["warnings"]
+
+    new = folder / "new.yaml"
+    doubled = f"{new}:3:8: upstreams.two: the tool `same_work` is not offered: `upstreams.one` ({new}:2:8)"
+    assert doubled in shown.stderr
+    assert any(doubled in warning for warning in told)
+
+
+def test_a_call_is_explained_and_tools_are_tested(folder: Path) -> None:
+    assert "calls `work` of the upstream odd" in run(folder, "call", "odd_work", "--explain").stdout
+    tested = run(folder, "test")
+    assert (tested.returncode, "✓ works" in tested.stdout) == (0, True), tested

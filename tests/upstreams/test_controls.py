@@ -1,0 +1,199 @@
+"""What stands before a call holds for upstreams, too; and how one is kept in touch with: idle, circuit, health."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from gateway.app.gateway import Gateway
+from gateway.json_types import Json, JsonObject
+from tests import local_server
+from tests.behaviour.cells import Cell
+from tests.behaviour.conftest import Newcomer
+from tests.upstreams.test_failures import call, config, gateway, odd, said, until
+from tests.upstreams.test_sessions import gateway as daemon_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+KEYS = {"ada": "key-of-ada-0123456789", "bob": "key-of-bob-0123456789"}
+MODERN = Cell(binding="http", revision="2026-07-28")
+
+
+@dataclass
+class Web:
+    """A modern upstream over HTTP, some of whose methods answer 500."""
+
+    port: int = 0
+    broken: set[str] = field(default_factory=set)
+    asked: Counter[str] = field(default_factory=Counter)
+    endless: bool = False
+    """Whether each page of its tools is followed by another."""
+    text: str = "seen"
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body: JsonObject = await request.json()
+        method = body["method"]
+        self.asked[method] += 1
+        if method in self.broken:
+            return web.Response(status=500, text="out of order")
+        name = f"look_{self.asked[method] - 1}" if self.endless else "look"
+        more = {"nextCursor": name} if self.endless else {}
+        results: dict[str, Json] = {
+            "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+            "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}}], **more},
+            "tools/call": {"content": [{"type": "text", "text": self.text}]},
+        }
+        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": results[method]})
+
+    @property
+    def entry(self) -> str:
+        return f"url: 'http://127.0.0.1:{self.port}/mcp', type: http, era: modern, allow_private: true"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server() -> AsyncIterator[Web]:
+    found = Web()
+    app = web.Application()
+    app.router.add_post("/mcp", found.answer)
+    async with local_server.listening(app) as found.port:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.upstreams.server._LOOK_SECONDS", 0.02)
+
+
+def state(running: Gateway, name: str) -> JsonObject:
+    found: JsonObject = running.status()["upstreams"][name]
+    return found
+
+
+async def test_a_caller_without_the_scope_neither_lists_nor_calls(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    keys = f"ada: {{secret: {KEYS['ada']}, scopes: [dev, ops]}}, bob: {{secret: {KEYS['bob']}, scopes: [dev]}}"
+    access = "access: {scopes: [dev]}, tools: {override: {grow: {access: {scopes: [ops]}}}}"
+    text = f"auth: {{api_keys: {{{keys}}}}}\nupstreams: {{odd: {{{odd('good')}, {access}}}}}\n"
+    daemon = await processes.enter_async_context(daemon_of(tmp_path, text))
+    listed, answers = {}, {}
+    for name, key in KEYS.items():
+        client = await newcomer(MODERN, daemon=daemon)
+        client.headers["Authorization"] = f"Bearer {key}"
+        listed[name] = [tool["name"] for tool in (await client.ask("tools/list")).result["tools"]]
+        answers[name] = (await client.call("odd_grow")).message
+
+    assert listed == {"ada": ["odd_work", "odd_grow", "odd_die"], "bob": ["odd_work", "odd_die"]}
+    assert answers["ada"]["result"]["content"][0]["text"].startswith("did grow")
+    assert "did grow" not in str(answers["bob"])
+
+
+@pytest.mark.parametrize("action", ["accept", "decline"])
+async def test_what_is_confirmed_is_called_and_what_is_declined_never_gets_there(
+    action: str, tmp_path: Path, newcomer: Newcomer, server: Web
+) -> None:
+    override = 'tools: {override: {look: {confirm: "Really look?"}}}'
+    async with daemon_of(tmp_path, f"upstreams: {{web: {{{server.entry}, {override}}}}}\n") as daemon:
+        client = await newcomer(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=daemon)
+        client.says = lambda *_: {"action": action} | ({"content": {"confirm": True}} if action == "accept" else {})
+
+        answer = await client.converse("tools/call", {"name": "web_look", "arguments": {}})
+
+        assert "Really look?" in str(client.asked), answer
+    assert (answer.text == "seen", server.asked["tools/call"]) == ((True, 1) if action == "accept" else (False, 0))
+
+
+async def test_a_lazy_server_that_nobody_uses_is_ended_and_started_again_by_a_call(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("good") + ", idle: 100ms")) as running:
+        client = running.memory_client()
+        first = await said(client, "odd_work")
+
+        async def is_idle() -> bool:
+            return bool(state(running, "odd")["state"] == "idle")
+
+        await until(is_idle)
+        assert (await said(client, "odd_work")) != first  # another process
+        assert "reason" not in state(running, "odd")
+
+
+async def test_five_failed_calls_open_the_circuit_and_one_probe_closes_it(tmp_path: Path, server: Web) -> None:
+    async with gateway(config(tmp_path, web=server.entry)) as running:
+        await running.start()
+        client = running.memory_client()
+        server.broken = {"tools/call", "server/discover"}
+        for _ in range(5):
+            assert "out of order" in str(await call(client, "web_look"))
+
+        refused = await said(client, "web_look")
+
+        assert refused.startswith("web cannot be reached: ")
+        assert "next try in " in refused
+        assert server.asked["tools/call"] == 5
+        assert state(running, "web")["state"] in {"degraded", "backing_off", "connecting"}
+        server.broken = set()
+
+        async def is_up() -> bool:
+            return bool(state(running, "web")["state"] == "up")
+
+        await until(is_up)
+        assert await said(client, "web_look") == "seen"
+
+
+async def test_a_server_that_dies_in_each_call_opens_the_circuit_though_it_starts_every_time(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("good"))) as running:
+        client = running.memory_client()
+        for _ in range(5):
+            assert (await said(client, "odd_die")).startswith("odd: exited with code 3")
+
+        assert running._upstreams.servers["odd"].pool.is_open_circuit
+
+        async def works_again() -> bool:
+            return (await said(client, "odd_work")).startswith("did work")
+
+        await until(works_again)
+
+
+async def test_an_eager_server_is_asked_how_it_is_while_nothing_else_is_said(tmp_path: Path, server: Web) -> None:
+    async with gateway(config(tmp_path, web=f"{server.entry}, start: eager, health: 50ms")) as running:
+        await running.start()
+
+        async def was_asked_often() -> bool:
+            return server.asked["server/discover"] >= 4
+
+        await until(was_asked_often)
+        assert state(running, "web")["state"] == "up"
+        server.broken = {"server/discover"}
+
+        async def is_told() -> bool:
+            return "out of order" in state(running, "web").get("reason", "")
+
+        await until(is_told)
+        assert server.asked["tools/call"] == 0
+
+
+async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
+    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.discovery.MAX_ITEMS", 5)
+    monkeypatch.setattr("gateway.upstreams.client.http_channel.MAX_BODY", 2**20)
+    monkeypatch.setattr("gateway.upstreams.client.stdio_link.MAX_LINE", 2**20)
+    server.endless, server.text = True, "x" * (2**20 + 1)
+    entries = {"web": server.entry, "long": odd("long"), "good": odd("good")}
+    async with gateway(config(tmp_path, **entries)) as running:
+        await running.start()
+        client = running.memory_client()
+        listed = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
+
+        assert listed == [*(f"web_look_{number}" for number in range(5)), "good_work", "good_grow", "good_die"]
+        assert "answers with more than 1 MiB" in await said(client, "web_look_0")
+
+        async def is_told() -> bool:
+            return "writes a line of more than 1 MiB" in state(running, "long").get("reason", "")
+
+        await until(is_told)
+        assert (await said(client, "good_work")).startswith("did work")

@@ -1,0 +1,345 @@
+"""What users of other gateways report, and must not happen here: one bad server costs the others nothing."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+
+from gateway.app.gateway import Gateway
+from gateway.config.settings import read_settings
+from gateway.json_types import Json
+from gateway.transports.memory import MemoryClient
+from tests.e2e.daemon import serving
+
+ODD: Final = Path(__file__).parent / "testdata" / "odd_server.py"
+SECONDS: Final = 20.0
+
+
+def odd(mode: str, *arguments: object) -> str:
+    return f"command: {[sys.executable, str(ODD), mode, *map(str, arguments)]}"
+
+
+def config(folder: Path, **entries: str) -> Path:
+    path = folder / "config.yaml"
+    lines = "".join(f"  {name}: {{{entry}}}\n" for name, entry in entries.items())
+    path.write_text(f"upstreams:\n{lines}", encoding="utf-8")
+    return path
+
+
+def gateway(path: Path, *, state: Path | None = None) -> Gateway:
+    given = {"config": path, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0"}
+    return Gateway(read_settings({**given, "state_dir": "none" if state is None else str(state)}))
+
+
+async def tools(client: MemoryClient) -> list[str]:
+    return [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
+
+
+async def call(client: MemoryClient, name: str) -> dict[str, Json]:
+    return await client.request("tools/call", {"name": name, "arguments": {}})
+
+
+async def said(client: MemoryClient, name: str) -> str:
+    return str((await call(client, name))["content"][0]["text"])
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
+    bad = {"dead": "command: /no/such/program", "flood": odd("flood"), "hang": odd("hang") + ", connect_timeout: 1s"}
+    async with gateway(config(tmp_path, **bad, good=odd("good"))) as running:
+        client = running.memory_client()
+
+        async def are_listed() -> bool:
+            return await tools(client) == ["good_work", "good_grow", "good_die"]
+
+        await until(are_listed)
+        assert (await said(client, "good_work")).startswith("did work")
+        expected = {"dead": "is not found", "flood": "what is not MCP", "hang": "within 1 s"}
+
+        async def are_told() -> bool:
+            told = running.status()["upstreams"]
+            return all(reason in told[name].get("reason", "") for name, reason in expected.items())
+
+        await until(are_told)
+        assert running.status()["upstreams"]["good"]["state"] == "up"
+
+
+async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answer(tmp_path: Path) -> None:
+    bad, good = ("dead", "hang", "flood", "die"), [f"good{number}" for number in range(16)]
+    state, programs = tmp_path / "state", {name: tmp_path / name for name in (*bad, *good)}
+    for program in programs.values():
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} good\n", encoding="utf-8")
+        program.chmod(0o755)
+    entries = {name: f"command: {program}" for name, program in programs.items()}
+    names = [f"{name}_{tool}" for name in programs for tool in ("work", "grow", "die")]
+    async with gateway(config(tmp_path, **entries), state=state) as running:
+        client = running.memory_client()
+
+        async def are_all_known() -> bool:
+            return await tools(client) == names
+
+        await until(are_all_known)
+    programs["dead"].unlink()
+    for name in ("hang", "flood"):
+        programs[name].write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} {name}\n", encoding="utf-8")
+    entries["hang"] += ", connect_timeout: 1s"
+
+    async with gateway(config(tmp_path, **entries), state=state) as running:
+        await running.start()
+        client = running.memory_client()
+        assert await tools(client) == names
+        assert {each["state"] for each in running.status()["upstreams"].values()} == {"idle"}  # nobody was waited for
+
+        failing = [asyncio.create_task(said(client, f"{name}_{'die' if name == 'die' else 'work'}")) for name in bad]
+        answers = await asyncio.gather(*(said(client, f"{name}_work") for name in good))
+        failed = dict(zip(bad, await asyncio.gather(*failing), strict=True))
+        told = running.status()["upstreams"]
+        async with aiohttp.ClientSession() as http, http.get(str(running.url).replace("/mcp", "/metrics")) as answer:
+            metrics = await answer.text()
+
+    assert all(each.startswith("did work") for each in answers)
+    for name, reason in {"dead": "is not found", "hang": "within 1 s", "flood": "what is not MCP"}.items():
+        assert failed[name].startswith(f"{name} cannot be reached: ")
+        assert reason in failed[name]
+        assert reason in told[name]["reason"]
+        assert f'mcp_gateway_upstream_up{{upstream="{name}"}} 0' in metrics
+    assert failed["die"] == "die: exited with code 3: out of cheese"
+    assert told["die"]["restarts"] == 1
+    assert 'mcp_gateway_upstream_restarts_total{upstream="die"} 1' in metrics
+    assert all(told[name]["state"] == "up" for name in good)
+
+
+async def test_a_first_connect_that_fails_is_tried_again_and_what_comes_of_it_is_announced(tmp_path: Path) -> None:
+    program = tmp_path / "late_program"
+    async with gateway(config(tmp_path, late=f"command: {program}")) as running:
+        await running.start()
+        client = running.memory_client()
+        assert await tools(client) == []
+
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} good\n", encoding="utf-8")
+        program.chmod(0o755)
+
+        async def is_there() -> bool:
+            return "late_work" in await tools(client)
+
+        await until(is_there)
+
+
+async def test_the_start_waits_no_longer_than_five_seconds_and_not_at_all_with_a_memory(tmp_path: Path) -> None:
+    gate, state = tmp_path / "gate", tmp_path / "state"
+    gate.touch()
+    path = config(tmp_path, late=odd("late", gate))
+    async with gateway(path, state=state) as running:
+        assert "late_work" in await tools(running.memory_client())
+    gate.unlink()
+
+    async with asyncio.timeout(4.5), gateway(path, state=state) as running:
+        assert "late_work" in await tools(running.memory_client())
+        assert running.status()["upstreams"]["late"]["state"] == "idle"
+
+
+@pytest.mark.parametrize("serves_one_request", [True, False])
+async def test_a_process_that_serves_one_request_waits_for_first_lists_as_long_as_connecting_may_take(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, serves_one_request: bool
+) -> None:
+    monkeypatch.setattr("gateway.app.gateway.FIRST_LISTS_SECONDS", 0.1)
+    gate = tmp_path / "gate"
+    settings = read_settings({"config": config(tmp_path, late=odd("late", gate)), "state_dir": "none"})
+    asyncio.get_running_loop().call_later(1, gate.touch)
+
+    async with Gateway(settings, serves_one_request=serves_one_request) as running:
+        assert ("late_work" in await tools(running.memory_client())) is serves_one_request
+
+
+async def test_a_call_of_what_cannot_be_reached_says_why_and_when_it_is_tried_again(tmp_path: Path) -> None:
+    gate, state = tmp_path / "gate", tmp_path / "state"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} good\n", encoding="utf-8")
+    program.chmod(0o755)
+    path = config(tmp_path, notes=f"command: {program}")
+    async with gateway(path, state=state) as running:
+        await tools(running.memory_client())
+    program.unlink()
+    del gate
+
+    async with gateway(path, state=state) as running:
+        client = running.memory_client()
+        assert "notes_work" in await tools(client)
+
+        for _ in range(2):
+            result = await call(client, "notes_work")
+            text = str(result["content"][0]["text"])
+            assert result["isError"] is True
+            assert text.startswith("notes cannot be reached: the program")
+            assert text.endswith(" s") and "next try in " in text  # noqa: PT018
+
+
+async def test_a_server_that_dies_in_a_call_shows_its_last_words_and_is_started_again(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("good"))) as running:
+        client = running.memory_client()
+
+        result = await call(client, "odd_die")
+
+        assert (result["isError"], result["content"][0]["text"]) == (True, "odd: exited with code 3: out of cheese")
+        assert (await said(client, "odd_work")).startswith("did work")
+        assert running.status()["upstreams"]["odd"]["restarts"] == 1
+
+
+async def test_a_server_that_is_struck_dumb_by_what_it_does_not_know_is_asked_anew_in_the_older_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.connecting.PROBE_SECONDS", 0.3)
+    async with gateway(config(tmp_path, odd=odd("mute"))) as running:
+        assert (await said(running.memory_client(), "odd_work")).startswith("did work")
+        assert running.status()["upstreams"]["odd"]["revision"] == "2025-11-25"
+
+
+async def test_a_changed_list_is_taken_up(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("good"))) as running:
+        await running.start()
+        client = running.memory_client()
+        await call(client, "odd_grow")
+
+        async def has_grown() -> bool:
+            return "odd_more_3" in await tools(client)
+
+        await until(has_grown)
+
+
+async def test_an_announcement_without_a_change_changes_nothing(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("pretend"))) as running:
+        await running.start()
+        client = running.memory_client()
+        before = running.status()["generation"]
+
+        await call(client, "odd_pretend")
+        await call(client, "odd_grow")  # and then one that does: the first cannot come after it
+
+        async def has_grown() -> bool:
+            return "odd_more_4" in await tools(client)
+
+        await until(has_grown)
+        assert running.status()["generation"] == before + 1
+
+
+async def test_a_call_that_hangs_ends_at_its_timeout_and_holds_up_no_other(tmp_path: Path) -> None:
+    slow = odd("slow") + ", timeout: 300ms"
+    async with gateway(config(tmp_path, slow=slow, good=odd("good"))) as running:
+        client = running.memory_client()
+        hanging = asyncio.create_task(said(client, "slow_slow"))
+
+        assert (await said(client, "good_work")).startswith("did work")
+        assert (await hanging) == "slow timed out after 0.3 s"
+
+
+async def test_names_that_are_too_long_or_taken_are_not_offered_and_both_places_are_named(tmp_path: Path) -> None:
+    entries = {
+        "one": odd("good") + ', prefix: ""',
+        "two": odd("good") + ', prefix: "", tools: {include: [work]}',
+        "long": odd("good") + f", prefix: {'x' * 60}_, tools: {{include: [work, die]}}",
+    }
+    async with gateway(config(tmp_path, **entries)) as running:
+        client = running.memory_client()
+
+        assert await tools(client) == ["work", "grow", "die", f"{'x' * 60}_die"]
+        warnings = "\n".join(running.status()["warnings"])
+        assert "upstreams.two: the tool `work` is not offered: `upstreams.one`" in warnings
+        assert "is not offered: a name of 65 characters" in warnings
+
+
+async def test_a_uri_that_is_taken_is_not_offered_and_a_prefix_is_proposed(tmp_path: Path) -> None:
+    path = config(tmp_path, one=odd("readable"), two=odd("readable"), three=odd("readable") + ", uri_prefix: three+")
+    own = 'resources: {own: {uri: "odd://shared", text: own}}\nskills: [skill]\n'
+    (tmp_path / "skill").mkdir()
+    (tmp_path / "skill" / "SKILL.md").write_text(
+        "---\nname: skill\ndescription: A skill.\n---\nDo.\n", encoding="utf-8"
+    )
+    path.write_text(own + path.read_text(encoding="utf-8"), encoding="utf-8")
+    async with gateway(path) as running:
+        client = running.memory_client()
+        uris = [each["uri"] for each in (await client.request("resources/list"))["resources"]]
+        warnings = "\n".join(running.status()["warnings"])
+
+    taken = "has that URI already; `uri_prefix` makes it another"
+    assert [uri for uri in uris if "odd://" in uri] == [
+        "odd://shared",
+        "odd://only",
+        "three+odd://shared",
+        "three+odd://only",
+    ]
+    assert (
+        f":4:8: resources.odd://shared.uri: the resource `odd://shared` is not offered: `resources.own.uri` ({path}:1:"
+        in warnings
+    )
+    assert f"upstreams.two: the resource `odd://only` is not offered: `upstreams.one` ({path}:" in warnings
+    skill = "resources.skill://skill/SKILL.md.uri: the resource `skill://skill/SKILL.md`"
+    assert f":4:8: {skill} is not offered: `skills.0` ({path}:2:" in warnings
+    assert warnings.count(taken) >= 4
+
+
+async def test_patterns_that_fit_nothing_are_warned_of(tmp_path: Path) -> None:
+    entry = odd("good") + ", tools: {include: [work, nothing_*], override: {missing: {title: x}}}"
+    async with gateway(config(tmp_path, odd=entry)) as running:
+        warnings = "\n".join(running.status()["warnings"])
+
+    assert "upstreams.odd.tools.include.1: `nothing_*` fits none of the upstream's tools" in warnings
+    assert "upstreams.odd.tools.override.missing: the upstream has no `missing` among its tools" in warnings
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_no_child_outlives_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
+    pids = tmp_path / "pids"
+    path = config(tmp_path, deaf=odd("deaf", pids))
+    async with serving(path, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
+        await daemon.url()
+        [pid] = [int(line) for line in pids.read_text(encoding="ascii").split()][-1:]
+        assert is_alive(pid)
+        daemon.signal(how)
+        await daemon.exit_code()
+
+        async def is_gone() -> bool:
+            return not is_alive(pid)
+
+        await until(is_gone)
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(OSError):
+        os.kill(pid, 0)
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return False
+
+
+async def test_reloads_leave_no_child_of_an_upstream_that_changed_or_went(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    path = config(tmp_path, deaf=odd("deaf", pids))
+    async with gateway(path) as running:
+        await running.start()
+        for number in range(6):
+            entries = {} if number % 3 == 2 else {"deaf": odd("deaf", pids) + f", env: {{NUMBER: {number}}}"}
+            config(tmp_path, **entries)
+            await running._reload()
+        config(tmp_path, good=odd("good"))
+        await running._reload()
+        client = running.memory_client()
+
+        async def is_there() -> bool:
+            return await tools(client) == ["good_work", "good_grow", "good_die"]
+
+        async def are_gone() -> bool:
+            return not any(is_alive(int(pid)) for pid in pids.read_text(encoding="ascii").split())
+
+        await until(is_there)
+        await until(are_gone)

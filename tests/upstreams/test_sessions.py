@@ -1,0 +1,175 @@
+"""Whose session it is, what is sent there, and what becomes of it when the upstream goes away."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gateway.json_types import JsonObject
+from tests import local_server
+from tests.behaviour.cells import Cell
+from tests.behaviour.conftest import Newcomer
+from tests.behaviour.inside import product
+from tests.e2e.daemon import Daemon, serving
+from tests.ports import free_port
+from tests.upstreams.test_failures import odd
+from tests.upstreams.upstream_servers import SERVER, over_stdio
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LEGACY = Cell(binding="http", revision="2025-11-25")
+KEY = "a-key-that-is-long-enough-0123456789"
+
+
+@asynccontextmanager
+async def gateway(folder: Path, text: str) -> AsyncIterator[Daemon]:
+    config = folder / "config.yaml"
+    config.write_text(text, encoding="utf-8")
+    async with serving(config, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize(("session", "children"), [("per_client", 2), ("shared", 1)])
+async def test_each_client_has_a_session_of_its_own_unless_it_is_shared(
+    session: str, children: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    text = f"upstreams: {{odd: {{{odd('good')}, session: {session}}}}}\n"
+    daemon = await processes.enter_async_context(gateway(tmp_path, text))
+    clients = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
+
+    answers = {(await client.call("odd_work")).text for client in (*clients, *clients)}
+
+    assert len(answers) == children
+
+
+async def test_a_change_of_a_clients_roots_is_told_to_its_own_session_alone(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    text = f"upstreams: {{odd: {{{odd('roots')}}}}}\n"
+    daemon = await processes.enter_async_context(gateway(tmp_path, text))
+    roots = {"roots": {"listChanged": True}}
+    one, other = [await newcomer(LEGACY, capabilities=roots, daemon=daemon) for _ in range(2)]
+    assert {(await client.call("odd_roots")).text for client in (one, other)} == {"0 changes"}
+
+    await one.notify("notifications/roots/list_changed")
+
+    async with asyncio.timeout(15):
+        while (await one.call("odd_roots")).text != "1 changes":
+            await asyncio.sleep(0.02)
+    assert (await other.call("odd_roots")).text == "0 changes"
+
+
+async def test_no_more_than_max_sessions_are_open(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    text = f"upstreams: {{odd: {{{odd('good')}, max_sessions: 1}}}}\n"
+    daemon = await processes.enter_async_context(gateway(tmp_path, text))
+    clients = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
+
+    first, second, again = [(await client.call("odd_work")).text for client in (*clients, clients[0])]
+
+    assert first != second
+    assert again not in {first, second}  # the session that was used least recently has ended
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_restarted_upstream_is_used_again_at_once(era: str, tmp_path: Path) -> None:
+    port = free_port()
+    text = f"upstreams: {{shelf: {{url: 'http://127.0.0.1:{port}/mcp', era: {era}, allow_private: true}}}}\n"
+    async with serving(SERVER, "--http", f"127.0.0.1:{port}", "--state-dir", "none") as upstream:
+        await upstream.url()
+        async with product(tmp_path, text) as client:
+            assert await client.text("shelf_echo", text="one") == "one"
+            upstream.process.kill()
+            await upstream.exit_code()
+            async with serving(SERVER, "--http", f"127.0.0.1:{port}", "--state-dir", "none") as restarted:
+                await restarted.url()
+                assert await client.text("shelf_echo", text="two") == "two"
+
+
+async def test_an_upstream_is_signed_in_to(tmp_path: Path) -> None:
+    server = tmp_path / "server.yaml"
+    written = SERVER.read_text(encoding="utf-8").replace("[plugins]", f"[{SERVER.parent}/plugins]")
+    server.write_text(f"{written}\nauth: {{api_keys: {{gw: {{secret: {KEY}, scopes: [x]}}}}}}\n", encoding="utf-8")
+    async with serving(server, "--http", "127.0.0.1:0", "--state-dir", "none") as upstream:
+        url = await upstream.url()
+        entry = f"url: '{url}', allow_private: true"
+        text = f"""
+            upstreams:
+              right: {{{entry}, auth: {{bearer: {KEY}}}}}
+              wrong: {{{entry}, auth: {{bearer: another-{KEY}}}}}
+            """
+        async with product(tmp_path, text) as client:
+            names = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
+
+            assert await client.text("right_echo", text="in") == "in"
+            assert not [name for name in names if name.startswith("wrong_")]
+
+
+async def test_the_callers_own_credentials_are_not_passed_on(tmp_path: Path, newcomer: Newcomer) -> None:
+    seen: list[dict[str, str]] = []
+
+    async def record(request: web.Request) -> web.Response:
+        seen.append({name.lower(): value for name, value in request.headers.items()})
+        body: JsonObject = await request.json()
+        tools = [{"name": "look", "inputSchema": {"type": "object"}}]
+        results = {
+            "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+            "tools/list": {"tools": tools},
+            "tools/call": {"content": [{"type": "text", "text": "seen"}]},
+        }
+        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": results[body["method"]]})
+
+    app = web.Application()
+    app.router.add_post("/mcp", record)
+    async with local_server.listening(app) as port:
+        text = f"""
+upstreams:
+  web: {{url: "http://127.0.0.1:{port}/mcp", allow_private: true, forward_headers: [X-Team], headers: {{X-Own: ours}}}}
+auth: {{api_keys: {{me: {{secret: {KEY}, scopes: [x]}}}}}}
+"""
+        async with gateway(tmp_path, text) as daemon:
+            client = await newcomer(Cell(binding="http", revision="2026-07-28"), daemon=daemon)
+            client.headers.update({"Authorization": f"Bearer {KEY}", "X-Team": "ops", "X-Other": "no"})
+
+            assert (await client.call("web_look")).text == "seen"
+
+    assert (seen[-1]["x-team"], seen[-1]["x-own"]) == ("ops", "ours")
+    assert (seen[-1]["mcp-method"], seen[-1]["mcp-name"]) == ("tools/call", "look")
+    assert not any(KEY in value or name == "x-other" for each in seen for name, value in each.items())
+
+
+async def test_a_tool_of_an_upstream_is_held_to_everything_that_the_file_says(tmp_path: Path) -> None:
+    text = f"""
+        upstreams:
+          shelf:
+            {over_stdio().replace(chr(10), chr(10) + "        ")}
+            prefix: my_
+            tools:
+              include: [add, echo]
+              override:
+                add: {{name: sum, title: Sum, annotations: {{destructive: false}}, rate_limit: 1/hour,
+                       output: {{select: sum}}}}
+                echo: {{description: Say it., confirm: "Really {{{{ text }}}}?"}}
+            resources: {{exclude: ["note://*"]}}
+            uri_prefix: shelf+
+            prompts: false
+        """
+    async with product(tmp_path, text) as client:
+        tools = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+
+        assert list(tools) == ["my_sum", "my_echo"]
+        assert (tools["my_sum"]["title"], tools["my_sum"]["description"]) == ("Sum", "Add two numbers.")
+        assert tools["my_sum"]["annotations"] == {"readOnlyHint": True, "destructiveHint": False}
+        assert "outputSchema" not in tools["my_sum"]
+        assert tools["my_echo"]["description"] == "Say it."
+        assert await client.text("my_sum", a=1, b=2) == "3"
+        assert "1/hour" in await client.text("my_sum", a=1, b=2)
+        templates = (await client.request("resources/templates/list"))["resourceTemplates"]
+        assert [each["uriTemplate"] for each in templates] == ["shelf+page://{number}"]
+        assert (await client.read("shelf+page://4"))["uri"] == "shelf+page://4"
+        assert (await client.request("resources/list"))["resources"] == []
+        assert (await client.request("prompts/list"))["prompts"] == []

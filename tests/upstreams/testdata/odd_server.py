@@ -1,0 +1,104 @@
+"""Legacy MCP servers over stdio that do not behave: `python odd_server.py MODE [FILE]`. No dependency, on purpose."""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+MODE = sys.argv[1]
+TOOLS = [
+    {"name": "work", "description": "Work.", "inputSchema": {"type": "object"}},
+    {"name": "grow", "description": "Offer one more.", "inputSchema": {"type": "object"}},
+    {"name": "die", "description": "End the process.", "inputSchema": {"type": "object"}},
+]
+ROOTS: list[str] = []
+RESOURCES = ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE == "readable" else []
+
+
+def say(message: dict[str, Any]) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}]}
+
+
+def call(name: str) -> dict[str, Any]:
+    match name:
+        case "die":
+            print("out of cheese", file=sys.stderr, flush=True)
+            os._exit(3)
+        case "grow":
+            TOOLS.append({"name": f"more_{len(TOOLS)}", "inputSchema": {"type": "object"}})
+            say({"method": "notifications/tools/list_changed"})
+        case "pretend":
+            say({"method": "notifications/tools/list_changed"})
+        case "roots":
+            return text(f"{len(ROOTS)} changes")
+        case "slow":
+            time.sleep(3600)
+    return text(f"did {name} in {os.getpid()}")
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "initialize":
+            capabilities = {"tools": {"listChanged": True}, "resources": {}}
+            info = {"name": MODE, "version": "1"}
+            return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
+        case "tools/list":
+            return {"tools": TOOLS}
+        case "resources/list":
+            return {"resources": [{"uri": uri, "name": uri} for uri in RESOURCES]}
+        case "resources/templates/list":
+            return {"resourceTemplates": []}
+        case "tools/call":
+            return call(params["name"])
+    return {}
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("method") == "notifications/roots/list_changed":
+            ROOTS.append(message["method"])
+        if "id" not in message or "method" not in message:
+            continue
+        if message["method"] == "server/discover" and MODE == "mute":
+            for _ in sys.stdin:  # it says nothing any more, whatever it is asked
+                pass
+        if message["method"] == "server/discover":
+            say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+            continue
+        say({"id": message["id"], "result": answer(message["method"], message.get("params", {}))})
+
+
+match MODE:
+    case "flood":
+        while True:
+            sys.stdout.write("this is not MCP\n" * 1000)
+    case "long":
+        while True:
+            sys.stdout.write("x" * 65536)
+    case "hang":
+        for _ in sys.stdin:
+            pass
+    case "late":
+        while not os.path.exists(sys.argv[2]):  # noqa: PTH110 - starts quicker
+            time.sleep(0.02)
+        serve()
+    case "deaf":
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with open(sys.argv[2], "a", encoding="ascii") as file:  # noqa: PTH123
+            file.write(f"{os.getpid()}\n")
+        serve()
+        while True:
+            time.sleep(3600)
+    case _:
+        if MODE in {"pretend", "roots", "slow"}:
+            TOOLS.append({"name": MODE, "inputSchema": {"type": "object"}})
+        print("Welcome! This line is no message.", flush=True)
+        serve()

@@ -1,0 +1,51 @@
+"""Real upstreams on loopback and over pipes: this product itself, in one era and over one transport."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.e2e.daemon import serving
+
+SERVER: Final = Path(__file__).parent / "testdata" / "upstream.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How the gateway under test reaches the upstream."""
+
+    transport: str
+    era: str
+
+    def __str__(self) -> str:
+        return f"{self.transport}-{self.era}"
+
+
+WAYS: Final = [
+    Way(transport="stdio", era="legacy"),
+    Way(transport="stdio", era="modern"),
+    Way(transport="http", era="legacy"),
+    Way(transport="http", era="modern"),
+    Way(transport="sse", era="legacy"),
+]
+
+
+def over_stdio(server: Path = SERVER, *, era: str = "") -> str:
+    """The lines of an entry that starts the server as a child."""
+    command = [sys.executable, "-m", "gateway", "serve", str(server), "--stdio", "--no-watch", "--state-dir", "none"]
+    return f"command: {command}" + (f"\n    era: {era}" if era else "")
+
+
+@asynccontextmanager
+async def reached(way: Way, server: Path = SERVER) -> AsyncIterator[str]:
+    """The lines of an entry for a server that is reached in this way."""
+    if way.transport == "stdio":
+        yield over_stdio(server, era=way.era)
+        return
+    async with serving(server, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
+        url = await daemon.url()
+        if way.transport == "sse":
+            url = url.replace("/mcp", "/sse")
+        yield f"url: {url}\n    type: {way.transport}\n    era: {way.era}\n    allow_private: true"

@@ -1,0 +1,116 @@
+"""Bytes to messages: what is one, what is not, and which id a mistake is answered under."""
+
+import contextlib
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ErrorCode
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, Response
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=20,
+)
+
+
+def decode(body: bytes, max_depth: int = 64) -> jsonrpc.Message:
+    return jsonrpc.decode(body, max_depth=max_depth)
+
+
+def refusal(body: bytes, max_depth: int = 64) -> InvalidMessageError:
+    with pytest.raises(InvalidMessageError) as caught:
+        decode(body, max_depth)
+    return caught.value
+
+
+def test_a_request_a_notification_and_a_response_are_told_apart() -> None:
+    assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m", {})
+    assert decode(b'{"jsonrpc":"2.0","method":"m","params":{"a":1}}') == Notification("m", {"a": 1})
+    assert decode(b'{"jsonrpc":"2.0","id":"x","result":{}}') == Response("x", {}, None)
+    assert decode(b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}') == Response(
+        None, None, {"code": 1, "message": "m"}
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"nope", b"\xff\xfe", b'{"a":NaN}', b'"\\ud800"'])
+def test_what_is_not_json_is_a_parse_error(body: bytes) -> None:
+    assert refusal(body).code == ErrorCode.PARSE_ERROR
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"3",
+        b'"text"',
+        b"null",
+        b"{}",
+        b'{"jsonrpc":"1.0","id":1,"method":"m"}',
+        b'{"jsonrpc":"2.0","id":null,"method":"m"}',
+        b'{"jsonrpc":"2.0","id":1.5,"method":"m"}',
+        b'{"jsonrpc":"2.0","id":true,"method":"m"}',
+        b'{"jsonrpc":"2.0","id":{},"method":"m"}',
+        b'{"jsonrpc":"2.0","id":1,"method":7}',
+        b'{"jsonrpc":"2.0","id":1}',
+        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{}}',
+    ],
+)
+def test_json_that_is_no_message_is_an_invalid_request(body: bytes) -> None:
+    assert refusal(body).code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_mistake_is_answered_under_the_id_that_can_be_read() -> None:
+    assert refusal(b'{"jsonrpc":"2.0","id":"x","method":7}').request_id == "x"
+    assert refusal(b'{"jsonrpc":"2.0","id":5,"method":"m","params":[1]}').request_id == 5
+    assert refusal(b'{"jsonrpc":"2.0","id":null,"method":"m"}').request_id is None
+
+
+def test_positional_params_are_invalid_params() -> None:
+    assert refusal(b'{"jsonrpc":"2.0","id":5,"method":"m","params":[1]}').code == ErrorCode.INVALID_PARAMS
+
+
+def test_entries_of_a_batch_fail_one_by_one() -> None:
+    batch = decode(b'[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2},7]')
+    assert isinstance(batch, Batch)
+    first, second, third = batch.entries
+    assert first == Request(1, "m", {})
+    assert isinstance(second, InvalidMessageError)
+    assert second.request_id == 2
+    assert isinstance(third, InvalidMessageError)
+
+
+def test_an_empty_or_an_endless_batch_is_refused_whole() -> None:
+    assert refusal(b"[]").code == ErrorCode.INVALID_REQUEST
+    entries = b",".join([b'{"jsonrpc":"2.0","method":"m"}'] * (jsonrpc.MAX_BATCH + 1))
+    assert refusal(b"[" + entries + b"]").code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("depth", "is_taken"), [(61, True), (62, False), (900, False)])
+def test_nesting_is_bounded(depth: int, is_taken: bool) -> None:  # noqa: FBT001 - a table's column
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    body = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":' + nested + b"}}"
+    if is_taken:
+        decode(body, max_depth=63)
+    else:
+        assert refusal(body, max_depth=63).request_id == 1
+
+
+def test_brackets_inside_strings_are_not_nesting() -> None:
+    body = orjson.dumps({"jsonrpc": "2.0", "method": "m", "params": {"text": "[{" * 500}})
+    assert isinstance(decode(body), Notification)
+
+
+@given(request_id=st.text() | st.integers(-(2**53), 2**53), result=JSON)
+def test_a_spliced_result_reads_as_what_was_put_in(request_id: str | int, result: object) -> None:
+    spliced = orjson.loads(jsonrpc.encode_result(request_id, orjson.dumps(result)))
+    assert spliced == {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+
+@given(st.binary(max_size=200) | JSON.map(orjson.dumps))
+def test_any_bytes_are_a_message_or_a_refusal(body: bytes) -> None:
+    with contextlib.suppress(InvalidMessageError):
+        decode(body)

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import uvloop
 
 from benchmarks.contenders import BEFORE, OURS, PLAIN, PLAIN_SERVER, SDK, SDK_SERVER, Contender, Gateway, Script
+from benchmarks.durable import durable
 from benchmarks.footprint import Start, held, start_over_http, start_over_stdio
 from benchmarks.reloads import TOOLS as RELOADED_TOOLS
 from benchmarks.reloads import reloads
@@ -75,6 +76,8 @@ async def measure(options: argparse.Namespace, effort: Effort) -> tuple[list[Row
             for name, part in PARTS.items():
                 if options.only in name:
                     rows += await part(contenders, effort)
+            if options.only in _DURABLE:
+                rows += await durable(ours, rounds=effort.rounds, seconds=effort.seconds)
             if options.only in _RELOAD:
                 rows += await _reloads(ours, effort)
             return rows, [contender.name for contender in contenders]
@@ -153,6 +156,7 @@ async def _reloads(ours: Gateway, effort: Effort) -> list[Row]:
 
 PARTS: Final = {"start and memory at rest": _starts, "memory of sessions and streams": _held}
 _RELOAD: Final = "reload"
+_DURABLE: Final = "tasks and sessions that are stored"
 
 
 async def _in_turn(

@@ -49,7 +49,10 @@ class Gateway:
     """Whose `gateway` is served: that of another checkout, to compare two states of the code."""
 
     def command(self, *, tools: int, port: int | None) -> Sequence[str]:
-        serve = [self.python, "-P", "-m", "gateway", "serve", str(self.file(tools=tools)), "--log-level", "error"]
+        return self.serve(self.file(tools=tools), port=port)
+
+    def serve(self, file: Path, *, port: int | None) -> Sequence[str]:
+        serve = [self.python, "-P", "-m", "gateway", "serve", str(file), "--log-level", "error"]
         return [*serve, "--stdio"] if port is None else [*serve, "--http", f"127.0.0.1:{port}"]
 
     def file(self, *, tools: int, edition: int = 1) -> Path:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -11,9 +11,11 @@ SESSION_VERSION: Final = "2025-11-25"
 
 _ENVELOPE: Final = {
     "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
 }
+_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+TASKS: Final[Mapping[str, object]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+"""The capabilities of a client that knows tasks."""
 _ID: Final = "00000000"
 """Of one length, so that the body's length is known."""
 
@@ -29,9 +31,13 @@ class Ask:
 
     method: str
     params: Mapping[str, object]
+    capabilities: Mapping[str, object] = field(default_factory=dict)
+    """What the client declares with it, in the modern era."""
 
     def line(self, era: Era) -> bytes:
-        params = {**self.params, "_meta": _ENVELOPE} if era is Era.MODERN else self.params
+        params = dict(self.params)
+        if era is Era.MODERN:
+            params["_meta"] = {**_ENVELOPE, _CAPABILITIES: self.capabilities}
         return _encoded({"jsonrpc": "2.0", "id": _ID, "method": self.method, "params": params})
 
 
@@ -60,8 +66,8 @@ class Numbered:
 def post(ask: Ask, era: Era, *, session: str | None = None) -> Numbered:
     """An HTTP request, as a careful client of that era sends it."""
     fields = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": ask.method}
-    if "name" in ask.params:
-        fields["Mcp-Name"] = str(ask.params["name"])
+    for each in {"name", "taskId"}.intersection(ask.params):
+        fields["Mcp-Name"] = str(ask.params[each])
     if era is Era.SESSION:
         fields = {} if session is None else _session_fields(session)
     return Numbered(http("POST", fields, ask.line(era)))

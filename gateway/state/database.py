@@ -1,7 +1,8 @@
 """The database of what survives: `state.sqlite`, or memory while no file can be written.
 
-Every function that `run` is given is a transaction of its own, on a thread of the database's. Those that wait at the
-same time are committed together, so that one flush of the disk serves them all.
+Every function that `run` is given is a transaction of its own, on a thread of the database's. Those that are asked for
+in one turn of the event loop, or wait while others are written, are committed together: one flush of the disk serves
+them all, and the two threads take turns less often.
 
 A full disk, a read-only or broken file, a lock of somebody else's: the rows are copied into memory, and all goes on
 there. From time to time the file is tried again, and gets the rows back. A broken one is put aside first.
@@ -40,6 +41,16 @@ _CLOSE_SECONDS: Final = 10.0
 
 class NotDurableError(Exception):
     """The file cannot be written now; its text is why."""
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """Work that is one statement, which SQLite does whole or not at all; its rows are returned."""
+
+    query: str
+    values: tuple[Json, ...] = ()
+
+    def __call__(self, connection: sqlite3.Connection) -> list[tuple[Json, ...]]:
+        return connection.execute(self.query, self.values).fetchall()
 
 
 class _Job(msgspec.Struct, eq=False):
@@ -85,6 +96,8 @@ class Database:
         """Where the broken file lies, if there was one."""
         self._schemas: Final = tuple(schemas)
         self._retry_seconds: Final = retry_seconds
+        self._asked: list[_Job] = []
+        """The jobs of this turn of the event loop."""
         self._queue: Final[SimpleQueue[_Job | None]] = SimpleQueue()
         self._on_loss: Final[list[Callable[[], None]]] = []
         self._loop: asyncio.AbstractEventLoop
@@ -111,6 +124,7 @@ class Database:
     ) -> None:
         """Write what was posted, and close the file."""
         thread, self._thread = self._thread, None
+        self._hand_over()
         self._queue.put(None)
         if thread is not None:
             with suppress(TimeoutError):
@@ -151,7 +165,14 @@ class Database:
     def _put(self, job: _Job) -> None:
         if self._thread is None:
             raise RuntimeError("the database is closed")
-        self._queue.put(job)
+        if not self._asked:
+            self._loop.call_soon(self._hand_over)
+        self._asked.append(job)
+
+    def _hand_over(self) -> None:
+        asked, self._asked = self._asked, []
+        for job in asked:
+            self._queue.put(job)
 
     def _serve(self, opened: asyncio.Future[None]) -> None:
         """Run the thread."""
@@ -207,7 +228,8 @@ class Database:
             job.outcome = (None, NotDurableError(self.problem or "no state directory")) if job.durable else (None, None)
         others = [job for job in jobs if not job.durable]
         try:
-            self._transact(others)
+            if others:
+                self._transact(others)
         except sqlite3.Error as error:  # out of memory
             for job in others:
                 job.outcome = (None, error)
@@ -221,28 +243,39 @@ class Database:
         """
         connection = self._connection
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            is_alone = len(jobs) == 1  # and needs no savepoint
+            if len(jobs) > 1 or not isinstance(jobs[0].work, Statement):
+                connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
-                if not is_alone:
-                    connection.execute("SAVEPOINT job")
-                try:
-                    job.outcome = (job.work(connection), None)
-                except Exception as error:  # Boundary: whoever asked for the work is told
-                    if is_fault(error):
-                        raise
-                    job.outcome = (None, error)
-                    if is_alone:
-                        connection.execute("ROLLBACK")
-                        return
-                    connection.execute("ROLLBACK TO job")
-                if not is_alone:
-                    connection.execute("RELEASE job")
-            connection.execute("COMMIT")
+                self._attempt(job, is_alone=len(jobs) == 1)
+            if connection.in_transaction:
+                connection.execute("COMMIT")
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+
+    def _attempt(self, job: _Job, *, is_alone: bool) -> None:
+        """Do a job within the open transaction, and undo it if it fails.
+
+        Raises:
+            sqlite3.Error: a fault of the file.
+        """
+        connection = self._connection
+        has_savepoint = not (is_alone or isinstance(job.work, Statement))
+        if has_savepoint:
+            connection.execute("SAVEPOINT job")
+        try:
+            job.outcome = (job.work(connection), None)
+        except Exception as error:  # Boundary: whoever asked for the work is told
+            if is_fault(error):
+                raise
+            job.outcome = (None, error)
+            if has_savepoint:
+                connection.execute("ROLLBACK TO job")
+            elif is_alone and connection.in_transaction:
+                connection.execute("ROLLBACK")
+        if has_savepoint:
+            connection.execute("RELEASE job")
 
     def _tell(self, jobs: list[_Job]) -> None:
         with suppress(RuntimeError):  # the loop is closed

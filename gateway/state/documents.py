@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.state.database import Database
+from gateway.state.database import Database, Statement
 from gateway.state.schema import Schema
 
 DOCUMENTS: Final = Schema(
@@ -53,13 +53,11 @@ class Documents:
             raise ValueError(f"{len(content)} bytes are more than a remembered document may have: {MAX_BYTES}")
         document = Document(content=content, digest=digest_of(content), saved_at=self._clock())
         row = (name, document.digest, content, document.saved_at)
-        await self._database.run(
-            lambda connection: connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", row)
-        )
+        await self._database.run(Statement("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", row))
         return document
 
     async def forget(self, name: str) -> None:
-        await self._database.run(lambda connection: connection.execute("DELETE FROM documents WHERE name = ?", (name,)))
+        await self._database.run(Statement("DELETE FROM documents WHERE name = ?", (name,)))
 
 
 def digest_of(content: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.bounded_map import BoundedMap
-from gateway.state.database import Database
+from gateway.state.database import Database, Statement
 from gateway.state.schema import Schema
 
 SESSIONS: Final = Schema(
@@ -93,14 +93,10 @@ class SqliteSessionStore:
         return self._database.is_durable and self._database.put_aside is None
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        wanted = (nonce, self._clock())
-        content = await self._database.run(
-            lambda connection: connection.execute(
-                "SELECT record FROM sessions WHERE nonce = ? AND expires > ?", wanted
-            ).fetchone()
-        )
+        query = "SELECT record FROM sessions WHERE nonce = ? AND expires > ?"
+        rows = await self._database.run(Statement(query, (nonce, self._clock())))
         try:
-            return None if content is None else _DECODER.decode(content[0])
+            return _DECODER.decode(rows[0][0]) if rows else None
         except msgspec.DecodeError:  # of a version of the gateway that is to come
             return None
 
@@ -113,8 +109,7 @@ class SqliteSessionStore:
         self._database.post(lambda connection: _write(connection, rows))
 
     def forget_expired(self) -> None:
-        now = self._clock()
-        self._database.post(lambda connection: connection.execute("DELETE FROM sessions WHERE expires <= ?", (now,)))
+        self._database.post(Statement("DELETE FROM sessions WHERE expires <= ?", (self._clock(),)))
 
 
 _DECODER: Final = msgspec.json.Decoder(SessionRecord)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.state.database import Database
+from gateway.state.database import Database, Statement
 from gateway.state.schema import Schema
 
 USED_STATES: Final = Schema(
@@ -39,12 +39,8 @@ class UsedStates:
         if self._database is None:
             return
         now = self.clock()
-        for nonce, expires in await self._database.run(
-            lambda connection: connection.execute(
-                "SELECT nonce, expires FROM used_states WHERE expires > ? ORDER BY expires DESC LIMIT ?",
-                (now, MAX_USED),
-            ).fetchall()
-        ):
+        query = "SELECT nonce, expires FROM used_states WHERE expires > ? ORDER BY expires DESC LIMIT ?"
+        for nonce, expires in await self._database.run(Statement(query, (now, MAX_USED))):
             self._used.put(nonce, nonce, expires=expires)
 
     def take(self, nonce: str, *, expires: float) -> bool:
@@ -53,15 +49,8 @@ class UsedStates:
             return False
         self._used.put(nonce, nonce, expires=expires)
         if self._database is not None:
-            self._database.post(
-                lambda connection: connection.execute(
-                    "INSERT OR IGNORE INTO used_states VALUES (?, ?)", (nonce, expires)
-                )
-            )
+            self._database.post(Statement("INSERT OR IGNORE INTO used_states VALUES (?, ?)", (nonce, expires)))
             self._uses += 1
             if self._uses % _SWEEP_EVERY == 0:
-                now = self.clock()
-                self._database.post(
-                    lambda connection: connection.execute("DELETE FROM used_states WHERE expires <= ?", (now,))
-                )
+                self._database.post(Statement("DELETE FROM used_states WHERE expires <= ?", (self.clock(),)))
         return True

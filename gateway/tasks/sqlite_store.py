@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.state.database import Database, NotDurableError
+from gateway.state.database import Database, NotDurableError, Statement
 from gateway.state.schema import Schema
 from gateway.state.state import State
 from gateway.tasks.memory_store import MemoryTaskStore
@@ -45,15 +45,14 @@ class SqliteTaskStore:
         self._counts: Final[Counter[str]] = Counter()
 
     async def open(self) -> None:
-        self._counts.update(dict(await self._database.run(_counts)))
+        rows = await self._database.run(Statement("SELECT status, count(*) FROM tasks GROUP BY status"))
+        self._counts.update(dict(rows))
 
     async def add(self, task: Task) -> None:
         encoded = encode_task(task)
         row = (task.id, task.version, task.status, task.created, task.expires, encoded)
         try:
-            await self._database.run(
-                lambda connection: connection.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True
-            )
+            await self._database.run(Statement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
         except NotDurableError as error:
             raise NotStoredError(str(error)) from error
         self._counts[task.status] += 1
@@ -62,9 +61,10 @@ class SqliteTaskStore:
     async def get(self, task_id: str) -> Task | None:
         encoded = self._recent.get(task_id)
         if encoded is None:
-            encoded = await self._database.run(lambda connection: _record(connection, task_id))
-            if encoded is None:
+            rows = await self._database.run(Statement("SELECT record FROM tasks WHERE id = ?", (task_id,)))
+            if not rows:
                 return None
+            encoded = rows[0][0]
             self._remember(task_id, encoded)
         task = decode_task(encoded)
         return None if task.expires <= self._clock() else task
@@ -82,7 +82,8 @@ class SqliteTaskStore:
 
     async def remove(self, task_id: str) -> None:
         self._recent.discard(task_id)
-        self._uncount(await self._database.run(lambda connection: _delete(connection, "id = ?", task_id)))
+        query = "DELETE FROM tasks WHERE id = ? RETURNING id, status"
+        self._uncount(await self._database.run(Statement(query, (task_id,))))
 
     async def unfinished(self) -> Sequence[Task]:
         query = f"SELECT record FROM tasks WHERE status IN ({_UNFINISHED}) ORDER BY created"  # noqa: S608 - constants
@@ -93,14 +94,17 @@ class SqliteTaskStore:
         return await self._database.run(lambda connection: _tasks(connection, query, count))
 
     async def expire(self, now: float) -> Sequence[str]:
-        rows = await self._database.run(lambda connection: _delete(connection, "expires <= ?", now))
+        query = "DELETE FROM tasks WHERE expires <= ? RETURNING id, status"
+        rows = await self._database.run(Statement(query, (now,)))
         self._uncount(rows)
         for task_id, _ in rows:
             self._recent.discard(task_id)
         return [task_id for task_id, _ in rows]
 
     async def next_expiry(self) -> float | None:
-        return await self._database.run(_next_expiry)
+        soonest: float | None
+        [(soonest,)] = await self._database.run(Statement("SELECT min(expires) FROM tasks"))
+        return soonest
 
     @property
     def problem(self) -> str:
@@ -115,15 +119,6 @@ class SqliteTaskStore:
 
     def _uncount(self, rows: Sequence[tuple[str, str]]) -> None:
         self._counts.subtract(Counter(status for _, status in rows))
-
-
-def _counts(connection: sqlite3.Connection) -> list[tuple[str, int]]:
-    return connection.execute("SELECT status, count(*) FROM tasks GROUP BY status").fetchall()
-
-
-def _record(connection: sqlite3.Connection, task_id: str) -> bytes | None:
-    row = connection.execute("SELECT record FROM tasks WHERE id = ?", (task_id,)).fetchone()
-    return None if row is None else row[0]
 
 
 def _tasks(connection: sqlite3.Connection, query: str, *values: int) -> list[Task]:
@@ -141,14 +136,3 @@ def _replace(connection: sqlite3.Connection, task: Task, encoded: bytes) -> str 
     )
     former: str = row[1]
     return former
-
-
-def _delete(connection: sqlite3.Connection, where: str, value: str | float) -> list[tuple[str, str]]:
-    """Delete tasks, and return their ids and statuses."""
-    query = f"DELETE FROM tasks WHERE {where} RETURNING id, status"  # noqa: S608 - ours
-    return connection.execute(query, (value,)).fetchall()
-
-
-def _next_expiry(connection: sqlite3.Connection) -> float | None:
-    found: float | None = connection.execute("SELECT min(expires) FROM tasks").fetchone()[0]
-    return found

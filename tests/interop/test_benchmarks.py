@@ -18,6 +18,7 @@ WORK: Final = (
     "list of 1,000 tools",
     "start to",
     "open GET stream",
+    "creating a task",
     "reload",
 )
 

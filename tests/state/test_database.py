@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from gateway.state.database import Database, NotDurableError
+from gateway.state.database import Database, NotDurableError, Statement
 from gateway.state.schema import Schema
 
 NOTES: Final = Schema(
@@ -98,6 +98,21 @@ async def test_work_that_fails_is_undone_alone(where: str, file: Path) -> None:
         assert [type(each) for each in done] == [type(None), sqlite3.IntegrityError, type(None)]
         assert await names(database) == {"before", "after"}
         assert database.is_durable == (where == "file")
+
+
+@pytest.mark.parametrize("others", [0, 3])
+async def test_a_statement_that_fails_is_undone_alone(others: int, file: Path) -> None:
+    insert = "INSERT INTO notes VALUES ('statement', ''), (?, '')"
+    async with opened(file) as database:
+        jobs = [database.run(Statement(insert, ("statement",)))]
+        jobs += [database.run(Statement(insert.replace("statement", f"{number}"), ("-",))) for number in range(others)]
+        done = await asyncio.gather(*jobs, return_exceptions=True)
+        assert [type(each) for each in done] == [sqlite3.IntegrityError, list, *[sqlite3.IntegrityError] * 2][
+            : len(done)
+        ]
+        assert await names(database) == ({"0", "-"} if others else set())
+        assert await database.run(Statement("SELECT count(*) FROM notes")) == [(2 if others else 0,)]
+        assert database.is_durable
 
 
 async def test_a_schema_grows_by_steps(file: Path) -> None:

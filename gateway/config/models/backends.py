@@ -238,6 +238,30 @@ class Connection(Model):
     """How to sign in to the service."""
 
 
+class StyledValue(Model):
+    """A value of any type with the style in which it is written, in OpenAPI's words."""
+
+    value: ScalarTemplate
+    """One expression, whose list or object the style writes: `"{{ ids }}"`; or text."""
+    style: Literal["form", "simple", "spaceDelimited", "pipeDelimited", "deepObject"] | None = None
+    """Default `form`, in header fields `simple`, which is the only one there. Cookies take `form`."""
+    explode: Flag | None = None
+    """Whether each item, or member, is a field of its own. Default true for `form`."""
+    allow_reserved: Flag = False
+    """Whether reserved characters (RFC 3986) of a query's value go out as they are, but for those that separate."""
+
+
+def _kind_of_field(value: Json) -> str:
+    return "a styled value" if isinstance(value, dict | StyledValue) else "text"
+
+
+RequestField = Annotated[
+    Annotated[ScalarTemplate, Tag("text")] | Annotated[StyledValue, Tag("a styled value")],
+    Discriminator(_kind_of_field),
+]
+"""A template of text, or a value of any type with its style."""
+
+
 class Http(Model):
     """An HTTP request; `url` is an RFC 6570 template, everything else Jinja."""
 
@@ -247,16 +271,21 @@ class Http(Model):
     """GET, or POST with a body, unless given."""
     url: Template
     """Absolute, or relative to the connection's `base_url`: `/repos/{owner}/issues{?page}`."""
-    query: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
-    """Query fields, added to those of `url`."""
-    headers: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
+    query: Annotated[dict[str, RequestField], Use.SECRET] = {}
+    """Query fields, added to those of `url`. A list or an object takes a style:
+    `ids: {value: "{{ ids }}", explode: true}`."""
+    headers: Annotated[dict[str, RequestField], Use.SECRET] = {}
     """Header fields."""
+    cookies: Annotated[dict[str, RequestField], Use.SECRET] = {}
+    """Cookies, added to those that the connection's header fields have."""
     json_: Annotated[Json, Use.SECRET] = Field(None, alias="json")
     """A JSON body; an item that is one expression keeps its type."""
     form: Annotated[dict[str, ScalarTemplate] | None, Use.SECRET] = None
     """A form body."""
     body: Annotated[Template | None, Use.SECRET] = None
     """Any other body, as text."""
+    optional_body: Flag = False
+    """Send no body, and no Content-Type, where nothing was given that would stand in it."""
     success: list[StatusPattern] = ["2xx"]
     """Statuses that are not an error."""
     timeout: PositiveDuration | None = None
@@ -288,6 +317,8 @@ class Http(Model):
         if len(given) > 1:
             context = {"given": " and ".join(f"`{name}`" for name in given), "culprit": given[1]}
             raise PydanticCustomError("two_bodies", "has {given}; only one can be the body", context)
+        if self.optional_body and not given:
+            raise misplaced("optional_body", goes_with="json")
         return self
 
 

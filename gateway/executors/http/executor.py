@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from types import MappingProxyType
@@ -242,7 +242,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     )
 
 
-def check_no_authorization(headers: Mapping[str, str], problems: Problems) -> None:
+def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
     """Report a header field that `auth` sets; `problems` is at the header fields."""
     for name in headers:
         if name.lower() == AUTHORIZATION.lower():

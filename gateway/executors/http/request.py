@@ -4,20 +4,31 @@ A value is data in every part: it is percent-encoded in the URL, encoded in the 
 it would break out of.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
-from urllib.parse import quote, urlencode
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
 from gateway.config.models.backends import Connection, Http
-from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.errors import ExecutionError
+from gateway.executors.http.fields import (
+    CREDENTIALS,
+    FRAMING,
+    TOKEN,
+    Field,
+    Fields,
+    check_cookie,
+    check_header,
+    checked_value,
+    has_secret_in,
+    pairs_of,
+    texts_of,
+)
 from gateway.executors.invocation import Invocation
-from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.json_types import ABSENT, JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import json_of
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
@@ -51,8 +62,9 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     url: UrlTemplate
     fixed_url: URL | None
     """The URL of every request, if no part of it or of the query comes from a call."""
-    query: "tuple[_Field, ...]"
-    headers: "tuple[_Field, ...]"
+    query: tuple[Field, ...]
+    headers: tuple[Field, ...]
+    cookies: tuple[Field, ...]
     forwarded: tuple[str, ...]
     """Names of the caller's header fields that are passed on."""
     body: "_Body | None"
@@ -79,50 +91,34 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
         """Header fields by name in lower case: forwarded ones of the caller, and over them those of the file."""
         headers = {
-            name.lower(): Header(name=name, value=_checked(name, value), is_bound=True)
+            name.lower(): Header(name=name, value=checked_value(name, value), is_bound=True)
             for name in self.forwarded
             if (value := invocation.headers.get(name.lower())) is not None
         }
         for field in self.headers:
-            value = field.template.render_element(invocation.arguments)
+            value = field.header_value(invocation.arguments)
             if value is not None:
                 headers[field.name.lower()] = Header(
-                    name=field.name, value=_checked(field.name, value), is_bound=field.is_bound
+                    name=field.name, value=checked_value(field.name, value), is_bound=field.is_bound
                 )
+        if cookies := [
+            f"{name}={value}" for name, value in pairs_of(self.cookies, invocation.arguments, of_cookie=True)
+        ]:
+            sent = [headers["cookie"].value, *cookies] if "cookie" in headers else cookies
+            headers["cookie"] = Header(name="Cookie", value=checked_value("Cookie", "; ".join(sent)), is_bound=True)
         return headers
 
 
-def _url(template: UrlTemplate, query: "tuple[_Field, ...]", arguments: JsonObject) -> URL:
+def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject) -> URL:
     text = template.expand(arguments)
     if query:
-        pairs = _rendered(query, arguments)
-        text += ("&" if "?" in text else "?") + urlencode(pairs, quote_via=quote, safe="") if pairs else ""
+        written = {name for name, _ in parse_qsl(text.partition("?")[2], keep_blank_values=True)}
+        pairs = "&".join(f"{name}={value}" for name, value in pairs_of(query, arguments, written=written))
+        text += ("&" if "?" in text else "?") + pairs if pairs else ""
     try:
         return URL(text, encoded=True)
     except ValueError as error:
         raise ExecutionError(f"the URL is not valid: {error}") from error
-
-
-class _Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A header, query or form field; it is left out where its value is absent."""
-
-    name: str
-    template: TextTemplate
-    is_bound: bool = False
-
-
-def _rendered(fields: Sequence[_Field], arguments: JsonObject) -> list[tuple[str, str]]:
-    return [(field.name, value) for field in fields if (value := field.template.render_element(arguments)) is not None]
-
-
-_BREAKS_A_FIELD: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-"""RFC 9110 §5.5: a field value holds no control character but the tab. Half a surrogate pair cannot be written."""
-
-
-def _checked(name: str, value: str) -> str:
-    if _BREAKS_A_FIELD.search(value):
-        raise ExecutionError(f"the value for the header `{name}` holds a line break or another control character")
-    return value.strip(" \t")
 
 
 class _Body(Protocol):
@@ -137,42 +133,50 @@ class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     has_secret: bool
     media_type: str = "application/json"
+    is_optional: bool = False
 
     def render(self, arguments: JsonObject) -> bytes | None:
         value = self.template.render(arguments)
-        return None if value is ABSENT else json_of(value).encode()
+        return None if value is ABSENT or (self.is_optional and value == {}) else json_of(value).encode()
 
 
 class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
-    fields: tuple[_Field, ...]
+    fields: tuple[Field, ...]
     has_secret: bool
     media_type: str = "application/x-www-form-urlencoded"
+    is_optional: bool = False
 
     def render(self, arguments: JsonObject) -> bytes | None:
-        return urlencode(_rendered(self.fields, arguments)).encode()
+        fields = texts_of(self.fields, arguments)
+        return None if self.is_optional and not fields else urlencode(fields).encode()
 
 
 class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
     template: TextTemplate
     has_secret: bool
     media_type: str = "text/plain; charset=utf-8"
+    is_optional: bool = False
 
     def render(self, arguments: JsonObject) -> bytes | None:
+        if self.is_optional:
+            text = self.template.render_element(arguments)
+            return None if text is None else text.encode()
         return self.template.render(arguments).encode()
 
 
 def compile_request(config: Http, *, connection: tuple[str, Connection] | None, scope: Scope) -> RequestTemplate:
     """Compile the request of an `http:` block; mistakes go to the problems of `scope`, or of the connection's place."""
-    query, headers = _Fields(), _Fields()
+    query, headers, cookies = Fields(), Fields(), Fields()
     base_url = None
     if connection is not None:
         name, shared = connection
         beside = replace(scope, problems=scope.problems.root.at("connections", name))
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
         query.add(shared.query, beside.at("query"))
-        headers.add(shared.headers, beside.at("headers"), check=_check_header, is_bound=True)
+        headers.add(shared.headers, beside.at("headers"), check=check_header, is_bound=True)
     query.add(config.query, scope.at("query"))
-    headers.add(config.headers, scope.at("headers"), check=_check_header)
+    headers.add(config.headers, scope.at("headers"), check=check_header, style="simple")
+    cookies.add(config.cookies, scope.at("cookies"), check=check_cookie)
     url = compile_url(config.url, base_url=base_url, scope=scope.at("url"))
     return RequestTemplate(
         method=config.method or ("GET" if config.body_kind is None else "POST"),
@@ -180,12 +184,13 @@ def compile_request(config: Http, *, connection: tuple[str, Connection] | None, 
         fixed_url=_fixed_url(url, query.merged),
         query=query.merged,
         headers=headers.merged,
+        cookies=cookies.merged,
         forwarded=_compile_forwarded(config.forward_headers, scope.at("forward_headers")),
         body=_compile_body(config, scope),
     )
 
 
-def _fixed_url(url: UrlTemplate, query: "tuple[_Field, ...]") -> URL | None:
+def _fixed_url(url: UrlTemplate, query: tuple[Field, ...]) -> URL | None:
     """The URL that every call sends its request to, if there is one."""
     is_literal = all(isinstance(part, str) for part in (*url.authority, *url.path, *url.query))
     if not is_literal or any(field.template.literal is None for field in query):
@@ -196,60 +201,11 @@ def _fixed_url(url: UrlTemplate, query: "tuple[_Field, ...]") -> URL | None:
         return None
 
 
-class _Fields:
-    """Compiles fields; a later one takes the place of an earlier one of the same name, whatever its case."""
-
-    def __init__(self) -> None:
-        self._fields: dict[str, _Field] = {}
-
-    @property
-    def merged(self) -> tuple[_Field, ...]:
-        return tuple(self._fields.values())
-
-    def add(
-        self,
-        given: Mapping[str, str],
-        scope: Scope,
-        *,
-        check: "Callable[[_Field, Scope], None] | None" = None,
-        is_bound: bool = False,
-    ) -> None:
-        for name, source in given.items():
-            template = compile_text(source, scope.at(name))
-            is_secret = is_bound or _has_secret(source) or name.lower() in _CREDENTIALS
-            field = _Field(name=name, template=template, is_bound=is_secret)
-            if check is not None:
-                check(field, scope.at(name))
-            self._fields[name.lower() if check else name] = field
-
-
-_CREDENTIALS: Final = frozenset(
-    {"authorization", "cookie", "host", "mcp-session-id", "proxy-authorization", "x-api-key"}
-)
-"""Never carried to another origin, and never taken from the caller: they are addressed to this daemon."""
-_FRAMING: Final = frozenset(
-    {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"}
-    | {"upgrade"}
-)
-"""RFC 9110 §7.6.1, RFC 9112 §6: these say how one connection is used, which the client library knows."""
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""RFC 9110 §5.6.2: a field name is a token."""
-
-
-def _check_header(field: _Field, scope: Scope) -> None:
-    if not _TOKEN.fullmatch(field.name):
-        scope.problems.error(f"`{field.name}` is not the name of a header")
-    elif field.name.lower() in _FRAMING:
-        scope.problems.error(f"`{field.name}` is set by the gateway")
-    if field.template.literal is not None and _BREAKS_A_FIELD.search(field.template.literal):
-        scope.problems.error("a header holds no line break and no other control character")
-
-
 def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
     for index, name in enumerate(names):
-        if not _TOKEN.fullmatch(name) or name == "*":  # a token, and meant as a wildcard, which there is not
+        if not TOKEN.fullmatch(name) or name == "*":  # a token, and meant as a wildcard, which there is not
             scope.at(index).problems.error(f"`{name}` is not the name of a header")
-        elif name.lower() in _CREDENTIALS | _FRAMING:
+        elif name.lower() in CREDENTIALS | FRAMING:
             scope.at(index).problems.error(f"`{name}` is meant for this daemon alone and cannot be forwarded")
     return tuple(names)
 
@@ -257,27 +213,17 @@ def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
 def _compile_body(config: Http, scope: Scope) -> _Body | None:
     match config.body_kind:
         case "json_":
-            template = compile_json(config.json_, scope.at("json"))
-            return _JsonBody(template=template, has_secret=_has_secret(config.json_))
+            json_template = compile_json(config.json_, scope.at("json"))
+            is_optional = config.optional_body
+            return _JsonBody(template=json_template, has_secret=has_secret_in(config.json_), is_optional=is_optional)
         case "form":
-            fields = _Fields()
+            fields = Fields()
             fields.add(config.form or {}, scope.at("form"))
-            return _FormBody(fields=fields.merged, has_secret=_has_secret(config.form))
+            is_optional = config.optional_body
+            return _FormBody(fields=fields.merged, has_secret=has_secret_in(config.form), is_optional=is_optional)
         case "body":
             source = config.body or ""
-            return _TextBody(template=compile_text(source, scope.at("body")), has_secret=_has_secret(source))
+            template = compile_text(source, scope.at("body"))
+            return _TextBody(template=template, has_secret=has_secret_in(source), is_optional=config.optional_body)
         case None:
             return None
-
-
-def _has_secret(value: Json) -> bool:
-    """Whether an interpolation somewhere in `value` brought a secret."""
-    match value:
-        case str():
-            return any(isinstance(part, Interpolation) and part.secret for part in parts_of(value))
-        case list():
-            return any(map(_has_secret, value))
-        case Mapping():
-            return any(map(_has_secret, value.values()))
-        case _:
-            return False

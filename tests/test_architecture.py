@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from inspect import iscoroutinefunction, isfunction
 from pathlib import Path
@@ -64,8 +65,13 @@ def room_of(path: Path) -> str:
     return path.relative_to(GATEWAY).parts[0].removesuffix(".py")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -79,26 +85,36 @@ def imports_of(path: Path) -> Iterator[tuple[str, int]]:
 FILES: Final = sorted(GATEWAY.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(GATEWAY)))
-def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
-    room = room_of(path)
-    for module, line in imports_of(path):
-        top, _, rest = module.partition(".")
-        if top == "gateway" and rest:
-            imported = rest.partition(".")[0]
-            if not (GATEWAY / imported).is_dir() and not (GATEWAY / f"{imported}.py").is_file():
-                imported = "__init__"  # a name of the package itself, such as __version__
-            assert imported == room or imported in MAY_IMPORT[room], f"{path}:{line}: {room} may not import {module}"
-        assert top not in MAY_NOT_IMPORT.get(room, set()), f"{path}:{line}: {room} may not import {module}"
+def is_allowed(room: str, module: str) -> bool:
+    top, _, rest = module.partition(".")
+    if top == "gateway" and rest:
+        imported = rest.partition(".")[0]
+        if not (GATEWAY / imported).is_dir() and not (GATEWAY / f"{imported}.py").is_file():
+            imported = "__init__"  # a name of the package itself, such as __version__
+        return imported == room or imported in MAY_IMPORT[room]
+    return top not in MAY_NOT_IMPORT.get(room, set())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(GATEWAY)))
-def test_no_import_of_our_own_hides_inside_a_function(path: Path) -> None:
-    for function in ast.walk(ast.parse(path.read_text())):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for node in ast.walk(function):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gateway"):
-                    pytest.fail(f"{path}:{node.lineno}: import inside a function")
+def test_each_file_imports_only_what_its_room_may() -> None:
+    problems = [
+        f"{path}:{line}: {room_of(path)} may not import {module}"
+        for path in FILES
+        for module, line in imports_of(path)
+        if not is_allowed(room_of(path), module)
+    ]
+    assert not problems, "\n".join(problems)
+
+
+def test_no_import_of_our_own_hides_inside_a_function() -> None:
+    problems = [
+        f"{path}:{node.lineno}: import inside a function"
+        for path in FILES
+        for function in ast.walk(tree_of(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gateway")
+    ]
+    assert not problems, "\n".join(problems)
 
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
@@ -112,7 +128,7 @@ start; two that need an extra. What is imported elsewhere by name is not ours: p
 
 def modules_named_in(path: Path) -> set[str]:
     """The strings of a file that name a module of ours."""
-    constants = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+    constants = (node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
     names = {value for value in constants if isinstance(value, str) and value.startswith("gateway.")}
     return {name for name in names if is_module(name)}
 
@@ -122,17 +138,14 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(GATEWAY)))
-def test_modules_are_imported_by_name_in_the_listed_places_alone(path: Path) -> None:
-    listed = IMPORTED_BY_NAME.get(str(path.relative_to(GATEWAY)), set())
-    if "import_module" in path.read_text():
-        assert modules_named_in(path) == listed
-        assert {room_of(GATEWAY.parent.joinpath(*name.split("."))) for name in listed} <= MAY_IMPORT[room_of(path)] | {
-            room_of(path)
-        }
-    else:
-        assert not listed
-        assert "__import__" not in path.read_text()
+def test_modules_are_imported_by_name_in_the_listed_places_alone() -> None:
+    importers = {path for path in FILES if "import_module" in path.read_text()}
+    named = {str(path.relative_to(GATEWAY)): modules_named_in(path) for path in importers}
+    assert {name: modules for name, modules in named.items() if modules} == IMPORTED_BY_NAME
+    for path in importers:
+        rooms = {room_of(GATEWAY.parent.joinpath(*name.split("."))) for name in modules_named_in(path)}
+        assert rooms <= MAY_IMPORT[room_of(path)] | {room_of(path)}, path
+    assert [path for path in FILES if "__import__" in path.read_text()] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

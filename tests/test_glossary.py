@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 ROOT: Final = Path(__file__).parents[1]
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
@@ -57,26 +55,24 @@ _NO_SUBJECTS: Final = frozenset(
 )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_keeps_to_the_words_of_the_glossary(path: Path) -> None:
-    assert not WORDS.search(spaced(str(path.relative_to(ROOT)))), path
+def test_each_file_keeps_to_the_words_of_the_glossary() -> None:
+    assert [path for path in FILES if WORDS.search(spaced(str(path.relative_to(ROOT))))] == []
     problems = [
         f"{path}:{token.start[0]}: {token.string}"
+        for path in FILES
         for token in tokens(path)
         if token.string in NAMES or WORDS.search(spaced(token.string))
     ]
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_docstring_names_its_subject_first(path: Path) -> None:
+def test_each_docstring_names_its_subject_first() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [
-        (node, ast.get_docstring(node)) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)
-    ]
     problems = [
         f"{path}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
-        for node, text in found
-        if text and re.split(r"\W", text, maxsplit=1)[0] in _NO_SUBJECTS
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds) and (text := ast.get_docstring(node))
+        if re.split(r"\W", text, maxsplit=1)[0] in _NO_SUBJECTS
     ]
     assert not problems, "\n".join(problems)

@@ -7,8 +7,9 @@ starts, and only the file's JSON Schema wants to know.
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
-from textwrap import dedent
+from pathlib import Path
 
 from gateway.config.models.base import Model
 
@@ -20,9 +21,14 @@ def attribute_docstrings(model: type[Model]) -> dict[str, str]:
 
 
 def _in_the_body_of(model: type[Model]) -> Iterator[tuple[str, str]]:
-    [definition] = ast.parse(dedent(inspect.getsource(model))).body
-    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - that is what the source of a class is
+    definition = _classes_in(inspect.getfile(model))[model.__name__]
     for statement, following in pairwise(definition.body):
         match statement, following:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 yield name, inspect.cleandoc(text)
+
+
+@cache  # `inspect.getsource` would parse the whole file again for each of its classes
+def _classes_in(file: str) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}

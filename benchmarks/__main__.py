@@ -15,6 +15,9 @@ import uvloop
 from benchmarks.contenders import BEFORE, OURS, PLAIN, PLAIN_SERVER, SDK, SDK_SERVER, Contender, Gateway, Script
 from benchmarks.durable import durable
 from benchmarks.footprint import Start, held, start_over_http, start_over_stdio
+from benchmarks.many_upstreams import MANY, many_upstreams
+from benchmarks.proxies import Others
+from benchmarks.relays import COLUMNS, relays
 from benchmarks.reloads import TOOLS as RELOADED_TOOLS
 from benchmarks.reloads import reloads
 from benchmarks.table import Row, at_most, markdown, within
@@ -49,6 +52,9 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="WORDS", help="measure what holds these words in its name")
     parser.add_argument("--sdk", default=sys.executable, metavar="PYTHON", help="a Python that has the official SDK")
     parser.add_argument("--no-sdk", action="store_true", help="leave the official SDK out")
+    parser.add_argument("--fastmcp", metavar="PYTHON", help="a Python that has FastMCP, whose proxy is measured")
+    parser.add_argument("--mcp-proxy", metavar="PYTHON", help="a Python that has mcp-proxy")
+    parser.add_argument("--toolbox", metavar="PROGRAM", help="MCP Toolbox, whose HTTP tool is measured")
     parser.add_argument("--before", metavar="PYTHON", help="a Python that has another state of mcp-gateway installed")
     options = parser.parse_args()
     if not options.no_sdk:
@@ -56,13 +62,17 @@ def main() -> int:
         if subprocess.run(command, capture_output=True, timeout=60, check=False).returncode:
             parser.error(f"{options.sdk} has no official SDK; `pip install --group bench` brings it")
     effort = QUICK if options.quick else FULL
-    rows, names = uvloop.run(measure(options, effort))
-    print(markdown(rows, names=names))
+    for rows, names in uvloop.run(measure(options, effort)):
+        print(markdown(rows, names=names), end="\n\n")
     return 0
 
 
-async def measure(options: argparse.Namespace, effort: Effort) -> tuple[list[Row], list[str]]:
-    """Measure all that `options.only` names; return the rows, and the names of the contenders."""
+Table = tuple[list[Row], Sequence[str]]
+"""The rows, and the names of the columns."""
+
+
+async def measure(options: argparse.Namespace, effort: Effort) -> list[Table]:
+    """Measure all that `options.only` names."""
     with tempfile.TemporaryDirectory(prefix="mcp-gateway-benchmarks-") as directory:
         async with upstream() as url:
             ours = Gateway(Path(directory), url)
@@ -80,7 +90,17 @@ async def measure(options: argparse.Namespace, effort: Effort) -> tuple[list[Row
                 rows += await durable(ours, rounds=effort.rounds, seconds=effort.seconds)
             if options.only in _RELOAD:
                 rows += await _reloads(ours, effort)
-            return rows, [contender.name for contender in contenders]
+            relayed = await _relayed(ours, options, effort)
+            tables: list[Table] = [(rows, [contender.name for contender in contenders]), (relayed, COLUMNS)]
+            return [table for table in tables if table[0]]
+
+
+async def _relayed(ours: Gateway, options: argparse.Namespace, effort: Effort) -> list[Row]:
+    others = Others(fastmcp=options.fastmcp, mcp_proxy=options.mcp_proxy, toolbox=options.toolbox)
+    rows = await relays(ours, others, only=options.only, rounds=effort.rounds, seconds=effort.seconds)
+    if options.only in MANY:
+        rows += await many_upstreams(ours, rounds=effort.rounds, seconds=effort.seconds)
+    return rows
 
 
 async def _starts(contenders: Sequence[Contender], effort: Effort) -> list[Row]:

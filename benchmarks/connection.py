@@ -26,11 +26,10 @@ class Answer:
     body: bytes
 
     @property
-    def session(self) -> str:
+    def session(self) -> str | None:
+        """The id of the session that it opens; None of a server that has no sessions."""
         match = _SESSION.search(self.head)
-        if match is None:
-            raise UnexpectedAnswerError(self.head.decode(errors="replace"))
-        return match[1].decode()
+        return None if match is None else match[1].decode()
 
     def checked(self) -> Self:
         """Raises: UnexpectedAnswerError: this is not a result."""

@@ -60,13 +60,14 @@ class Gateway:
         path = self.directory / f"{tools}.yaml"
         document = {
             "server": {"name": "benchmark", "page_size": max(tools, 1)},
-            "tools": {**_working(self.upstream), **dict(_filler(tools - FIXED, edition=edition))},
+            "tools": {**working_tools(self.upstream), **filler(tools - FIXED, edition=edition)},
         }
-        path.write_text(_yaml(document))
+        path.write_text(yaml(document))
         return path
 
 
-def _working(upstream: str) -> dict[str, object]:
+def working_tools(upstream: str) -> dict[str, object]:
+    """The tools that do something, one for each backend."""
     text = {"text": {"type": "string", "description": "What to say."}}
     item = {"item": {"type": "string", "description": "What to fetch."}}
     said = "Says what it was told."
@@ -81,28 +82,25 @@ def _working(upstream: str) -> dict[str, object]:
     }
 
 
-def _filler(count: int, *, edition: int) -> Sequence[tuple[str, object]]:
+def filler(count: int, *, edition: int = 1) -> dict[str, object]:
     inputs = {
         "path": {"type": "string", "description": "Where to look."},
         "depth": {"type": "integer", "description": "How deep.", "minimum": 0, "maximum": 9, "default": 1},
         "quiet": {"type": "boolean", "description": "Whether to say less.", "default": False},
     }
-    return [
-        (
-            f"tool_{number}",
-            {
-                "description": f"Looks somewhere ({edition}).",
-                "input": inputs,
-                "content": "{{ path }} {{ depth }} {{ quiet }}",
-            },
-        )
+    return {
+        f"tool_{number}": {
+            "description": f"Looks somewhere ({edition}).",
+            "input": inputs,
+            "content": "{{ path }} {{ depth }} {{ quiet }}",
+        }
         for number in range(count)
-    ]
+    }
 
 
-def _yaml(value: object, indent: str = "") -> str:
+def yaml(value: object, indent: str = "") -> str:
     """Block style, as a person writes it, for JSON would be read quicker than what people have."""
     if not isinstance(value, dict):
         return f" {json.dumps(value)}\n"
-    lines = (f"{indent}{key}:{_yaml(entry, indent + '  ')}" for key, entry in value.items())
+    lines = (f"{indent}{key}:{yaml(entry, indent + '  ')}" for key, entry in value.items())
     return ("\n" if indent else "") + "".join(lines)

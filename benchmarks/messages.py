@@ -69,22 +69,23 @@ def post(ask: Ask, era: Era, *, session: str | None = None) -> Numbered:
     for each in {"name", "taskId"}.intersection(ask.params):
         fields["Mcp-Name"] = str(ask.params[each])
     if era is Era.SESSION:
-        fields = {} if session is None else _session_fields(session)
+        fields = {} if ask.method == INITIALIZE.method else _session_fields(session)
     return Numbered(http("POST", fields, ask.line(era)))
 
 
-def notice(session: str) -> bytes:
+def notice(session: str | None) -> bytes:
     """The request that ends the handshake."""
     return http("POST", _session_fields(session), INITIALIZED)
 
 
-def stream(session: str) -> bytes:
+def stream(session: str | None) -> bytes:
     """The request that opens a session's stream."""
     return http("GET", _session_fields(session))
 
 
-def _session_fields(session: str) -> dict[str, str]:
-    return {"MCP-Protocol-Version": SESSION_VERSION, "Mcp-Session-Id": session}
+def _session_fields(session: str | None) -> dict[str, str]:
+    fields = {"MCP-Protocol-Version": SESSION_VERSION}
+    return fields if session is None else {**fields, "Mcp-Session-Id": session}
 
 
 def http(method: str, fields: Mapping[str, str], body: bytes = b"", *, path: str = "/mcp") -> bytes:

@@ -130,6 +130,16 @@ class Application:
                 result = orjson.dumps(
                     {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": SERVER}
                 )
+            case "server/discover" if is_modern:
+                known = {
+                    "supportedVersions": [MODERN],
+                    "capabilities": {"tools": {}},
+                    "ttlMs": 0,
+                    "cacheScope": "public",
+                }
+                result = orjson.dumps(known)[:-1] + end
+            case "ping" if not is_modern:
+                result = b"{}"
             case method:
                 raise ProtocolError(-32601, f"Method not found: {method}", status=404, request_id=message["id"])
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(message["id"]), result)
@@ -233,8 +243,15 @@ async def serve_stdio(application: Application) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         message = read_message(line)
-        if "id" in message:
-            os.write(1, await application.answer(message, is_modern=False) + b"\n")
+        if "id" not in message:
+            continue
+        try:
+            answer = await application.answer(
+                message, is_modern=f"{META}protocolVersion" in message["params"].get("_meta", ())
+            )
+        except ProtocolError as error:
+            answer = error_body(error)
+        os.write(1, answer + b"\n")
 
 
 def main() -> None:

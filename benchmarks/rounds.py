@@ -46,20 +46,21 @@ async def stdio_round(server: Server, ask: Ask, era: Era, *, seconds: float) -> 
     return await _cost(server, [once], seconds=seconds)
 
 
-async def opened(connection: Connection) -> str:
-    """Open a session; gives its id."""
+async def opened(connection: Connection) -> str | None:
+    """Open a session; gives its id, where the server has given it one."""
     answer = (await connection.ask(post(INITIALIZE, Era.SESSION)(0))).checked()
     await connection.ask(notice(answer.session))
     return answer.session
 
 
-async def first_reply(server: Server, ask: Ask = LIST) -> bytes:
-    """Wait until a server that was just started answers over HTTP."""
+async def first_reply(server: Server, ask: Ask = LIST, era: Era = Era.MODERN) -> bytes:
+    """Wait until a server that was just started answers over HTTP; to `initialize` where `era` is that of sessions."""
+    ask = ask if era is Era.MODERN else INITIALIZE
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
                 async with connected(server.port, count=1) as [connection]:
-                    return (await connection.ask(post(ask, Era.MODERN)(0))).checked().body
+                    return (await connection.ask(post(ask, era)(0))).checked().body
             except ConnectionRefusedError:
                 if server.has_ended:
                     raise UnexpectedAnswerError("the server ended before it answered") from None

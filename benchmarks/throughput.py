@@ -1,7 +1,6 @@
 """Measures what a call costs: rounds of all contenders in turn, so that whatever else the machine does hits all."""
 
 import statistics
-from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -53,20 +52,65 @@ async def throughput(
     contenders: Sequence[Contender], series: Sequence[Series], *, rounds: int, seconds: float
 ) -> list[Row]:
     """Return the median of the rounds of each contender, a row for each series."""
-    costs: defaultdict[tuple[str, Contender], list[Cost]] = defaultdict(list)
     async with AsyncExitStack() as stack:
         servers = {
             (contender, kind): await stack.enter_async_context(_serving(contender, *kind))
             for kind in dict.fromkeys((each.tools, each.is_stdio) for each in series)
             for contender in contenders
         }
-        for _ in range(rounds):
-            for each in series:
-                one_round = stdio_round if each.is_stdio else http_round
-                for contender in contenders:
-                    server = servers[contender, (each.tools, each.is_stdio)]
-                    costs[each.work, contender].append(await one_round(server, each.ask, each.era, seconds=seconds))
-    return [_row(each, {contender: costs[each.work, contender] for contender in contenders}) for each in series]
+        cells = [
+            Cell(
+                work=each.work,
+                name=contender.name,
+                server=servers[contender, (each.tools, each.is_stdio)],
+                ask=each.ask,
+                era=each.era,
+                is_stdio=each.is_stdio,
+            )
+            for each in series
+            for contender in contenders
+        ]
+        costs = await interleaved(cells, rounds=rounds, seconds=seconds)
+    return [row(each.work, costs, aims=each.aims) for each in series]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One figure of the table: a request to one server."""
+
+    work: str
+    name: str
+    """The column."""
+    server: Server
+    ask: Ask
+    era: Era
+    is_stdio: bool = False
+
+
+Costs = Mapping[tuple[str, str], Sequence[Cost]]
+"""The costs of each round, by the work and the name of the cell."""
+
+
+async def interleaved(cells: Sequence[Cell], *, rounds: int, seconds: float) -> Costs:
+    """Measure each cell once in each round."""
+    costs: dict[tuple[str, str], list[Cost]] = {(cell.work, cell.name): [] for cell in cells}
+    for _ in range(rounds):
+        for cell in cells:
+            one_round = stdio_round if cell.is_stdio else http_round
+            costs[cell.work, cell.name].append(await one_round(cell.server, cell.ask, cell.era, seconds=seconds))
+    return costs
+
+
+def row(work: str, costs: Costs, *, aims: Sequence[Aim]) -> Row:
+    """The medians of the rounds of all cells that have this work."""
+    found = {name: each for (of, name), each in costs.items() if of == work}
+    return Row(
+        work=work,
+        unit="µs",
+        figures={name: _median_cpu(each) * 1e6 for name, each in found.items()},
+        aims=aims,
+        note=", ".join(f"{_calls_per_second(each):,.0f}" for each in found.values()) + " calls/s",
+    )
 
 
 @asynccontextmanager
@@ -81,19 +125,9 @@ async def _serving(contender: Contender, tools: int, is_stdio: bool) -> AsyncIte
         yield server
 
 
-def _row(series: Series, costs: Mapping[Contender, list[Cost]]) -> Row:
-    return Row(
-        work=series.work,
-        unit="µs",
-        figures={contender.name: _median_cpu(found) * 1e6 for contender, found in costs.items()},
-        aims=series.aims,
-        note=", ".join(f"{_calls_per_second(found):,.0f}" for found in costs.values()) + " calls/s",
-    )
-
-
-def _median_cpu(costs: list[Cost]) -> float:
+def _median_cpu(costs: Sequence[Cost]) -> float:
     return statistics.median(cost.cpu_seconds for cost in costs)
 
 
-def _calls_per_second(costs: list[Cost]) -> float:
+def _calls_per_second(costs: Sequence[Cost]) -> float:
     return 1 / statistics.median(cost.wall_seconds for cost in costs)

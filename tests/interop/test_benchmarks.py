@@ -11,7 +11,7 @@ from tests.interop.conftest import PROJECT, interpreter
 
 pytestmark = pytest.mark.build
 
-SECONDS: Final = 180
+SECONDS: Final = 300
 WORK: Final = (
     "content tool, session",
     "content tool, stdio",
@@ -20,6 +20,9 @@ WORK: Final = (
     "open GET stream",
     "creating a task",
     "reload",
+    "relayed to modern HTTP",
+    "relayed to stdio",
+    "of 100 upstreams",
 )
 
 

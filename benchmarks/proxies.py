@@ -1,0 +1,76 @@
+"""Who relays: each stands in front of the same server, which is told by its URL or by the command that starts it."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.contenders import PLAIN_SERVER
+
+FASTMCP: Final = "FastMCP's proxy"
+MCP_PROXY: Final = "mcp-proxy"
+TOOLBOX: Final = "MCP Toolbox"
+
+_FASTMCP_PROXY: Final = Path(__file__).with_name("fastmcp_proxy.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Others:
+    """The programs of other people that are there; None is left out."""
+
+    fastmcp: str | None = None
+    """A Python that has it, and so of mcp-proxy."""
+    mcp_proxy: str | None = None
+    toolbox: str | None = None
+    """The program itself."""
+
+
+def plain_server(service: str, *, port: int | None = None, tools: int = 10) -> list[str]:
+    """The command of the server that calls are relayed to; on stdio where there is no port."""
+    command = [sys.executable, str(PLAIN_SERVER), "--tools", str(tools), "--upstream", service]
+    return command if port is None else [*command, "--port", str(port)]
+
+
+def fastmcp_proxy(
+    python: str, *, port: int, is_legacy: bool, url: str | None = None, command: Sequence[str] = ()
+) -> list[str]:
+    """The command of FastMCP's proxy in front of one server."""
+    era = ["--legacy"] if is_legacy else []
+    target = ["--url", url] if url is not None else ["--", *command]
+    return [python, str(_FASTMCP_PROXY), "--port", str(port), *era, *target]
+
+
+def mcp_proxy(python: str, *, port: int, command: Sequence[str]) -> list[str]:
+    """The command of mcp-proxy in front of a server on stdio."""
+    own = [python, "-m", "mcp_proxy", "--port", str(port), "--log-level", "CRITICAL", "--pass-environment"]
+    return [*own, "--", *command]
+
+
+def toolbox(program: str, *, port: int, service: str, directory: Path) -> list[str]:
+    """The command of MCP Toolbox with the HTTP tool of the other rows."""
+    documents = (
+        {
+            "kind": "source",
+            "name": "service",
+            "type": "http",
+            "baseUrl": service,
+            "allowPrivateNetworks": True,
+            "allowedIpRanges": ["127.0.0.0/8"],
+        },
+        {
+            "kind": "tool",
+            "name": "http_get",
+            "type": "http",
+            "source": "service",
+            "method": "GET",
+            "path": "/{{.item}}",
+            "description": "Says what it was told.",
+            "pathParams": [{"name": "item", "type": "string", "description": "What to fetch."}],
+        },
+    )
+    file = directory / "toolbox.yaml"
+    file.write_text("\n---\n".join(map(json.dumps, documents)))
+    quiet = ["--disable-version-check", "--disable-reload", "--log-level", "ERROR"]
+    return [program, "--config", str(file), "--port", str(port), *quiet]

@@ -1,17 +1,21 @@
 """`mcp-gateway client-config`: what is pasted works as it is, wherever the client starts it, and holds no key."""
 
+import base64
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
 import pytest
+import yaml
 
+from gateway.authoring.client_config.clients import CLIENTS
 from gateway.authoring.client_config.command import _variable_for
 from tests.cli.typed import Run, started
 
@@ -35,12 +39,27 @@ def serving(folder: Path, text: str) -> Iterator[str]:
         server.wait(20)
 
 
+PARSE: dict[str, Callable[[str], Any]] = {"codex": tomllib.loads, "goose": yaml.safe_load}
+"""The parsers of those clients' files that are no JSON."""
+SECTIONS = {"vscode": "servers", "codex": "mcp_servers", "goose": "extensions", "zed": "context_servers"}
+
+
+def parsed(client: str, text: str) -> Any:
+    """What a client reads of its file."""
+    return PARSE.get(client, json.loads)(text)
+
+
 @pytest.mark.parametrize(
     ("client", "key", "place"),
     [
         ("claude", "mcpServers", ".mcp.json"),
+        ("codex", "mcp_servers", "~/.codex/config.toml"),
         ("cursor", "mcpServers", "~/.cursor/mcp.json"),
+        ("gemini", "mcpServers", "~/.gemini/settings.json"),
+        ("goose", "extensions", "~/.config/goose/config.yaml"),
         ("vscode", "servers", ".vscode/mcp.json"),
+        ("windsurf", "mcpServers", "~/.codeium/windsurf/mcp_config.json"),
+        ("zed", "context_servers", "~/.config/zed/settings.json"),
     ],
 )
 def test_what_a_client_would_start_starts_from_anywhere(
@@ -49,11 +68,12 @@ def test_what_a_client_would_start_starts_from_anywhere(
     finished = run("client-config", client)
     assert finished.code == 0
     assert place in finished.hints
-    entry = json.loads(finished.out)[key]["small"]
-    assert Path(entry["command"]).is_absolute()
+    entry = parsed(client, finished.out)[key]["small"]
+    command = entry.get("command") or entry["cmd"]
+    assert Path(command).is_absolute()
     assert str(tmp_path / "config.yaml") in entry["args"]
     done = subprocess.run(
-        [entry["command"], *entry["args"]],
+        [command, *entry["args"]],
         cwd=tmp_path_factory.mktemp("elsewhere"),
         input=json.dumps(INITIALIZE) + "\n",
         capture_output=True,
@@ -93,6 +113,7 @@ NAMED_IN_ENV = {
         "LICENCE": "${env:LICENCE}",
         "PROFILE": "${env:PROFILE}",
     },
+    "gemini": {name: f"${{{name}}}" for name in ("API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE")},
 }
 
 
@@ -281,3 +302,129 @@ def test_stdio_serves_a_view(run: Run, tmp_path: Path) -> None:
     assert missing.returncode == 2
     assert "there is no view `nobody`" in missing.stderr
     assert run("serve", "views.yaml", "--view", "support").code == 2
+
+
+VARIABLES = ["API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE"]
+
+
+@pytest.mark.parametrize(("client", "key"), [("codex", "env_vars"), ("goose", "env_keys"), ("zed", None)])
+def test_a_client_that_passes_on_variables_by_name_is_given_their_names(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str, key: str | None
+) -> None:
+    (tmp_path / "config.yaml").write_text(READS_VARIABLES)
+    for name in ("API_TOKEN", "API_STAGE", "PROFILE"):
+        monkeypatch.setenv(name, KEY)
+    finished = run("client-config", client)
+    entry = parsed(client, finished.out)[SECTIONS[client]]["ops"]
+    assert entry.get(key) == (None if key is None else VARIABLES)
+    assert "env" not in entry
+    assert KEY not in finished.out + finished.hints
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        ("codex", {"url": "URL", "bearer_token_env_var": "MY_KEY"}),
+        ("gemini", {"httpUrl": "URL", "headers": {"Authorization": "Bearer ${MY_KEY}"}}),
+        ("windsurf", {"serverUrl": "URL", "headers": {"Authorization": "Bearer ${env:MY_KEY}"}}),
+        ("zed", {"url": "URL", "headers": {"Authorization": "Bearer <MY_KEY>"}}),
+        (
+            "goose",
+            {
+                "name": "ops",
+                "type": "streamable_http",
+                "enabled": True,
+                "timeout": 300,
+                "uri": "URL",
+                "headers": {"Authorization": "Bearer ${MY_KEY}"},
+                "env_keys": ["MY_KEY"],
+            },
+        ),
+    ],
+)
+def test_a_url_and_its_key_stand_where_the_client_looks(run: Run, client: str, expected: dict[str, Any]) -> None:
+    url = "https://127.0.0.1:9/ops/mcp"
+    finished = run("client-config", client, "--url", url, "--name", "ops", "--key-from", "MY_KEY")
+    entry = parsed(client, finished.out)[SECTIONS.get(client, "mcpServers")]["ops"]
+    assert entry == {key: url if value == "URL" else value for key, value in expected.items()}
+
+
+def test_a_link_holds_what_the_file_would(run: Run) -> None:
+    words = ("--url", "https://127.0.0.1:9/ops/mcp", "--name", "ops & co", "--key-from", "MY_KEY")
+    link = urlsplit(run("client-config", "cursor", *words, "--link").out.strip())
+    assert (link.scheme, link.netloc, link.path) == ("cursor", "anysphere.cursor-deeplink", "/mcp/install")
+    query = parse_qs(link.query, strict_parsing=True)
+    snippet = json.loads(run("client-config", "cursor", *words).out)
+    assert {query["name"][0]: json.loads(base64.b64decode(query["config"][0]))} == snippet["mcpServers"]
+
+    link = urlsplit(run("client-config", "vscode", *words, "--link").out.strip())
+    assert (link.scheme, link.path) == ("vscode", "mcp/install")
+    snippet = json.loads(run("client-config", "vscode", *words).out)
+    assert (
+        json.loads(unquote(link.query))
+        == {"name": "ops & co", "inputs": snippet["inputs"]} | snippet["servers"]["ops & co"]
+    )
+
+    refused = run("client-config", "codex", *words, "--link")
+    assert (refused.code, refused.out) == (2, "")
+    assert "cursor, vscode have" in refused.hints
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory of its own."""
+    path = tmp_path / "home"
+    path.mkdir()
+    monkeypatch.setenv("HOME", str(path))
+    return path
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_s_file_is_made_and_then_changed(run: Run, home: Path, tmp_path: Path, client: str) -> None:
+    place = CLIENTS[client].file
+    file = home / place.removeprefix("~/") if place.startswith("~") else tmp_path / place
+    words = (client, "--url", "https://127.0.0.1:9/one", "--write", "--yes")
+    made = run("client-config", *words, "--name", "one")
+    assert made.code == 0, made.hints
+    shown = run("client-config", client, "--url", "https://127.0.0.1:9/one", "--name", "one").out
+    assert parsed(client, file.read_text()) == parsed(client, shown)
+    assert file.stat().st_mode & 0o077 == 0
+    assert run("client-config", *words, "--name", "two").code == 0
+    again = run("client-config", *words, "--name", "one")
+    assert "has it already" in again.hints
+    section = SECTIONS.get(client, "mcpServers")
+    assert list(parsed(client, file.read_text())[section]) == ["one", "two"]
+    assert list(parsed(client, file.with_name(file.name + ".bak").read_text())[section]) == ["one"]
+
+
+def test_nobody_is_changed_without_being_asked(run: Run, home: Path) -> None:
+    refused = run("client-config", "cursor", "--write")
+    assert refused.code == 2
+    assert '+    "small": {' in refused.out
+    assert "`--yes` writes without asking" in refused.hints
+    assert list(home.iterdir()) == []
+
+
+def test_a_file_that_is_a_link_stays_one_and_keeps_its_mode(run: Run, home: Path) -> None:
+    dotfiles = home / "dotfiles.json"
+    dotfiles.write_text("{}")
+    dotfiles.chmod(0o640)
+    file = home / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.symlink_to(dotfiles)
+    assert run("client-config", "cursor", "--write", "--yes").code == 0
+    assert file.is_symlink()
+    assert list(json.loads(dotfiles.read_text())["mcpServers"]) == ["small"]
+    assert dotfiles.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"mcpServers": []}', '{"a": 1, "a": 2}', "\xff", "{'a': 1}", "{} {}"])
+def test_a_file_that_is_not_understood_is_left_alone(run: Run, home: Path, broken: str) -> None:
+    file = home / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_bytes(broken.encode("latin-1"))
+    refused = run("client-config", "cursor", "--write", "--yes")
+    assert refused.code == 2
+    assert "~/.cursor/mcp.json: is not changed: " in refused.hints
+    assert file.read_bytes() == broken.encode("latin-1")
+    assert [each.name for each in file.parent.iterdir()] == ["mcp.json"]

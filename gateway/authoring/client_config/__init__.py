@@ -1,1 +1,5 @@
-"""The command `client-config`: prints what to paste into a client. In: a file or a URL. Out: the client's JSON."""
+"""The command `client-config`.
+
+In: a file or a URL. Out: what a client's configuration holds of this server, a link that installs it, or the client's
+file with it.
+"""

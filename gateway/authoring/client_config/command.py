@@ -1,6 +1,5 @@
 """The command `client-config`: prints what to paste into a client, and where, so that it finds this server."""
 
-import json
 import re
 import shutil
 import sys
@@ -11,8 +10,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.app.listeners import check_view
+from gateway.authoring.client_config.client_file import Change, change_of
+from gateway.authoring.client_config.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
+from gateway.authoring.client_config.notations.notation import NotEditableError
 from gateway.authoring.client_config.prerequisites import Prerequisites, prerequisites_of
-from gateway.authoring.client_config.snippets import CLIENTS, Client, HttpServer, StdioServer
 from gateway.command_line.console import Console
 from gateway.command_line.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.command_line.parser import Parser
@@ -22,6 +23,8 @@ from gateway.command_line.remote import AuthRequirement, probe_auth, view_url
 from gateway.config.variables import flag_of
 
 _NAME: Final = "mcp-gateway"
+_WITH_LINKS: Final = [name for name, client in CLIENTS.items() if client.link is not None]
+_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -36,6 +39,8 @@ examples:
   {name} cursor config.yaml --name ops
   {name} vscode --url https://tools.example.com/ops/mcp
   {name} claude config.yaml --view support
+  {name} codex --write          change the client's own file; asks first, and keeps a copy
+  {name} cursor --link          a link that installs it
 
 Where it is to be pasted is said on standard error. Variables that the file reads are named in
 `env`. No key and no value is ever printed: the client takes them from its environment or asks.""",
@@ -56,6 +61,14 @@ Where it is to be pasted is said on standard error. Variables that the file read
         metavar="VARIABLE",
         help="show the server the key in this variable (default: if it wants one)",
     )
+    form = arguments.add_mutually_exclusive_group()
+    form.add_argument(
+        "--write", action="store_true", default=False, help="change the client's own file; shows the difference, asks"
+    )
+    form.add_argument(
+        "--link", action="store_true", default=False, help=f"print a link that installs it ({', '.join(_WITH_LINKS)})"
+    )
+    arguments.add_argument("--yes", action="store_true", default=False, help="do not ask before `--write`")
     add_option(arguments, VIEW)
     add_log_level(arguments)
     return arguments
@@ -63,18 +76,64 @@ Where it is to be pasted is said on standard error. Variables that the file read
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     client = CLIENTS[options.client]
+    if options.link and client.link is None:
+        raise refusal("--link", f"{client.title} has no links that install a server; {', '.join(_WITH_LINKS)} have")
+    server: StdioServer | HttpServer
     if options.url is not None:
         if options.config_file is not None:
             raise refusal("--url", f"and {options.config_file} are given; a client has one of them")
         server = await _http_server(options, hints)
-        snippet, place = client.http(server), client.http_place
+        entry = client.http(server)
     elif options.key_from is not None:
         raise refusal("--key-from", "goes with --url; a server that the client starts asks for no key")
     else:
-        snippet, place = client.stdio(_stdio_server(options, client, hints)), client.stdio_place
-    hints.line(hints.styled(f"For {client.title}: {place}", "dim"))
-    out.line(json.dumps(snippet, indent=2, ensure_ascii=False))
+        server = _stdio_server(options, client, hints)
+        entry = client.stdio(server)
+    questions = client.questions(server)
+    if options.write:
+        return _write(options, client, _change(client, server.name, entry, questions), out, hints)
+    if options.link and client.link is not None:
+        out.line(client.link(server.name, entry, questions))
+        return 0
+    hints.line(hints.styled(f"For {client.title}: {client.place}", "dim"))
+    inputs: Definition = {"inputs": [*questions]} if questions else {}
+    out.line(client.notation.render({**inputs, client.section: {server.name: entry}}))
     return 0
+
+
+def _change(client: Client, name: str, entry: Definition, questions: list[Definition]) -> Change:
+    try:
+        return change_of(client, name, entry, questions)
+    except NotEditableError as error:
+        raise refusal(client.file, f"is not changed: {error}. Without `--write` you see what to paste") from error
+    except OSError as error:
+        raise refusal(client.file, f"cannot be read: {error.strerror}") from error
+
+
+def _write(options: Namespace, client: Client, change: Change, out: Console, hints: Console) -> int:
+    """Show the difference, ask, and write."""
+    if change.before == change.after:
+        hints.line(f"{change.path} has it already.")
+        return 0
+    for line in change.difference:
+        out.line(out.styled(out.clean(line), _STYLES[line[0]]) if line[:1] in _STYLES else out.clean(line))
+    if not options.yes and not _agrees(hints, f"Write {change.path}? [y/N] "):
+        hints.line("Nothing was written.")
+        return 1
+    try:
+        copy = change.write()
+    except OSError as error:
+        raise refusal(str(change.path), f"cannot be written: {error.strerror}") from error
+    hints.line(f"Wrote {change.path}" + ("" if copy is None else f"; what it was is in {copy.name}"))
+    hints.line(f"{client.title} reads it when it starts.")
+    return 0
+
+
+def _agrees(hints: Console, question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise refusal("--write", "asks first, and nobody can answer here; `--yes` writes without asking")
+    hints.line(question)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioServer:

@@ -1,0 +1,104 @@
+"""A client's configuration file: the change of it as a difference, and the write, which keeps a copy."""
+
+import difflib
+import os
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gateway.authoring.client_config.clients import Client, Definition
+from gateway.authoring.client_config.notations.notation import NotEditableError, nested
+from gateway.json_types import Json
+
+COPY_SUFFIX: Final = ".bak"
+_NEW_MODE: Final = 0o600
+"""The mode of a file that is made: these files may hold keys."""
+
+
+class Change(NamedTuple):
+    """The change of one file."""
+
+    path: Path
+    before: str | None
+    """None: there is no such file."""
+    after: str
+
+    @property
+    def difference(self) -> list[str]:
+        before = (self.before or "").splitlines()
+        return list(difflib.unified_diff(before, self.after.splitlines(), str(self.path), str(self.path), lineterm=""))
+
+    def write(self) -> Path | None:
+        """Write the file whole or not at all, and return the path of the copy of the former one.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        copy = None
+        mode = _NEW_MODE
+        if self.before is not None:
+            mode = self.path.stat().st_mode & 0o777
+            copy = self.path.with_name(self.path.name + COPY_SUFFIX)
+            _replace(copy, self.before, mode)
+        _replace(self.path, self.after, mode)
+        return copy
+
+
+def change_of(client: Client, name: str, entry: Definition, questions: list[Definition]) -> Change:
+    """The change that gives a client's file one more server, or another definition of the same.
+
+    Raises:
+        NotEditableError: the file is not what the client would read, or not edited safely.
+        OSError: it cannot be read.
+    """
+    # A link is followed, for it may lead to where somebody keeps all such files.
+    path = Path(client.file).expanduser().resolve()
+    try:
+        before = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        before = None
+    except UnicodeDecodeError as error:
+        raise NotEditableError("it is not UTF-8") from error
+    after = client.notation.put(before or "", (client.section, name), entry)
+    if questions:
+        after = client.notation.put(after, ("inputs",), _inputs(client, after, questions))
+    _check(client, before or "", after, nested((client.section, name), entry), has_questions=bool(questions))
+    return Change(path, before, after)
+
+
+def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json]:
+    """The questions of a file with those of a server, which replace others with their ids."""
+    document = client.notation.parse(text)
+    found = document.get("inputs", []) if isinstance(document, dict) else []
+    if not isinstance(found, list):
+        raise NotEditableError("its `inputs` are no list")
+    ids = {question["id"] for question in questions}
+    return [*(each for each in found if not (isinstance(each, dict) and each.get("id") in ids)), *questions]
+
+
+def _check(client: Client, before: str, after: str, addition: dict[str, Json], *, has_questions: bool) -> None:
+    """Raises: NotEditableError: the edited text does not say what it should."""
+    expected, found = client.notation.parse(before), client.notation.parse(after)
+    if not isinstance(expected, dict) or not isinstance(found, dict):
+        raise NotEditableError("it is no object")
+    section = next(iter(addition))
+    expected[section] = {**(expected.get(section) or {}), **addition[section]}
+    if has_questions:
+        expected["inputs"] = found.get("inputs")
+    if expected != found:
+        raise NotEditableError("it is written in a way that is not known here")
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,109 @@
+"""Clients' files: a value is put where it belongs, and everything else stays as it was, comments too."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.authoring.client_config.notations.json_notation import JsonNotation
+from gateway.authoring.client_config.notations.notation import Notation, NotEditableError
+from gateway.authoring.client_config.notations.toml_notation import TomlNotation
+from gateway.authoring.client_config.notations.yaml_notation import YamlNotation
+
+JSON, TOML, YAML = JsonNotation(), TomlNotation(), YamlNotation()
+ENTRY: dict[str, Any] = {"command": "/bin/x", "args": ["a b", "c"]}
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x85\u2028\u2029\ufeff"), max_size=8)
+keys = st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size=1, max_size=6)
+entries = st.fixed_dictionaries(
+    {"command": texts, "args": st.lists(texts, max_size=2)},
+    optional={"env": st.dictionaries(keys, texts, min_size=1, max_size=2), "enabled": st.booleans()},
+)
+
+
+@pytest.mark.parametrize("notation", [JSON, TOML, YAML], ids=["json", "toml", "yaml"])
+@given(
+    sections=st.dictionaries(keys, st.dictionaries(keys, entries, min_size=1, max_size=3), max_size=3), data=st.data()
+)
+def test_what_is_put_is_there_and_all_else_as_it_was(
+    notation: Notation, sections: dict[str, Any], data: st.DataObject
+) -> None:
+    text = notation.render(sections) if sections else ""
+    section = data.draw(st.sampled_from([*sections, "servers"]))
+    name = data.draw(st.sampled_from([*sections.get(section, {}), "ops"]))
+    entry = data.draw(entries)
+    edited = notation.put(text, (section, name), entry)
+    assert notation.parse(edited) == {**sections, section: {**sections.get(section, {}), name: entry}}
+    assert notation.put(edited, (section, name), entry) == edited
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{}", '{\n  "s": {\n    "ops": 1\n  }\n}'),
+        (
+            '// mine\n{\n\t"s": {\n\t\t"a": {"b": "}"}, // why\n\t},\n\t"t": [1,], /* { */\n}\n',
+            '// mine\n{\n\t"s": {\n\t\t"a": {"b": "}"},\n\t\t"ops": 1, // why\n\t},\n\t"t": [1,], /* { */\n}\n',
+        ),
+        ('{"s": {"ops": {"x": [1]}, "z": 0}}', '{"s": {"ops": 1, "z": 0}}'),
+        ('{"a": "\\"s\\": {}"}', '{"a": "\\"s\\": {}",\n"s": {\n  "ops": 1\n}}'),
+    ],
+)
+def test_json_keeps_comments_and_indentation(before: str, after: str) -> None:
+    assert JSON.put(before, ("s", "ops"), 1) == after
+
+
+def test_toml_keeps_comments_and_replaces_a_table_with_those_within_it() -> None:
+    before = (
+        '# mine\nmodel = "x"\n\n[s.a]\ncommand = "a"\n\n[s.ops]\nurl = "u"\n\n[s.ops.env]\nA = "1"\n\n[t]\nu = 1 #\n'
+    )
+    after = TOML.put(before, ("s", "ops"), ENTRY)
+    assert after.startswith('# mine\nmodel = "x"\n\n[s.a]\ncommand = "a"\n\n[s.ops]\ncommand = "/bin/x"\n')
+    assert after.endswith("[t]\nu = 1 #\n")
+    parsed = TOML.parse(after)
+    assert isinstance(parsed, dict)
+    assert parsed["s"] == {"a": {"command": "a"}, "ops": ENTRY}
+
+
+def test_yaml_keeps_comments() -> None:
+    before = "# mine\nmodel: x\ns:\n    # of a\n    a:\n        cmd: a  # why\n\n# at the end\nt: 1\n"
+    after = YAML.put(before, ("s", "ops"), {"cmd": "o"})
+    assert after == before.replace("# why\n", "# why\n    ops:\n      cmd: o\n")
+
+
+@pytest.mark.parametrize("value", ["s:\n", "s: ~\n", "s: null\nt: 1\n", "# only a comment\n", ""])
+def test_yaml_with_nothing_in_the_section_gets_one(value: str) -> None:
+    try:
+        found = YAML.parse(YAML.put(value, ("s", "ops"), {"cmd": "o"}))
+    except NotEditableError:
+        return
+    assert isinstance(found, dict)
+    assert found["s"] == {"ops": {"cmd": "o"}}
+
+
+@pytest.mark.parametrize(
+    ("notation", "text"),
+    [
+        (JSON, '{"s": 1}'),
+        (JSON, '{"s": {"a": 1 "b": 2}}'),
+        (JSON, '{"s": {"a": 1'),
+        (TOML, "s = {a = {}}\n["),
+        (TOML, "s = {a = {}}\n"),
+        (TOML, '[s.a]\nurl = """\n[s.ops]\n"""\n'),
+        (YAML, "s: {a: 1}\n"),
+        (YAML, "s: [a]\n"),
+        (YAML, "s: [\n"),
+        (YAML, "- s\n"),
+    ],
+)
+def test_what_cannot_be_edited_safely_is_refused(notation: Notation, text: str) -> None:
+    with pytest.raises(NotEditableError):
+        notation.parse(notation.put(text, ("s", "ops"), ENTRY))
+
+
+def test_toml_strings_are_escaped_as_toml_wants() -> None:
+    entry = {"command": '\x7f\x00"\\\n', "args": ["é😀"]}
+    assert TOML.parse(TOML.put("", ("s", "a b"), entry)) == {"s": {"a b": entry}}
+    assert json.loads(JSON.render({"a": "é"})) == {"a": "é"}

@@ -6,7 +6,7 @@ traces would stay in a process (a log level cannot be unset) asks for one of its
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -92,6 +92,13 @@ async def client(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None) -> AsyncIterator[Newcomer]:
+    async with newcomers(url, http, schemas) as make:
+        yield make
+
+
+@asynccontextmanager
+async def newcomers(url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None) -> AsyncIterator[Newcomer]:
+    """Clients of a daemon, or of any other server, at this URL."""
     made: list[Client] = []
     async with AsyncExitStack() as stack:
 

@@ -1,165 +1,269 @@
-"""Servers that people run, behind one file: from npm, from PyPI, and on the official SDKs."""
+"""Servers that people run, behind one file, as clients of each revision see them over each transport.
+
+What a server is asked in each cell is asked of the server itself, too, and the answers are compared: behind the gateway
+they differ by names and URIs, and by what the client's revision lacks.
+"""
 
 import asyncio
-import os
-import socket
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
-from gateway.json_types import Json, JsonObject
-from tests.behaviour.inside import Client
-from tests.node import NodePackage, find_package
-from tests.ports import free_port
-from tests.programs import do_without, need_named_by
-from tests.upstreams.test_primitives import into, listed
+from gateway.errors import RpcError
+from gateway.json_types import Json
+from gateway.wire import meta
+from tests.behaviour.cells import CELLS, STDIO, Cell
+from tests.behaviour.client import Client, listed
+from tests.behaviour.conftest import newcomers
+from tests.behaviour.following import Ear
+from tests.behaviour.wires import HttpWire
+from tests.conformance.wire_schemas import WireSchemas
+from tests.e2e.daemon import Daemon, serving
+from tests.upstreams.real_servers import (
+    SECONDS,
+    RealServer,
+    from_npm,
+    from_pypi,
+    on_fastmcp,
+    on_python_sdk,
+    on_typescript_sdk,
+    prepare,
+    running,
+)
+from tests.upstreams.real_steps import (
+    ASKS_OF,
+    GROWN,
+    LISTS,
+    ON_SDKS,
+    PROGRESS,
+    STEPS,
+    TOUCH,
+    Own,
+    ask_itself,
+    belongs,
+    cut,
+    located,
+    plain,
+    renamed,
+    without_numbers,
+)
 
 pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="module")]
 
-HERE: Final = Path(__file__).parent
-SDK: Final = HERE / "testdata" / "sdk_server.py"
-SECONDS: Final = 90.0
+SHARED: Final = ", session: shared"
+SERVERS: Final[Mapping[str, RealServer]] = {
+    "every": RealServer(command=from_npm("everything", "streamableHttp"), transport="http"),
+    "files": RealServer(command=from_npm("filesystem", "{data}/files"), keys=SHARED),
+    "memory": RealServer(command=from_npm("memory"), keys=SHARED),
+    "clock": RealServer(command=from_pypi("mcp_server_time"), keys=SHARED),
+    "git": RealServer(command=from_pypi("mcp_server_git"), keys=SHARED),
+    "sdk1": RealServer(command=on_python_sdk(1, "streamable-http"), transport="http"),
+    "sdk1sse": RealServer(command=on_python_sdk(1, "sse"), transport="sse"),
+    "sdk2": RealServer(command=on_python_sdk(2, "streamable-http"), transport="http"),
+    "typescript": RealServer(command=on_typescript_sdk("http"), transport="http"),
+    "fast": RealServer(command=on_fastmcp("http"), transport="http"),
+}
+_NUMBERS: Final = count(1)
 
 
-def from_npm(name: str, *arguments: object) -> str:
-    package = f"@modelcontextprotocol/server-{name}"
-    found = find_package(HERE, name=package, variable="MCP_GATEWAY_TEST_SERVERS")
-    if not isinstance(found, NodePackage):
-        do_without(found)
-    return f"command: {[str(found.node), str(found.directory / 'dist' / 'index.js'), *map(str, arguments)]}"
+@dataclass(frozen=True, kw_only=True)
+class Street:
+    """All servers, the file that they stand in, and what they say themselves."""
 
-
-def from_pypi(name: str) -> str:
-    python = need_named_by("MCP_GATEWAY_TEST_PYTHON_SERVERS", what="a Python that has tests/upstreams/servers.txt")
-    return f"command: {[python, '-m', name]}"
-
-
-def on_sdk(line: int, *arguments: object) -> list[str]:
-    python = need_named_by(f"MCP_GATEWAY_TEST_CLIENT_{line}", what=f"a Python with the official SDK {line}.x")
-    return [python, str(SDK), *map(str, arguments)]
-
-
-@asynccontextmanager
-async def listening(command: list[str], port: int) -> AsyncIterator[None]:
-    """The server in a process of its own, once its port takes connections."""
-    quiet = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet, env=dict(os.environ))
-    try:
-        async with asyncio.timeout(SECONDS):
-            while True:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                await asyncio.sleep(0.05)
-        yield
-    finally:
-        process.kill()
-        await process.wait()
+    config: Path
+    data: Path
+    own: Mapping[str, Own]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    folder = tmp_path_factory.mktemp("real")
-    (folder / "data").mkdir()
-    (folder / "data" / "note.txt").write_text("water the plants", encoding="utf-8")
-    entries = {
-        "every": from_npm("everything"),
-        "files": from_npm("filesystem", folder / "data"),
-        "memory": from_npm("memory") + f", env: {{MEMORY_FILE_PATH: {folder / 'memory.json'}}}",
-        "clock": from_pypi("mcp_server_time"),
-        "git": from_pypi("mcp_server_git"),
+async def street(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Street]:
+    data = tmp_path_factory.mktemp("real")
+    prepare(data)
+    async with AsyncExitStack() as stack:
+        starting = [stack.enter_async_context(running(name, server, data)) for name, server in SERVERS.items()]
+        servers = await asyncio.gather(*starting)
+        config = data / "config.yaml"
+        config.write_text("upstreams:\n" + "".join(server.entry for server in servers), encoding="utf-8")
+        told = await asyncio.gather(*(ask_itself(server, data) for server in servers))
+        own = {server.name: each for server, each in zip(servers, told, strict=True)}
+        yield Street(config=config, data=data, own=own)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def daemon(street: Street) -> AsyncIterator[Daemon]:
+    async with serving(street.config, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
+        yield daemon
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=CELLS, ids=str)
+async def ear(
+    request: pytest.FixtureRequest, street: Street, daemon: Daemon, schemas: WireSchemas | None
+) -> AsyncIterator[Ear]:
+    """The cell's client, which listens for what belongs to no request."""
+    cell: Cell = request.param
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        if cell.binding == STDIO:
+            daemon = await stack.enter_async_context(serving(street.config, "--stdio", "--state-dir", "none"))
+        newcomer = await stack.enter_async_context(newcomers("", http, schemas))
+        client = await newcomer(cell, daemon=daemon)
+        async with asyncio.timeout(SECONDS):  # who needs longer than the start waits is announced
+            while missing(await listed(client, "tools/list", "tools")):
+                await asyncio.sleep(0.2)
+        yield await listening(client)
+
+
+async def listening(client: Client) -> Ear:
+    uris = [f"{name}+{uri}" for name, (uri, _) in TOUCH.items()]
+    if client.cell.is_modern:
+        client.envelope[meta.META_LOG_LEVEL] = "info"
+        wanted = {"toolsListChanged": True, "resourceSubscriptions": uris}
+        return Ear(client=client, listen=await client.start("subscriptions/listen", {"notifications": wanted}))
+    await client.ask("logging/setLevel", {"level": "info"})
+    if isinstance(client.wire, HttpWire):
+        await client.wire.listen()
+    for uri in uris:
+        await client.ask("resources/subscribe", {"uri": uri})
+    return Ear(client=client)
+
+
+@pytest.fixture
+def client(ear: Ear) -> Client:
+    return ear.client
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_everything_that_a_server_offers_is_asked_of_it_here(street: Street, name: str) -> None:
+    own = street.own[name]
+    needed = {LISTS[member][0] for member, entries in own.lists.items() if entries}
+    needed |= {"completion/complete"} if "completions" in own.capabilities else set()
+    asked = {step.method for step in STEPS[name]}
+    reads = sum(step.method == "resources/read" for step in STEPS[name])
+
+    assert {method for method in needed if not asked & ASKS_OF[method]} == set()
+    assert reads >= sum(bool(own.lists[member]) for member in ("resources", "resourceTemplates"))
+    assert bool(own.capabilities.get("resources", {}).get("subscribe")) <= (name in TOUCH)
+    assert ("logging" in own.capabilities) <= (name in {*ON_SDKS, "every"})  # which logs at random, outside of calls
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_client_sees_what_the_server_offers_itself(client: Client, street: Street, name: str) -> None:
+    revision = client.cell.revision
+    for member, (method, without) in LISTS.items():
+        expected = [plain(without(entry, revision), name) for entry in street.own[name].lists[member]]
+        ours = [entry for entry in await listed(client, method, member) if belongs(entry, name)]
+        seen = [plain({**entry, "name": entry["name"].removeprefix(f"{name}_")}, name) for entry in ours]
+        assert [entry for entry in seen if not entry["name"].startswith(GROWN)] == expected, (name, member)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_client_is_answered_what_the_server_answers_itself(client: Client, street: Street, name: str) -> None:
+    for step, own in zip(STEPS[name], street.own[name].answers, strict=True):
+        answer = await client.ask(step.method, renamed(located(step.params, street.data), name))
+        ours, expected = plain(answer.result, name), plain(cut(step, own["result"], client.cell.revision), name)
+        assert (without_numbers(ours) if step.tells_time else ours) == (
+            without_numbers(expected) if step.tells_time else expected
+        ), step
+
+
+@pytest.mark.parametrize("name", PROGRESS)
+async def test_progress_is_relayed(client: Client, name: str) -> None:
+    step = PROGRESS[name]
+    begun = await client.begin(f"{name}_{step.params['name']}", token=f"to {name}", **step.params["arguments"])
+    await begun.answer()
+
+    assert [each["progress"] for each in begun.seen("notifications/progress")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ON_SDKS)
+async def test_log_messages_are_relayed_under_the_name_of_the_server(client: Client, name: str) -> None:
+    begun = await client.begin(f"{name}_say", text="out of cheese")
+    message = await begun.notification("notifications/message")
+    await begun.answer()
+
+    assert message["level"] == "warning"
+    assert message["logger"].split("/")[0] == name
+    assert "out of cheese" in str(message["data"])
+
+
+@pytest.mark.parametrize("name", ON_SDKS)
+async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(client: Client, name: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    begun = await client.begin(f"{name}_wait", mark=str(mark))
+
+    async def says(word: str) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not (mark.exists() and mark.read_text() == word):
+                await asyncio.sleep(0.02)
+
+    await says("began")
+    await client.cancel(begun)
+    await says("cancelled")
+
+
+async def test_a_client_hears_of_new_tools(ear: Ear) -> None:
+    new = f"{GROWN}{next(_NUMBERS)}"
+    for name in ON_SDKS:
+        assert (await ear.client.call(f"{name}_grow", name=new)).text == "grown", name
+
+    async with asyncio.timeout(SECONDS):
+        while True:
+            await ear.hears("notifications/tools/list_changed")
+            names = {tool["name"] for tool in await listed(ear.client, "tools/list", "tools")}
+            if names >= {f"{name}_{new}" for name in ON_SDKS}:
+                return
+
+
+async def test_a_client_hears_of_updates_of_resources(ear: Ear) -> None:
+    waiting = {f"{name}+{uri}": (name, step) for name, (uri, step) in TOUCH.items()}
+    async with asyncio.timeout(SECONDS):
+        while waiting:  # until the upstream is asked to tell
+            for name, step in waiting.values():
+                await ear.client.ask("tools/call", renamed(step.params, name))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    while True:
+                        waiting.pop((await ear.hears("notifications/resources/updated"))["uri"], None)
+
+
+async def test_the_same_servers_are_reached_over_standard_streams_and_an_event_stream(tmp_path: Path) -> None:
+    over = {
+        "every": RealServer(command=from_npm("everything", "stdio")),
+        "sse": RealServer(command=from_npm("everything", "sse"), transport="sse"),
+        **{f"sdk{line}": RealServer(command=on_python_sdk(line, "stdio")) for line in (1, 2)},
+        "typescript": RealServer(command=on_typescript_sdk("stdio")),
+        "fast": RealServer(command=on_fastmcp("stdio")),
     }
     async with AsyncExitStack() as stack:
-        for line in (1, 2):
-            entries[f"sdk{line}_stdio"] = f"command: {on_sdk(line, 'stdio')}"
-            for name, transport, path in (("http", "streamable-http", "mcp"), ("sse", "sse", "sse")):
-                port = free_port()
-                await stack.enter_async_context(listening(on_sdk(line, transport, port), port))
-                entries[f"sdk{line}_{name}"] = f"url: 'http://127.0.0.1:{port}/{path}', allow_private: true"
-        lines = "".join(f"  {name}: {{{entry}}}\n" for name, entry in entries.items())
-        config = folder / "config.yaml"
-        config.write_text(f"upstreams:\n{lines}", encoding="utf-8")
+        starting = [stack.enter_async_context(running(name, server, tmp_path)) for name, server in over.items()]
+        text = "upstreams:\n" + "".join(server.entry for server in await asyncio.gather(*starting))
+        config = tmp_path / "config.yaml"
+        config.write_text(text, encoding="utf-8")
         given = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0", "state_dir": "none"}
         gateway = await stack.enter_async_context(Gateway(read_settings(given)))
         await gateway.start()
-        client = Client(gateway.memory_client())
-        async with asyncio.timeout(SECONDS):  # who needs longer than the start waits is announced
-            while _without_tools(entries, await listed(client, "tools/list", "tools")):
-                await asyncio.sleep(1.1)
-        yield client
+        client = gateway.memory_client()
+
+        async def answer(name: str) -> str:
+            tool, given = ("get-sum", {"a": 2, "b": 3}) if name in {"every", "sse"} else ("add", {"a": 2, "b": 3})
+            while True:  # who needs longer than the start waits is announced
+                with suppress(RpcError):
+                    return str(await client.request("tools/call", {"name": f"{name}_{tool}", "arguments": given}))
+                await asyncio.sleep(0.2)
+
+        async with asyncio.timeout(SECONDS):
+            answers = await asyncio.gather(*map(answer, over))
+        assert all("5" in each and "isError" not in each for each in answers), answers
 
 
-def _without_tools(entries: Iterable[str], tools: Iterable[str]) -> list[str]:
-    names = [*tools]
-    return [entry for entry in entries if not any(name.startswith(f"{entry}_") for name in names)]
-
-
-ALL_SDKS: Final = [f"sdk{line}_{way}" for line in (1, 2) for way in ("stdio", "http", "sse")]
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "expected"),
-    [
-        ("every_echo", {"message": "hi"}, "Echo: hi"),
-        ("every_get-sum", {"a": 2, "b": 3}, "The sum of 2 and 3 is 5."),
-        ("files_list_allowed_directories", {}, "Allowed directories:"),
-        ("memory_read_graph", {}, "entities"),
-        ("clock_get_current_time", {"timezone": "UTC"}, '"timezone": "UTC"'),
-        *((f"{name}_add", {"a": 2, "b": 3}, "5") for name in ALL_SDKS),
-    ],
-)
-async def test_tools_are_called(client: Client, tool: str, arguments: dict[str, Json], expected: str) -> None:
-    assert expected in (await client.call(tool, **arguments))["content"][0]["text"]
-
-
-async def test_structured_content_and_its_schema_come_as_they_are(client: Client) -> None:
-    tools = await listed(client, "tools/list", "tools")
-    result = await client.call("every_get-structured-content", location="Chicago")
-
-    assert set(tools["every_get-structured-content"]["outputSchema"]["required"]) <= set(result["structuredContent"])
-
-
-async def test_images_and_resource_links_come_as_they_are(client: Client) -> None:
-    image = (await client.call("every_get-tiny-image"))["content"]
-    links = (await client.call("every_get-resource-links", count=2))["content"]
-
-    assert "image" in [block["type"] for block in image]
-    assert [block["type"] for block in links][1:] == ["resource_link", "resource_link"]
-    uri = links[1]["uri"]
-    assert (await client.read(uri))["uri"] == uri
-
-
-@pytest.mark.parametrize("tool", ["every_trigger-long-running-operation", *(f"{name}_count" for name in ALL_SDKS)])
-async def test_progress_is_relayed(client: Client, tool: str) -> None:
-    heard: list[JsonObject] = []
-    arguments = {"duration": 0.1, "steps": 3} if tool.startswith("every") else {"to": 3}
-
-    await client.request("tools/call", {"name": tool, "arguments": arguments}, on_notification=into(heard))
-
-    assert [each["params"]["progress"] for each in heard if each["method"] == "notifications/progress"] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("name", ["sdk1_stdio", "sdk2_http"])
-async def test_prompts_are_got(client: Client, name: str) -> None:
-    [message] = await client.prompt(f"{name}_review", text="x")
-
-    assert message["content"]["text"] == "Review x"
-
-
-async def test_a_template_of_an_sdk_is_read(client: Client) -> None:
-    assert (await client.read("greeting://ada"))["text"] == "hello ada"
-
-
-async def test_arguments_are_completed(client: Client) -> None:
-    params = {
-        "ref": {"type": "ref/prompt", "name": "every_completable-prompt"},
-        "argument": {"name": "department", "value": "E"},
-    }
-
-    assert "Engineering" in (await client.request("completion/complete", params))["completion"]["values"]
+def missing(tools: list[Json]) -> list[str]:
+    return [name for name in SERVERS if not any(tool["name"].startswith(f"{name}_") for tool in tools)]

@@ -27,6 +27,7 @@ from gateway.errors import ExecutionError, RpcError
 from gateway.executors.explanation import Explainable
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_argument import with_files_replaced
 from gateway.upstreams.source import UpstreamSource
 
 _EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
@@ -196,7 +197,7 @@ class _Explainer(msgspec.Struct, frozen=True):
             Explained(
                 name=self.primitive.name,
                 does=explanation.does,
-                arguments=redactor.json(invocation.arguments),
+                arguments=redactor.json(with_files_replaced(invocation.arguments, dict)),
                 question=None if question is None else redactor.text(question),
                 facts=redactor.json(explanation.facts),
                 timeout_seconds=self.primitive.timeout.total_seconds(),

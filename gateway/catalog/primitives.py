@@ -36,7 +36,7 @@ class ArgumentsSchema(Protocol):
     """A tool's compiled input schema."""
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce, validate, confine paths.
+        """Fill in defaults, coerce, validate, confine paths, decode files.
 
         Raises:
             ExecutionError: the arguments do not fit; the text names each by JSON Pointer.

@@ -23,6 +23,8 @@ from gateway.executors.invocation import (
     Value,
     size_of,
 )
+from gateway.json_types import JsonObject
+from gateway.language.files.file_argument import FileArgument
 
 MAX_BYTES: Final = 64 * 2**20
 _OVERHEAD: Final = 1024
@@ -71,6 +73,12 @@ class Keyed(Protocol):
         """Equal for two invocations only if both have the same outcome, whoever the caller is."""
 
 
+def _key_of_file(value: object) -> JsonObject:
+    if isinstance(value, FileArgument):
+        return value.key
+    raise TypeError
+
+
 class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Executes the same work once in `ttl`: `cache:` of a definition. Calls that arrive while the first runs, run too.
 
@@ -101,6 +109,6 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def _key_of(self, invocation: Invocation) -> Hashable:
         if isinstance(self.executor, Keyed):
             return self.executor.cache_key(invocation)
-        arguments = orjson.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS)
+        arguments = orjson.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
         # A digest, because what is kept is counted by its answers, and arguments may be as large as a message.
         return invocation.caller, invocation.rights, hashlib.sha256(arguments).digest()

@@ -7,6 +7,7 @@ import pytest
 from gateway.config.models.backends import Connection, Http
 from gateway.errors import ExecutionError
 from gateway.executors.http.request import Request, compile_request
+from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
 from tests.executors.recording import make_invocation, make_scope, messages_of
 
@@ -17,7 +18,7 @@ RGB: Json = {"R": 100, "G": "2 0", "none": None}
 def request(field: str, written: Json, arguments: Mapping[str, Json], **fields: Json) -> Request:
     config = Http.model_validate({"url": "https://a.example/x", field: written, **fields})
     scope = make_scope({"v": {}, "w": {}}, optional=("v", "w"))
-    template = compile_request(config, connection=None, scope=scope)
+    template = compile_request(config, connection=None, scope=scope, threads=DaemonThreadPool(1))
     assert messages_of(scope) == []
     return template.render(make_invocation(dict(arguments)))
 
@@ -75,7 +76,7 @@ async def test_cookies_are_one_header_field_whose_values_hold_no_separator() -> 
 async def test_cookies_are_added_to_those_of_the_connection() -> None:
     connection = Connection.model_validate({"base_url": "https://a.example", "headers": {"Cookie": "session=1"}})
     config = Http.model_validate({"connection": "a", "url": "/", "cookies": {"theme": "dark"}})
-    template = compile_request(config, connection=("a", connection), scope=make_scope({}))
+    template = compile_request(config, connection=("a", connection), scope=make_scope({}), threads=DaemonThreadPool(1))
     (cookie,) = template.render(make_invocation({})).headers
     assert cookie.value == "session=1; theme=dark"
 
@@ -111,7 +112,7 @@ async def test_a_member_cannot_repeat_a_field_of_the_url() -> None:
 async def test_a_style_of_another_place_is_an_error(place: str, style: str, message: str) -> None:
     config = Http.model_validate({"url": "https://a.example", place: {"c": {"value": "x", "style": style}}})
     scope = make_scope({})
-    compile_request(config, connection=None, scope=scope)
+    compile_request(config, connection=None, scope=scope, threads=DaemonThreadPool(1))
     assert [each for each in messages_of(scope) if message in each]
 
 

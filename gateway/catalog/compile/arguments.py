@@ -1,7 +1,7 @@
 """Compiles a tool's arguments from the short form, the long form or a function's signature."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,8 @@ from gateway.config.fs_checks import is_directory, real_path
 from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
 from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_inputs import Place, compile_file_inputs
+from gateway.language.files.file_places import FilePlaces
 from gateway.language.schemas.coercion import coerced
 from gateway.language.schemas.confinement import Confinement
 from gateway.language.schemas.defaults import Defaults, defaults_of
@@ -26,9 +28,6 @@ from gateway.wire.headers import HeaderParameter
 NO_ARGUMENTS: Final[JsonObject] = {"type": "object", "additionalProperties": False}
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-
-Place = Callable[[SchemaPath], SchemaPath]
-"""Maps a path in the composed schema to the place below the tool where it was written."""
 
 
 class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +42,11 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     confinements: Mapping[str, Confinement]
     coerce: bool
     validates: bool = True
+    files: FilePlaces | None = None
+    """The places of files among the arguments, if there are any."""
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce, validate, confine paths.
+        """Fill in defaults, coerce, validate, confine paths, decode files.
 
         Raises:
             ExecutionError: the arguments do not fit; the text names each by JSON Pointer.
@@ -57,7 +58,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
             prepared = self._coerced(prepared)
         if self.confinements:
             self._confine(prepared)
-        return prepared
+        return prepared if self.files is None else self._decoded(self.files, prepared)
 
     def _coerced(self, arguments: JsonObject) -> JsonObject:
         prepared = arguments
@@ -67,6 +68,13 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         if errors := self.validator.errors(prepared, noun="argument"):
             raise _mismatch(errors)
         return prepared
+
+    @staticmethod
+    def _decoded(files: FilePlaces, arguments: JsonObject) -> JsonObject:
+        decoded, errors = files.decoded(arguments)
+        if errors:
+            raise _mismatch(errors)
+        return decoded
 
     def _confine(self, arguments: JsonObject) -> None:
         refusals = [
@@ -86,7 +94,8 @@ def compile_arguments(
     `problems` is the view of the tool; `coerce` holds where the tool says nothing of it.
     """
     schema, place = _written(config, derived or NO_ARGUMENTS, problems)
-    validator = compile_schema(schema, problems, what="JSON Schema", place=place)
+    shown, files = compile_file_inputs(schema, problems, place=place)
+    validator = compile_schema(shown, problems, what="JSON Schema", place=place)
     if place is _in_long_form:
         _check_long_form(schema, problems.at("input_schema"))
     headers, schema_problems = header_parameters(validator.schema)
@@ -98,13 +107,14 @@ def compile_arguments(
     _check_defaults(defaults, validator, problems, place)
     return CompiledArguments(
         schema=validator.schema,
-        inputs=_inputs_of(schema),
+        inputs=_inputs_of(schema, has_files=files is not None),
         header_parameters=headers,
         validator=validator,
         defaults=defaults,
         confinements=_confinements(config.input or {}, problems.at("input")),
         coerce=coerce if config.coerce is None else config.coerce,
         validates=relayed is None or relayed.validates,
+        files=files,
     )
 
 
@@ -187,7 +197,7 @@ def _check_defaults(defaults: Defaults, validator: Validator, problems: Problems
             problems.at(*place((*steps, "default"))).error(f"the default does not fit: {mismatch.message}")
 
 
-def _inputs_of(schema: JsonObject) -> Inputs:
+def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:
     properties = schema.get("properties")
     schemas = {
         name: member if isinstance(member, dict) else {}
@@ -202,6 +212,7 @@ def _inputs_of(schema: JsonObject) -> Inputs:
             if "default" in member or (name in required if isinstance(required, list) else required is not None)
         ),
         is_open=schema.get("additionalProperties") is not False or bool(schema.get("patternProperties")),
+        has_files=has_files,
     )
 
 

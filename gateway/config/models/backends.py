@@ -25,6 +25,7 @@ from gateway.config.models.base import (
     typed_interpolation,
 )
 from gateway.config.models.field_use import Use
+from gateway.config.models.http_bodies import Body, FormValue, MultipartField
 from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.config.models.outbound_auth import OutboundAuth
 from gateway.json_types import Json
@@ -280,10 +281,12 @@ class Http(Model):
     """Cookies, added to those that the connection's header fields have."""
     json_: Annotated[Json, Use.SECRET] = Field(None, alias="json")
     """A JSON body; an item that is one expression keeps its type."""
-    form: Annotated[dict[str, ScalarTemplate] | None, Use.SECRET] = None
-    """A form body."""
-    body: Annotated[Template | None, Use.SECRET] = None
-    """Any other body, as text."""
+    form: Annotated[dict[str, FormValue] | None, Use.SECRET] = None
+    """A form body. A list repeats its field, a mapping becomes `field[name]`; lists within brackets are numbered."""
+    multipart: Annotated[dict[str, MultipartField] | None, Use.SECRET] = None
+    """A multipart/form-data body: field → text, an expression, a list of these, or a part."""
+    body: Annotated[Body | None, Use.SECRET] = None
+    """Any other body: text, or a file."""
     optional_body: Flag = False
     """Send no body, and no Content-Type, where nothing was given that would stand in it."""
     success: list[StatusPattern] = ["2xx"]
@@ -303,16 +306,18 @@ class Http(Model):
     """Addresses that are otherwise refused: hosts and CIDR ranges; true is all, a cloud's metadata service too."""
 
     @property
-    def body_kind(self) -> Literal["json_", "form", "body"] | None:
+    def body_kind(self) -> Literal["json_", "form", "multipart", "body"] | None:
         if "json_" in self.model_fields_set:  # null is a body, too
             return "json_"
         if self.form is not None:
             return "form"
+        if self.multipart is not None:
+            return "multipart"
         return "body" if self.body is not None else None
 
     @model_validator(mode="after")
     def _has_one_body(self) -> Self:
-        others = [name for name in ("form", "body") if getattr(self, name) is not None]
+        others = [name for name in ("form", "multipart", "body") if getattr(self, name) is not None]
         given = ["json", *others] if "json_" in self.model_fields_set else others
         if len(given) > 1:
             context = {"given": " and ".join(f"`{name}`" for name in given), "culprit": given[1]}

@@ -30,7 +30,7 @@ from gateway.config.models.tasks import WrittenToolTask
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json
 
-TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array")
+TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array", "file")
 
 
 class _Backend:
@@ -91,6 +91,15 @@ InputProperty = Annotated[
                     "properties": {
                         "required": {"type": ["boolean", "array"], "description": "false: may be left out."},
                         "within": {"type": "string", "description": "A directory under which the path must lie."},
+                        "max_size": {
+                            "type": ["string", "number"],
+                            "description": "With `type: file`: the most that the file may have, such as 5MiB.",
+                        },
+                        "media_types": {
+                            "type": "array",
+                            "items": {"type": "string"},
+                            "description": "With `type: file`: what it may be, such as image/* or application/pdf.",
+                        },
                     },
                 },
             ]

@@ -61,6 +61,22 @@ def read_regular(path: str, *, max_size: int) -> bytes:
         return _read(held, max_size=max_size)
 
 
+@contextmanager
+def opened_regular(path: str) -> Iterator[int]:
+    """Open a file to read from it; links may lead to it.
+
+    Raises:
+        NotServedError: it is not a regular file.
+        OSError: it is not there, or cannot be read.
+    """
+    with _held(path) as held:
+        descriptor = _reopened(held)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
 def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> bytes:
     """Read the whole file `relative` of the directory `root`; links may lead to it, but not from outside `root`.
 
@@ -150,15 +166,20 @@ def place_of(descriptor: int) -> str:
 
 def _read(held: int, *, max_size: int) -> bytes:
     found = os.fstat(held)
-    if not stat.S_ISREG(found.st_mode):
-        raise NotServedError
-    if found.st_size > max_size:
+    if stat.S_ISREG(found.st_mode) and found.st_size > max_size:
         raise TooLargeError
-    descriptor = os.open(f"/proc/self/fd/{held}", _FLAGS) if sys.platform == "linux" else os.dup(held)
+    descriptor = _reopened(held)
     try:
         return _read_all(descriptor, max_size=max_size)
     finally:
         os.close(descriptor)
+
+
+def _reopened(held: int) -> int:
+    """Open what is held, if it is a regular file."""
+    if not stat.S_ISREG(os.fstat(held).st_mode):
+        raise NotServedError
+    return os.open(f"/proc/self/fd/{held}", _FLAGS) if sys.platform == "linux" else os.dup(held)
 
 
 def _read_all(descriptor: int, *, max_size: int) -> bytes:

@@ -228,7 +228,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     connection = _find_connection(config, connections, scope)
     if connection is not None and connection[1].auth is not None:
         check_no_authorization(config.headers, scope.at("headers").problems)
-    request = compile_request(config, connection=connection, scope=scope)
+    request = compile_request(config, connection=connection, scope=scope, threads=services.worker_threads)
     _check_cache(config, request.method, scope)
     shared = connection[1] if connection else None
     return HttpExecutor(

@@ -1,4 +1,4 @@
-"""Fields of a request: header fields, query and form fields, and cookies, each a template with a style."""
+"""Fields of a request: header fields, query fields and cookies, each a template with a style."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.models.backends import RequestField, StyledValue
+from gateway.config.models.http_bodies import FileBody, Part
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.errors import ExecutionError
 from gateway.executors.http.styles import Pair, Style, style_of
@@ -17,7 +18,7 @@ from gateway.language.templates.templating import TextTemplate, compile_text
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A header, query or form field, or a cookie; it is left out where its value is absent."""
+    """A header or query field, or a cookie; it is left out where its value is absent."""
 
     name: str
     template: TextTemplate
@@ -53,10 +54,6 @@ def pairs_of(
 
 
 _AS_TEXT: Final = Style(name="form", explodes=False)
-
-
-def texts_of(fields: Sequence[Field], arguments: JsonObject) -> list[tuple[str, str]]:
-    return [(field.name, value) for field in fields if (value := field.template.render_element(arguments)) is not None]
 
 
 _BREAKS_A_FIELD: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
@@ -149,5 +146,7 @@ def has_secret_in(value: Json) -> bool:
             return any(map(has_secret_in, value))
         case Mapping():
             return any(map(has_secret_in, value.values()))
+        case Part() | FileBody():
+            return any(has_secret_in(getattr(value, name)) for name in type(value).model_fields)
         case _:
             return False

@@ -4,9 +4,8 @@ A value is data in every part: it is percent-encoded in the URL, encoded in the 
 it would break out of.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
-from urllib.parse import parse_qsl, urlencode
+from collections.abc import Iterable, Sequence
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from yarl import URL
 
 from gateway.config.models.backends import Connection, Http
 from gateway.errors import ExecutionError
+from gateway.executors.http.bodies import BodyTemplate, compile_body
 from gateway.executors.http.fields import (
     CREDENTIALS,
     FRAMING,
@@ -23,15 +23,13 @@ from gateway.executors.http.fields import (
     check_cookie,
     check_header,
     checked_value,
-    has_secret_in,
     pairs_of,
-    texts_of,
 )
+from gateway.executors.http.streamed_body import StreamedBody
 from gateway.executors.invocation import Invocation
-from gateway.json_types import ABSENT, JsonObject
+from gateway.executors.threads import DaemonThreadPool
+from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import json_of
-from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
 from gateway.language.uris.urls import UrlTemplate, base_url_problem, compile_url
 
 
@@ -48,12 +46,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     url: URL
     headers: tuple[Header, ...]
-    body: bytes | None = None
+    body: bytes | StreamedBody | None = None
     has_secret_body: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Identifies the request: equal only for two that are the same."""
+        """Identifies the request: equal only for two that are the same, whatever boundary a multipart body has."""
+        if isinstance(self.body, StreamedBody):
+            boundary = self.body.boundary.decode()
+            values = [
+                (each.name, each.value.replace(boundary, "") if boundary else each.value) for each in self.headers
+            ]
+            return self.method, str(self.url), values, self.body.key
         return self.method, str(self.url), self.headers, self.body
 
 
@@ -67,7 +71,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     cookies: tuple[Field, ...]
     forwarded: tuple[str, ...]
     """Names of the caller's header fields that are passed on."""
-    body: "_Body | None"
+    body: BodyTemplate | None
 
     def render(self, invocation: Invocation) -> Request:
         """Fill in the arguments.
@@ -78,13 +82,13 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         arguments = invocation.arguments
         body = self.body.render(arguments) if self.body else None
         headers = self._headers(invocation)
-        if self.body is not None and body is not None and "content-type" not in headers:
-            headers["content-type"] = Header(name="Content-Type", value=self.body.media_type, is_bound=False)
+        if body is not None and "content-type" not in headers:
+            headers["content-type"] = Header(name="Content-Type", value=body.media_type, is_bound=False)
         return Request(
             method=self.method,
             url=self.fixed_url or _url(self.url, self.query, arguments),
             headers=tuple(headers.values()),
-            body=body,
+            body=None if body is None else body.data,
             has_secret_body=self.body is not None and self.body.has_secret,
         )
 
@@ -121,50 +125,9 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
         raise ExecutionError(f"the URL is not valid: {error}") from error
 
 
-class _Body(Protocol):
-    @property
-    def media_type(self) -> str: ...
-    @property
-    def has_secret(self) -> bool: ...
-    def render(self, arguments: JsonObject) -> bytes | None: ...
-
-
-class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
-    template: JsonTemplate
-    has_secret: bool
-    media_type: str = "application/json"
-    is_optional: bool = False
-
-    def render(self, arguments: JsonObject) -> bytes | None:
-        value = self.template.render(arguments)
-        return None if value is ABSENT or (self.is_optional and value == {}) else json_of(value).encode()
-
-
-class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
-    fields: tuple[Field, ...]
-    has_secret: bool
-    media_type: str = "application/x-www-form-urlencoded"
-    is_optional: bool = False
-
-    def render(self, arguments: JsonObject) -> bytes | None:
-        fields = texts_of(self.fields, arguments)
-        return None if self.is_optional and not fields else urlencode(fields).encode()
-
-
-class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
-    template: TextTemplate
-    has_secret: bool
-    media_type: str = "text/plain; charset=utf-8"
-    is_optional: bool = False
-
-    def render(self, arguments: JsonObject) -> bytes | None:
-        if self.is_optional:
-            text = self.template.render_element(arguments)
-            return None if text is None else text.encode()
-        return self.template.render(arguments).encode()
-
-
-def compile_request(config: Http, *, connection: tuple[str, Connection] | None, scope: Scope) -> RequestTemplate:
+def compile_request(
+    config: Http, *, connection: tuple[str, Connection] | None, scope: Scope, threads: DaemonThreadPool
+) -> RequestTemplate:
     """Compile the request of an `http:` block; mistakes go to the problems of `scope`, or of the connection's place."""
     query, headers, cookies = Fields(), Fields(), Fields()
     base_url = None
@@ -176,6 +139,8 @@ def compile_request(config: Http, *, connection: tuple[str, Connection] | None, 
         headers.add(shared.headers, beside.at("headers"), check=check_header, is_bound=True)
     query.add(config.query, scope.at("query"))
     headers.add(config.headers, scope.at("headers"), check=check_header, style="simple")
+    if config.multipart is not None:
+        _check_no_content_type(config.headers, scope.at("headers"))
     cookies.add(config.cookies, scope.at("cookies"), check=check_cookie)
     url = compile_url(config.url, base_url=base_url, scope=scope.at("url"))
     return RequestTemplate(
@@ -186,7 +151,7 @@ def compile_request(config: Http, *, connection: tuple[str, Connection] | None, 
         headers=headers.merged,
         cookies=cookies.merged,
         forwarded=_compile_forwarded(config.forward_headers, scope.at("forward_headers")),
-        body=_compile_body(config, scope),
+        body=compile_body(config, scope, threads=threads),
     )
 
 
@@ -201,6 +166,13 @@ def _fixed_url(url: UrlTemplate, query: tuple[Field, ...]) -> URL | None:
         return None
 
 
+def _check_no_content_type(names: Iterable[str], scope: Scope) -> None:
+    """Report a header field that says how a multipart body is divided, which is another for each request."""
+    for name in names:
+        if name.lower() == "content-type":
+            scope.at(name).problems.error("is set by `multipart`, with the boundary of each request")
+
+
 def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if not TOKEN.fullmatch(name) or name == "*":  # a token, and meant as a wildcard, which there is not
@@ -208,22 +180,3 @@ def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
         elif name.lower() in CREDENTIALS | FRAMING:
             scope.at(index).problems.error(f"`{name}` is meant for this daemon alone and cannot be forwarded")
     return tuple(names)
-
-
-def _compile_body(config: Http, scope: Scope) -> _Body | None:
-    match config.body_kind:
-        case "json_":
-            json_template = compile_json(config.json_, scope.at("json"))
-            is_optional = config.optional_body
-            return _JsonBody(template=json_template, has_secret=has_secret_in(config.json_), is_optional=is_optional)
-        case "form":
-            fields = Fields()
-            fields.add(config.form or {}, scope.at("form"))
-            is_optional = config.optional_body
-            return _FormBody(fields=fields.merged, has_secret=has_secret_in(config.form), is_optional=is_optional)
-        case "body":
-            source = config.body or ""
-            template = compile_text(source, scope.at("body"))
-            return _TextBody(template=template, has_secret=has_secret_in(source), is_optional=config.optional_body)
-        case None:
-            return None

@@ -35,8 +35,10 @@ def facts_of(request: Request) -> dict[str, Json]:
         "url": f"{url}{question_mark}{'&'.join(_fields(query))}",
         "headers": {header.name: _value(header) for header in request.headers},
     }
-    if request.body is not None:
+    if isinstance(request.body, bytes):
         facts["body"] = request.body.decode(errors="replace")
+    elif request.body is not None:
+        facts["body"] = request.body.description
     return facts
 
 

@@ -23,6 +23,7 @@ from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.request import Request
+from gateway.executors.http.streamed_body import PiecesPayload, StreamedBody
 from gateway.executors.http.tls import ClientIdentity
 from gateway.json_types import Json
 
@@ -89,6 +90,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     async def _hop(self, request: Request, *, is_home: bool) -> "Response | Request":
         """Send to one origin; return its answer, or the request that its redirect asks for."""
         host = request.url.raw_host or ""
+        data = _readable(request.body)
         try:
             profile = await self._profile(host, is_home=is_home)
             async with (
@@ -98,7 +100,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
                     request.url,
                     headers=[(header.name, header.value) for header in request.headers],
                     skip_auto_headers=_OURS_TO_SAY,
-                    data=_readable(request.body),
+                    data=data,
                     allow_redirects=False,
                 ) as answer,
             ):
@@ -107,6 +109,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
                     return redirected(request, status=answer.status, location=location)
                 return await self._read(answer, host)
         except (aiohttp.ClientError, AddressRefusedError) as error:
+            if isinstance(data, PiecesPayload) and data.error is not None:
+                raise data.error from error
             raise explained(error, host=host) from error
 
     async def _profile(self, host: str, *, is_home: bool) -> ClientProfile:
@@ -159,7 +163,9 @@ def valid_text(text: str) -> str:
     return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _readable(body: bytes | None) -> bytes | io.BytesIO | None:
+def _readable(body: bytes | StreamedBody | None) -> bytes | io.BytesIO | PiecesPayload | None:
+    if isinstance(body, StreamedBody):
+        return PiecesPayload(body)
     return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
 
 

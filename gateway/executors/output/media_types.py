@@ -55,6 +55,13 @@ def media_type_of(path: str | PurePath) -> str | None:
     return "application/gzip" if encoding == "gzip" else guess
 
 
+def suffix_of(media_type: str | None) -> str:
+    """Return the usual suffix of names of such files, with its dot; empty if there is none."""
+    kind = essence(media_type)
+    ours = next((suffix for suffix, known in _BY_SUFFIX.items() if known == kind), None)
+    return _WITHOUT_SYSTEM_FILES.guess_extension(kind) or ours or ""
+
+
 OCTETS: Final = "application/octet-stream"
 PLAIN_TEXT: Final = "text/plain"
 JSON: Final = "application/json"

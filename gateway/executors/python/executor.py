@@ -31,7 +31,8 @@ from gateway.executors.python.blocking_context import BlockingContext
 from gateway.executors.python.results import outcome_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature
 from gateway.executors.threads import DaemonThreadPool
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.scope import Scope
 from gateway.plugin import ProtocolError, ToolError
 from gateway.telemetry.trace import CURRENT
@@ -54,7 +55,10 @@ def compile_python(
     signature.check(scope.inputs, scope.problems, every_input=every_input)
     scope.use_all()
     return PythonExecutor(
-        signature=signature, threads=threads, timeout=config.timeout.total_seconds() if config.timeout else None
+        signature=signature,
+        threads=threads,
+        timeout=config.timeout.total_seconds() if config.timeout else None,
+        has_files=scope.inputs.has_files,
     )
 
 
@@ -65,19 +69,21 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
     threads: DaemonThreadPool
     timeout: float | None = None
     """Seconds, beside the invocation's deadline."""
+    has_files: bool = False
+    """Whether files may be among the arguments: functions take their bytes."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         """Call the function, and convert what it returns as a tool's or resource's result."""
         return await self.call(invocation, convert=outcome_of)
 
     def explain(self, invocation: Invocation) -> Explanation:
-        bound = self.signature.bind(invocation.arguments, invocation.context)
+        bound = self.signature.bind(self._arguments(invocation), invocation.context)
         if self.signature.context_parameter is not None:
             del bound[self.signature.context_parameter]
         facts: dict[str, Json] = {
             "function": self.signature.name,
             "file": inspect.getsourcefile(inspect.unwrap(self.signature.function)),
-            "arguments": {name: repr(value) for name, value in bound.items()},
+            "arguments": {name: self._shown(name, value, invocation) for name, value in bound.items()},
             "runs": "on the event loop" if self.signature.is_async else "in a thread",
             "timeout_seconds": self.timeout,
         }
@@ -102,11 +108,23 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 self._fail(attempt.error, invocation.call_id)
             return attempt.value
 
+    def _arguments(self, invocation: Invocation) -> JsonObject:
+        if not self.has_files:
+            return invocation.arguments
+        arguments: JsonObject = with_files_replaced(invocation.arguments, lambda file: file.data)
+        return arguments
+
+    def _shown(self, name: str, value: object, invocation: Invocation) -> str:
+        """An argument as an explanation shows it: without the bytes of files."""
+        given = invocation.arguments.get(name)
+        is_shown = not self.has_files or given is None
+        return repr(value if is_shown else with_files_replaced(given, dict))
+
     async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
         async def attempted() -> _Returned[T] | _Raised:
             CURRENT.set(invocation.trace)  # in this task alone, and in tasks that it starts
             try:
-                bound = self.signature.bind(invocation.arguments, invocation.context)
+                bound = self.signature.bind(self._arguments(invocation), invocation.context)
                 returning: Awaitable[object] = self.signature.function(**bound)
                 return _Returned(convert(await returning))
             except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
@@ -129,7 +147,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         def attempted() -> _Returned[T] | _Raised:
             has_begun.set()
             try:
-                bound = self.signature.bind(invocation.arguments, context)
+                bound = self.signature.bind(self._arguments(invocation), context)
                 return _Returned(convert(self.signature.function(**bound)))
             except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
                 return _Raised(error)

@@ -14,13 +14,15 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined, to_jsonable_python
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticUndefined, core_schema, to_jsonable_python
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.python.docstrings import read_docstring
 from gateway.executors.python.result_schema import Untitled, result_schema
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_inputs import FILE
 from gateway.language.schemas.errors import SchemaError, shown
 from gateway.language.scope import Inputs
 from gateway.plugin import Context, SyncContext
@@ -143,6 +145,13 @@ class _Argument(msgspec.Struct, kw_only=True):
     """The default in the schema; undefined where the default has no form in JSON that fits the hint."""
 
 
+class _WithFiles(Untitled):
+    """Makes `bytes` an input of `type: file`."""
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        return {"type": FILE, **({"max_size": schema["max_length"]} if "max_length" in schema else {})}
+
+
 class _Taken:
     """Collects the parameters of one function."""
 
@@ -202,7 +211,7 @@ class _Taken:
         mode: Literal["validation"] = "validation"
         try:
             schemas, definitions = TypeAdapter.json_schemas(
-                [(name, mode, adapter) for name, adapter in adapters.items()], schema_generator=Untitled
+                [(name, mode, adapter) for name, adapter in adapters.items()], schema_generator=_WithFiles
             )
         except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin may define their own schema
             self._refuse(f"takes what JSON Schema cannot say: {_first_line(error)}")
@@ -270,7 +279,7 @@ def _context_class(hint: Any) -> type | None:
 
 def _default_in_json(default: Any, adapter: TypeAdapter[Any]) -> Json:
     try:
-        value = to_jsonable_python(default)
+        value = to_jsonable_python(default, bytes_mode="base64")
         adapter.validate_python(value)
     except Exception:  # noqa: BLE001 - Boundary: the plugin's default, through the plugin's validators
         return PydanticUndefined

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from gateway.config.models.interpolated_text import Interpolation, Part, parts_of
 from gateway.errors import ExecutionError
 from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.files.file_inputs import holds_files_alone
 from gateway.language.scope import Scope
 from gateway.language.templates.expressions import (
     ALL_INPUTS,
@@ -162,15 +163,36 @@ def compile_text(source: str, scope: Scope) -> TextTemplate:
         return TextTemplate(place=place, literal=str(source), shape=str(source))
     with _reporting(scope, source):
         body, names = _parse_text(parts_of(source)), Bindings(scope=scope)
+        _check_files(body, names)
         run = compile_statements(body, names)
         template = TextTemplate(place=place, run=run, shape=_shape(body))
         match body:
-            case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
+            case [nodes.Output(nodes=[nodes.Expr() as only])] if _is_one_expression(body):
                 single, named = compile_expression_node(only, names), input_named_by(only, names)
                 has_names_of_its_own = ALL_INPUTS in scope.names or named in scope.names
                 return replace(template, single=single, input=named, copied=None if has_names_of_its_own else named)
         return template
     return TextTemplate(place=place)
+
+
+def _check_files(body: list[nodes.Node], names: Bindings) -> None:
+    """Report an input of `type: file` that would become text: what it has is bytes."""
+    if not names.scope.inputs.has_files or (names.scope.takes_files and _is_one_expression(body)):
+        return
+    for output in nodes.Template(body).find_all(nodes.Output):
+        for each in output.nodes:
+            name = input_named_by(each, names)
+            if name is not None and holds_files_alone(names.scope.inputs.schemas.get(name, {})):
+                members = f"`{name}.name`, `{name}.type` and `{name}.size`"
+                names.error(f"`{name}` is a file, which cannot stand in a text; {members} can")
+
+
+def _is_one_expression(body: list[nodes.Node]) -> bool:
+    match body:
+        case [nodes.Output(nodes=[nodes.Expr() as only])]:
+            return not isinstance(only, nodes.TemplateData)
+        case _:
+            return False
 
 
 def _shape(body: list[nodes.Node]) -> str:
@@ -190,9 +212,12 @@ def compile_expression(source: str, scope: Scope) -> Expression:
     return Expression(place=place, evaluate=lambda _: UNDEFINED)
 
 
-def compile_json(value: Json, scope: Scope) -> JsonTemplate:
-    """Compile the texts in a JSON value; errors are reported, each at its place."""
-    return JsonTemplate(build=_json_builder(value, scope))
+def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplate:
+    """Compile the texts in a JSON value; errors are reported, each at its place.
+
+    `null` is what a given null counts as.
+    """
+    return JsonTemplate(build=_json_builder(value, scope, null))
 
 
 def has_expressions(source: str) -> bool:
@@ -200,16 +225,16 @@ def has_expressions(source: str) -> bool:
     return any(mark in part for part in parts_of(source) if isinstance(part, str) for mark in ("{{", "{%", "{#"))
 
 
-def _json_builder(value: Json, scope: Scope) -> Callable[[JsonObject], Json]:
+def _json_builder(value: Json, scope: Scope, null: Json) -> Callable[[JsonObject], Json]:
     match value:
         case str():
             template = compile_text(value, scope)
-            return lambda variables: template.value(variables, null=None)
+            return lambda variables: template.value(variables, null=null)
         case list():
-            items = [_json_builder(item, scope.at(index)) for index, item in enumerate(value)]
+            items = [_json_builder(item, scope.at(index), null) for index, item in enumerate(value)]
             return lambda variables: [item for build in items if (item := build(variables)) is not UNDEFINED]
         case Mapping():
-            members = {str(name): _json_builder(member, scope.at(str(name))) for name, member in value.items()}
+            members = {str(name): _json_builder(member, scope.at(str(name)), null) for name, member in value.items()}
             return lambda variables: {
                 name: member for name, build in members.items() if (member := build(variables)) is not UNDEFINED
             }

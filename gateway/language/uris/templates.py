@@ -12,6 +12,7 @@ import uritemplate
 from uritemplate.variable import VariableValueDict
 
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_inputs import holds_files_alone
 from gateway.language.scope import Scope
 from gateway.language.templates.expressions import did_you_mean
 from gateway.language.templates.render_state import EXACT_INTEGERS, text_of
@@ -75,6 +76,9 @@ def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
     scope.used.update(known.intersection(names_in(parts)))
     for name in unknown:
         scope.problems.error(f"`{name}` is not an input{did_you_mean(name, sorted(known)) or _what_there_is(known)}")
+    for name in names_in(parts):
+        if scope.inputs.has_files and holds_files_alone(scope.inputs.schemas.get(name, {})):
+            scope.problems.error(f"`{name}` is a file, which cannot stand in a URI")
     return () if unknown else parts
 
 

@@ -1,0 +1,100 @@
+"""The bodies of HTTP requests as they are written: `form`, `multipart`, and a file as `body`."""
+
+from typing import Annotated, Self
+
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.models.base import Model, ScalarTemplate, Template, exactly_one, keep_scalar, misplaced
+from gateway.json_types import Json
+
+
+class FileBody(Model):
+    """A body that is one file, as it is."""
+
+    file: Template
+    """A path, relative to this file, or one expression that gives an input of `type: file`."""
+    type: Template | None = None
+    """Media type; otherwise the file's own."""
+
+
+def _kind_of_body(value: Json) -> str:
+    return "a file" if isinstance(value, dict | FileBody) else "text"
+
+
+Body = Annotated[
+    Annotated[Template, Tag("text")] | Annotated[FileBody, Tag("a file")],
+    Discriminator(_kind_of_body),
+]
+"""Text, one expression that gives an input of `type: file`, or a file."""
+
+
+class Part(Model):
+    """One part of a multipart body; exactly one of `file`, `text` and `json`."""
+
+    file: Template | None = None
+    """A path, relative to this file, or one expression that gives an input of `type: file`, or a list of them."""
+    text: ScalarTemplate | None = None
+    """Text."""
+    json_: Json = Field(None, alias="json")
+    """A JSON value; an item that is one expression keeps its type."""
+    name: Template | None = None
+    """File name; otherwise the file's own, or the field's with the suffix of its media type."""
+    type: Template | None = None
+    """Media type; otherwise the file's own, none for text, and application/json for JSON."""
+
+    @property
+    def kind(self) -> str:
+        return exactly_one(self, of=("file", "text", "json_"), what="a content")
+
+    @model_validator(mode="after")
+    def _has_one_content(self) -> Self:
+        if self.kind == "text" and self.name is not None:
+            raise misplaced("name", goes_with="file")
+        return self
+
+
+def _kind_of_part(value: Json) -> str:
+    return "a part" if isinstance(value, dict | Part) else "text"
+
+
+PartValue = Annotated[
+    Annotated[ScalarTemplate, Tag("text")] | Annotated[Part, Tag("a part")],
+    Discriminator(_kind_of_part),
+]
+"""Text, or one expression whose value decides (a file is sent as one, an object as JSON), or a part in full."""
+
+
+def _kind_of_field(value: Json) -> str:
+    return "parts" if isinstance(value, list) else "one part"
+
+
+MultipartField = Annotated[
+    Annotated[PartValue, Tag("one part")] | Annotated[list[PartValue], Tag("parts")],
+    Discriminator(_kind_of_field),
+]
+"""One part, or several of one name."""
+
+
+def _form_value(value: Json, *, is_inner: bool = False) -> Json:
+    """Take text, a bare number as text, and lists and mappings of these."""
+    if isinstance(value, list):
+        return [_form_value(item, is_inner=True) for item in value]
+    if isinstance(value, dict):
+        for name in value:
+            if "[" in name or "]" in name:
+                message = "the name of a nested field has no brackets; nest another mapping"
+                raise PydanticCustomError("brackets", message, {"culprit": name})
+        return {name: _form_value(member, is_inner=True) for name, member in value.items()}
+    try:
+        return keep_scalar(value)
+    except PydanticCustomError as error:
+        if not is_inner:
+            raise
+        raise PydanticCustomError("nested_form", "expected text, lists and mappings here, and nothing else") from error
+
+
+FormValue = Annotated[
+    Json, PlainValidator(_form_value), WithJsonSchema({"type": ["string", "number", "array", "object"]})
+]
+"""The value of a form field: text, a list (the field repeats), or a mapping (`field[name]`)."""

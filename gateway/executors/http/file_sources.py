@@ -1,0 +1,100 @@
+"""Files that a request sends: at a literal path, or given by the caller for an input of `type: file`."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from gateway.config.fs_checks import is_file
+from gateway.errors import ExecutionError
+from gateway.executors.http.multipart import base_name, checked_media_type
+from gateway.executors.http.streamed_body import DiskFile, disk_file
+from gateway.executors.output.media_types import media_type_of
+from gateway.executors.threads import DaemonThreadPool
+from gateway.json_types import JsonObject
+from gateway.language.files.file_argument import FileArgument
+from gateway.language.files.file_inputs import holds_files_alone
+from gateway.language.scope import Scope
+from gateway.language.templates.render_state import UNDEFINED
+from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions
+
+
+class SentFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a request sends."""
+
+    data: bytes | DiskFile
+    media_type: str | None
+    name: str | None
+
+
+class FileSource(Protocol):
+    """The source of the files of one place."""
+
+    def files(self, arguments: JsonObject) -> Iterator[SentFile]:
+        """Yield the files; none where they are absent.
+
+        Raises:
+            ExecutionError: a value is no file, or a file cannot be read.
+        """
+
+
+class _LiteralPath(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    threads: DaemonThreadPool
+
+    def files(self, arguments: JsonObject) -> Iterator[SentFile]:  # noqa: ARG002 - the file is always the same
+        file = disk_file(self.path, threads=self.threads)
+        yield SentFile(data=file, media_type=media_type_of(self.path), name=base_name(self.path))
+
+
+class _GivenFiles(msgspec.Struct, frozen=True, kw_only=True):
+    template: TextTemplate
+
+    def files(self, arguments: JsonObject) -> Iterator[SentFile]:
+        value = self.template.value(arguments)
+        for file in value if isinstance(value, list) else [value]:
+            if isinstance(file, FileArgument):
+                yield sent_file(file)
+            elif file is not None and file is not UNDEFINED:
+                raise ExecutionError(f"{self.template.place}: the value is no file of an input of `type: file`")
+
+
+def sent_file(file: FileArgument) -> SentFile:
+    return SentFile(data=file.data, media_type=file.media_type, name=file.name)
+
+
+def compile_source(written: str, scope: Scope, *, threads: DaemonThreadPool) -> FileSource:
+    """Compile a literal path, or an expression that gives files; a caller's value is never a path."""
+    if not has_expressions(written):
+        path = str(scope.problems.directory / written)
+        if not is_file(path):
+            scope.problems.warning(f"there is no file `{written}` now")
+        return _LiteralPath(path=path, threads=threads)
+    template = compile_text(written, scope.taking_files())
+    schema = scope.inputs.schemas.get(template.input or "")
+    if template.single is None or (schema is not None and not holds_files_alone(schema)):
+        scope.problems.error("expected a literal path, or one expression that gives an input of `type: file`")
+    return _GivenFiles(template=template)
+
+
+def compile_media_type(written: str | None, scope: Scope) -> TextTemplate | None:
+    """Compile the `type` of a file; a literal one is checked."""
+    if written is None:
+        return None
+    template = compile_text(written, scope)
+    if template.literal is not None:
+        try:
+            checked_media_type(template.literal, place="")
+        except ExecutionError:
+            scope.problems.error("expected a media type such as image/png")
+    return template
+
+
+def rendered_media_type(template: TextTemplate | None, arguments: JsonObject) -> str | None:
+    """Render a `type`; None where it is absent or empty.
+
+    Raises:
+        ExecutionError: it is not a media type.
+    """
+    given = None if template is None else template.render_element(arguments)
+    return checked_media_type(given, place=template.place) if given and template is not None else None

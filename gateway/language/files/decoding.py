@@ -1,0 +1,178 @@
+"""Decodes a file that a caller sent as text: base64, or a `data:` URI. Pure, and strict.
+
+Taken is what clients and models write: base64 (RFC 4648 §4) and base64url (§5), with or without padding, with spaces
+and line breaks in it (RFC 2045 §6.8), and `data:` URIs (RFC 2397), base64 or percent-encoded, with the file's name as
+the parameter `name` or `filename`. Refused is all else, such as a mixture of both alphabets, and text that was cut off
+as far as that shows.
+"""
+
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote, unquote_to_bytes
+
+import msgspec
+
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_argument import FileArgument
+from gateway.language.files.signatures import agrees, has_signature, media_type_in
+
+_MAX_HEAD: Final = 1024
+"""Characters of a `data:` URI before its comma."""
+_MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
+"""RFC 6838 §4.2."""
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]")
+_PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
+_URL_SAFE: Final = str.maketrans("-_", "+/")
+
+
+class FileRefusedError(ValueError):
+    """The text is no file, or not one that is wanted. The message goes on from a place: "must be …"."""
+
+
+class FileRule(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that one input takes."""
+
+    max_size: int | None = None
+    media_types: tuple[str, ...] = ()
+    """In lower case; empty for any."""
+    is_nullable: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The rule in words, for descriptions and messages."""
+        size = "" if self.max_size is None else f"at most {size_in_words(self.max_size)}"
+        return ", ".join(filter(None, [" or ".join(self.media_types), size]))
+
+
+def decoded_file(text: str, rule: FileRule) -> FileArgument:
+    """Decode a file.
+
+    Raises:
+        FileRefusedError: it is not encoded as it should be, too large, or of another media type.
+    """
+    text = text.strip()
+    if text[:5].lower() == "data:":
+        return _from_uri(text, rule)
+    data = _from_base64(text, rule)
+    return FileArgument(data, media_type=_checked_type(None, data, rule))
+
+
+def size_in_words(size: int) -> str:
+    """A number of bytes as the file's own sizes are written: `5MiB`, `1.5KiB`, `17B`."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.4g}{name}"
+    return f"{size}B"
+
+
+def _from_uri(uri: str, rule: FileRule) -> FileArgument:
+    head, comma, body = uri[5:].partition(",")
+    if not comma or len(head) > _MAX_HEAD:
+        raise FileRefusedError("must be a data: URI such as data:image/png;base64,…, and has no comma after its type")
+    given, *parameters = (each.strip() for each in head.split(";"))
+    if given and not _MEDIA_TYPE.fullmatch(given):
+        raise FileRefusedError("must be a data: URI whose media type is one, such as data:image/png;base64,…")
+    is_base64 = bool(parameters) and parameters[-1].lower() == "base64"
+    if is_base64:
+        data = _from_base64(unquote(body) if "%" in body else body, rule)
+    else:
+        _check_size(len(body) - 2 * body.count("%"), rule)
+        data = unquote_to_bytes(body)
+        _check_size(len(data), rule)
+    return FileArgument(data, media_type=_checked_type(given.lower() or None, data, rule), name=_name_in(parameters))
+
+
+def _from_base64(text: str, rule: FileRule) -> bytes:
+    if not text.isascii():
+        raise _not_base64(text)
+    if any(blank in text for blank in "\n\r \t"):
+        text = "".join(text.split())
+    bare = text.rstrip("=")
+    _check_size(len(bare) * 3 // 4, rule)
+    if "-" in bare or "_" in bare:
+        if "+" in bare or "/" in bare:
+            raise _not_base64(text, "mixes the alphabets of base64 and base64url")
+        bare = bare.translate(_URL_SAFE)
+    missing = -len(bare) % 4
+    if missing == 3 or len(text) - len(bare) not in {0, missing}:
+        raise _not_base64(text, "is cut off, or its padding is wrong")
+    try:
+        data = binascii.a2b_base64(bare + "=" * missing, strict_mode=True)
+    except binascii.Error as error:
+        raise _not_base64(text) from error
+    # RFC 4648 §3.5: the bits that are left over are zero, unless something was cut off.
+    if missing and binascii.b2a_base64(data[-(3 - missing) :], newline=False).rstrip(b"=").decode()[-1] != bare[-1]:
+        raise _not_base64(text, "is cut off in the middle of a byte")
+    return data
+
+
+def _not_base64(text: str, why: str = "") -> FileRefusedError:
+    message = "must be a file's bytes as base64, or as a data: URI such as data:image/png;base64,…"
+    if len(text) <= _MAX_HEAD and _PLACE.match(text):
+        return FileRefusedError(f"{message}, and no path, name or URL of a file")
+    if not why:
+        foreign = _FOREIGN.search(text)
+        why = f"has {foreign[0]!r} at character {foreign.start() + 1}" if foreign else "has `=` before its end"
+    return FileRefusedError(f"{message}; this {why}")
+
+
+def _check_size(size: int, rule: FileRule) -> None:
+    if rule.max_size is not None and size > rule.max_size:
+        raise FileRefusedError(f"must be at most {size_in_words(rule.max_size)}, was {size_in_words(size)}")
+
+
+def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
+    """The media type: as given, or as the bytes tell.
+
+    1. Where any will do, nothing is checked.
+    2. What is given must be wanted, and the bytes must not be those of something else.
+    3. What is not given is told from the bytes; where these tell nothing, it is the only type that is wanted, if files
+       of that have no signature to tell them by.
+    """
+    found = media_type_in(data)
+    if not rule.media_types:
+        return given or found
+    wanted = " or ".join(rule.media_types)
+    if given is not None:
+        if not _is_wanted(given, rule):
+            raise FileRefusedError(f"must be {wanted}, was {given}")
+        if (found is None and has_signature(given)) or (found is not None and not _may_be(given, found)):
+            raise FileRefusedError(f"must be {wanted}: its bytes are not those of {given}")
+        return given
+    only = rule.media_types[0] if len(rule.media_types) == 1 and "*" not in rule.media_types[0] else None
+    if found is not None:
+        if _is_wanted(found, rule):
+            return found
+        if only is not None and agrees(only, found):
+            return only
+        raise FileRefusedError(f"must be {wanted}; its bytes are those of {found}")
+    if only is not None and not has_signature(only):
+        return only
+    raise FileRefusedError(f"must be {wanted}, which its bytes do not tell: send it as data:<media type>;base64,…")
+
+
+def _may_be(given: str, found: str) -> bool:
+    """Whether a file that is said to be `given` may begin with the signature of `found`."""
+    return agrees(given, found) or not (has_signature(given) or given.partition("/")[0] in {"image", "audio", "video"})
+
+
+def _is_wanted(media_type: str, rule: FileRule) -> bool:
+    return any(wanted in {"*/*", media_type, f"{media_type.partition('/')[0]}/*"} for wanted in rule.media_types)
+
+
+def description_of(value: Json) -> JsonObject:
+    """Describe a file that was sent, without decoding it: about its size, and what a `data:` URI says of it."""
+    if not isinstance(value, str):
+        return {"size": None}
+    head, comma, _ = value[5:_MAX_HEAD].partition(",") if value[:5].lower() == "data:" else ("", "", "")
+    size = (len(value) - (len(head) + 6 if comma else 0)) * 3 // 4
+    facts = {"name": _name_in(head.split(";")[1:]), "type": head.partition(";")[0] or None, "size": size}
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _name_in(parameters: Sequence[str]) -> str | None:
+    named = dict(each.strip().partition("=")[::2] for each in parameters if "=" in each)
+    name = named.get("name") or named.get("filename")
+    return None if name is None else unquote(name.strip('"')) or None

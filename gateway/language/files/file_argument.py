@@ -1,0 +1,73 @@
+"""A file that a caller gave, decoded.
+
+To templates, logs and whatever else goes through arguments it is an object with `name`, `type` and `size`; its bytes
+are reached by code that asks for them, and by the filter `base64`.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from gateway.json_types import Json, JsonObject
+
+_MEMBERS: Final = ("name", "type", "size")
+
+
+class FileArgument(Mapping[str, Json]):
+    """The bytes of a file, with what its caller said of it. Frozen."""
+
+    __slots__ = ("data", "media_type", "name")
+
+    def __init__(self, data: bytes, *, media_type: str | None = None, name: str | None = None) -> None:
+        self.data: Final = data
+        self.media_type: Final = media_type
+        """In lower case and without parameters, as it was given or told from the bytes; None if nobody knows."""
+        self.name: Final = name
+        """As the caller gave it: any text."""
+
+    @property
+    def base64(self) -> str:
+        return base64.b64encode(self.data).decode()
+
+    def __getitem__(self, member: str) -> Json:
+        if member not in _MEMBERS:
+            raise KeyError(member)
+        return {"name": self.name, "type": self.media_type, "size": len(self.data)}[member]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MEMBERS)
+
+    def __len__(self) -> int:
+        return len(_MEMBERS)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileArgument):
+            return False
+        return (self.data, self.media_type, self.name) == (other.data, other.media_type, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.data, self.media_type, self.name))
+
+    @property
+    def key(self) -> JsonObject:
+        """Identifies the file in a cache: equal only for two that are the same."""
+        return {"file": [hashlib.sha256(self.data).hexdigest(), self.media_type, self.name]}
+
+
+def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) -> Json:
+    """Copy arguments with something else in place of each file."""
+    match value:
+        case FileArgument():
+            return replace(value)
+        case Mapping():
+            return {name: with_files_replaced(member, replace) for name, member in value.items()}
+        case list():
+            return [with_files_replaced(item, replace) for item in value]
+        case _:
+            return value
+
+
+def json_with_files(value: Json) -> Json:
+    """Copy a value for a JSON text, in which a file is its base64."""
+    return with_files_replaced(value, lambda file: file.base64)

@@ -1,0 +1,224 @@
+"""Compiles the inputs of `type: file`: finds them in an input schema, and writes the schema that clients see instead.
+
+A schema leads to files through members (`properties`, `additionalProperties`), `items`, `$ref` and alternatives. Where
+`type: file` stands and none of these leads to it, nothing would decode it: that is an error.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+from pydantic import ValidationError
+
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.file_inputs import FileInput
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file
+from gateway.language.files.file_places import FilePlaces
+from gateway.language.schemas.header_parameters import KEYWORD as HEADER_KEYWORD
+from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
+from gateway.language.schemas.rules import SchemaPath, subschemas
+
+Place = Callable[[SchemaPath], SchemaPath]
+"""Maps a path in a schema to where that was written."""
+
+FILE: Final = "file"
+"""The type, in a schema of ours; JSON Schema has no such type."""
+_OURS: Final = frozenset({"max_size", "media_types"})
+_ANNOTATIONS: Final = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
+)
+
+
+def is_file(schema: JsonObject) -> bool:
+    """Whether a value of this schema is a file, or null."""
+    kind = schema.get("type")
+    return kind == FILE or (isinstance(kind, list) and FILE in kind)
+
+
+def holds_files_alone(schema: JsonObject) -> bool:
+    """Whether a value of this schema is a file, or a list of files."""
+    items = schema.get("items")
+    return is_file(schema) or (schema.get("type") == "array" and isinstance(items, Mapping) and is_file(items))
+
+
+def compile_file_inputs(
+    schema: JsonObject, problems: Problems, *, place: Place
+) -> tuple[JsonObject, FilePlaces | None]:
+    """Return the schema that clients see, and the places of files; the schema itself and None where it has no files.
+
+    Mistakes are reported, each where `place` says that it was written below `problems`.
+    """
+    if not any(is_file(found) for _, found in _all_schemas(schema)):
+        return schema, None
+    finder = _Finder(root=schema, problems=problems, place=place)
+    places = finder.places_of(schema, ())
+    for path, found in _all_schemas(schema):
+        if is_file(found) and id(found) not in finder.made:
+            message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
+            problems.at(*place((*path, "type"))).error(message)
+    shown: JsonObject = _shown(schema)
+    return shown, places
+
+
+def _all_schemas(schema: JsonObject, path: SchemaPath = ()) -> Iterator[tuple[SchemaPath, JsonObject]]:
+    waiting = [(path, schema)]
+    while waiting:
+        at, found = waiting.pop()
+        yield at, found
+        waiting += [((*at, *step), below) for step, below in subschemas(found)]
+
+
+class _Finder(msgspec.Struct, frozen=True, kw_only=True):
+    """Walks one schema, each part of it once."""
+
+    root: JsonObject
+    problems: Problems
+    place: Place
+    made: dict[int, FilePlaces] = msgspec.field(default_factory=dict)
+    """By the `id` of each part of the schema."""
+
+    def places_of(self, schema: JsonObject, path: SchemaPath) -> FilePlaces:
+        if (known := self.made.get(id(schema))) is not None:
+            return known
+        places = self.made[id(schema)] = FilePlaces()
+        if is_file(schema):
+            places.rule = self._rule(schema, path)
+        else:
+            self._add_parts(places, schema, path)
+        return places
+
+    def _add_parts(self, places: FilePlaces, schema: JsonObject, path: SchemaPath) -> None:
+        members = schema.get("properties")
+        if isinstance(members, Mapping):
+            for name, member in members.items():
+                if isinstance(member, Mapping) and self._leads_to_files(member):
+                    places.members[name] = self.places_of(member, (*path, "properties", name))
+        for keyword, attribute in (("additionalProperties", "other_members"), ("items", "items")):
+            below = schema.get(keyword)
+            if isinstance(below, Mapping) and self._leads_to_files(below):
+                setattr(places, attribute, self.places_of(below, (*path, keyword)))
+        for step, below in self._same_value(schema):
+            if self._leads_to_files(below):
+                places.also.append(self.places_of(below, (*path, *step)))
+        self._check_alternatives(schema, path)
+
+    def _same_value(self, schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
+        """The schemas that describe the same value."""
+        if (target := self._target(schema)) is not None:
+            yield ("$ref",), target
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            branches = schema.get(keyword)
+            for index, branch in enumerate(branches if isinstance(branches, list) else ()):
+                if isinstance(branch, Mapping):
+                    yield (keyword, index), branch
+
+    def _target(self, schema: JsonObject) -> JsonObject | None:
+        """The part of the schema that a `$ref` points to (RFC 6901)."""
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        found: Json = self.root
+        for step in unquote(reference[1:]).split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                found = found.get(key) if isinstance(found, Mapping) else None
+        return found if isinstance(found, Mapping) else None
+
+    def _leads_to_files(self, schema: JsonObject) -> bool:
+        seen, waiting = set(), [schema]
+        while waiting:
+            found = waiting.pop()
+            if id(found) in seen:
+                continue
+            seen.add(id(found))
+            if is_file(found):
+                return True
+            waiting += [below for _, below in subschemas(found)]
+            waiting += [below for _, below in self._same_value(found)]
+        return False
+
+    def _check_alternatives(self, schema: JsonObject, path: SchemaPath) -> None:
+        """Report a file beside another alternative that is text: which of the two a text is, nobody could say."""
+        for keyword in ("anyOf", "oneOf"):
+            branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
+            kinds = [(self._target(branch) or branch).get("type", "string") for branch in branches]
+            if any(kind == FILE for kind in kinds) and any("string" in kind for kind in kinds):
+                message = "a file and a text cannot be alternatives: both are sent as text"
+                self.problems.at(*self.place((*path, keyword))).error(message)
+
+    def _rule(self, schema: JsonObject, path: SchemaPath) -> FileRule:
+        """Compile `max_size` and `media_types`; what does not go with a file is reported."""
+        problems = self.problems.at(*self.place(path))
+        kind = schema["type"]
+        if kind != FILE and set(kind) != {FILE, "null"}:
+            problems.at("type").error("a file and a text cannot be alternatives; expected file, or [file, null]")
+        for keyword in schema.keys() - _OURS - _ANNOTATIONS - {"type"}:
+            if keyword == HEADER_KEYWORD:
+                problems.at(keyword).error("a file cannot be mirrored in a header field")
+            elif not keyword.startswith("x-"):
+                problems.at(keyword).error(
+                    f"`{keyword}` does not go with `type: file`; `max_size` and `media_types` do"
+                )
+        try:
+            given = FileInput.model_validate({key: schema[key] for key in _OURS & schema.keys()})
+        except ValidationError as error:
+            for details in error.errors(include_url=False, include_context=False):
+                problems.at(*details["loc"]).error(details["msg"])
+            return FileRule()
+        media_types = tuple(each.lower() for each in given.media_types)
+        rule = FileRule(max_size=given.max_size, media_types=() if "*/*" in media_types else media_types)
+        _check_default(schema, rule, problems)
+        return rule
+
+
+def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> None:
+    default = schema.get("default")
+    if not isinstance(default, str):
+        return  # null, or what the validator refuses
+    try:
+        decoded_file(default, rule)
+    except FileRefusedError as error:
+        problems.at("default").error(f"the default does not fit: {error}")
+
+
+def _shown(schema: Json) -> Json:
+    """Copy a schema for clients: a file is a string."""
+    if isinstance(schema, list):
+        return [_shown(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if is_file(schema):
+        return _shown_file(schema)
+    copy = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in SCHEMA_MAPS and isinstance(value, Mapping):
+            copy[keyword] = {name: _shown(member) for name, member in value.items()}
+        elif keyword in ONE_SCHEMA or keyword in SCHEMA_LISTS:
+            copy[keyword] = _shown(value)
+    return copy
+
+
+def _shown_file(schema: JsonObject) -> JsonObject:
+    media_types = [each for each in _listed(schema.get("media_types")) if each != "*/*"]
+    rule = ", ".join(filter(None, [" or ".join(media_types), _size(schema.get("max_size"))]))
+    how = f"A file{f' ({rule})' if rule else ''}, as base64 or as a data: URI."
+    said = schema.get("description")
+    shown = {key: value for key, value in schema.items() if key not in _OURS}
+    shown["type"] = "string" if schema["type"] == FILE else ["string", "null"]
+    shown["description"] = f"{said.rstrip()} {how}" if isinstance(said, str) and said.strip() else how
+    shown["contentEncoding"] = "base64"
+    if len(media_types) == 1 and "*" not in media_types[0]:
+        shown["contentMediaType"] = media_types[0]
+    return shown
+
+
+def _listed(value: Json) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _size(value: Json) -> str:
+    return f"at most {value} bytes" if isinstance(value, int) else f"at most {value}" if value is not None else ""

@@ -1,0 +1,64 @@
+"""The places among a tool's arguments where files are given, and the arguments with these files decoded.
+
+A schema may lead back to itself. So it is the arguments that are walked, and only as far as files can lie.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, description_of
+from gateway.language.schemas.errors import Path, SchemaError
+
+Replace = Callable[[Json, FileRule, Path], Json]
+"""Makes something else of the text, or object, that was given where a file belongs; the path is its place."""
+
+
+class FilePlaces(msgspec.Struct):
+    """The places below one schema where files may be given."""
+
+    rule: FileRule | None = None
+    """Of a value that is a file itself."""
+    members: dict[str, "FilePlaces"] = msgspec.field(default_factory=dict)
+    other_members: "FilePlaces | None" = None
+    items: "FilePlaces | None" = None
+    also: "list[FilePlaces]" = msgspec.field(default_factory=list)
+    """What applies to the same value: `$ref`, `allOf`, alternatives."""
+
+    def replaced(self, value: Json, replace: Replace, path: Path = ()) -> Json:
+        """Copy a value with something else in place of each file."""
+        for places in self.also:
+            value = places.replaced(value, replace, path)
+        match value:
+            case str() | dict() if self.rule is not None:
+                return replace(value, self.rule, path)
+            case dict() if self.members or self.other_members is not None:
+                return {name: self._member(name, member, replace, path) for name, member in value.items()}
+            case list() if self.items is not None:
+                items = self.items
+                return [items.replaced(item, replace, (*path, index)) for index, item in enumerate(value)]
+            case _:
+                return value
+
+    def _member(self, name: str, value: Json, replace: Replace, path: Path) -> Json:
+        places = self.members.get(name, self.other_members)
+        return value if places is None else places.replaced(value, replace, (*path, name))
+
+    def decoded(self, arguments: JsonObject) -> tuple[JsonObject, list[SchemaError]]:
+        """Decode the files among valid arguments; the errors say which are refused."""
+        errors: list[SchemaError] = []
+
+        def decode(value: Json, rule: FileRule, path: Path) -> Json:
+            try:
+                return decoded_file(value, rule) if isinstance(value, str) else value
+            except FileRefusedError as error:
+                errors.append(SchemaError(path=path, message=str(error)))
+                return value
+
+        return self.replaced(arguments, decode), errors
+
+    def described(self, arguments: JsonObject) -> JsonObject:
+        """Arguments as they were sent, valid or not, with a description of each file in its place."""
+        described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))
+        return described

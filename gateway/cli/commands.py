@@ -50,6 +50,7 @@ COMMANDS: Final = {
     "tasks": Command("list, show or cancel the tasks of a running server", "gateway.cli.tasks"),
     "init": Command("write a first file", "gateway.authoring.init"),
     "schema": Command("print the file's JSON Schema, for editors", "gateway.authoring.schema"),
+    "completion": Command("print what a shell runs to complete these words", "gateway.cli.completion"),
 }
 EVENT_LOOP: Final = "gateway.command_line.event_loop"
 """Imports asyncio and uvloop, which take as long as everything else that the overview needs."""

@@ -1,0 +1,93 @@
+"""`mcp-gateway completion`: real shells complete commands, flags, and the names that the file defines."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.commands import COMMANDS
+from tests.cli.typed import Run
+from tests.programs import program
+
+PRESSED = {
+    "bash": """
+source <(mcp-gateway completion bash)
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_mcp_gateway mcp-gateway; printf '%s\\n' "${{COMPREPLY[@]}}"
+""",
+    "zsh": """
+compdef() {{ : }}; compadd() {{ shift; print -l -- "$@" }}; _files() {{ : }}
+source <(mcp-gateway completion zsh)
+words=({words}); CURRENT=${{#words}}
+_mcp_gateway
+""",
+    "fish": """
+mcp-gateway completion fish | source
+complete -C '{line}'
+""",
+}
+"""What a shell does when Tab is pressed. Bash and zsh give a completion function its words in variables."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH with `mcp-gateway` as it is installed."""
+    directory = tmp_path_factory.mktemp("bin")
+    command = directory / "mcp-gateway"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m gateway "$@"\n')
+    command.chmod(0o755)
+    return f"{directory}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("shell", PRESSED)
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mcp-gateway ", {*COMMANDS, "help", "--help", "--version"}),
+        ("mcp-gateway val", {"validate"}),
+        ("mcp-gateway call ", {"greet", "add", "figures", "fail", "steps", "picture", "flood", "hang"}),
+        ("mcp-gateway call config.yaml gr", {"greet"}),
+        ("mcp-gateway client-config c", {"claude", "codex", "cursor"}),
+        ("mcp-gateway read --out", {"--output"}),
+    ],
+)
+def test_a_shell_completes(run: Run, tmp_path: Path, path: str, shell: str, line: str, expected: set[str]) -> None:
+    del run  # it is its small file that is wanted
+    words = [*line.split(), *([""] if line.endswith(" ") else [])]
+    script = PRESSED[shell].format(line=line, words=" ".join(f"'{word}'" for word in words))
+    finished = subprocess.run(
+        [program(shell), *(["-f"] if shell == "zsh" else []), "-c", script],
+        env={"PATH": path, "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.stderr == ""
+    assert {each.split("\t")[0] for each in finished.stdout.splitlines()} == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["call", "greet", ""],
+        ["call", "config.yaml", "greet", ""],
+        ["call", "nothing.yaml", ""],
+        ["nothing", ""],
+        ["serve", "--log-level", ""],
+        ["client-config", "claude", ""],
+        ["help", "call", ""],
+    ],
+)
+def test_where_nothing_is_known_files_are_left_to_the_shell(run: Run, words: list[str]) -> None:
+    finished = run("completion", "bash", "--words", *words)
+    assert (finished.code, finished.out, finished.hints) == (0, "", "")
+
+
+def test_a_broken_file_is_no_hindrance(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("tools: [")
+    finished = run("completion", "bash", "--words", "call", "")
+    assert (finished.code, finished.out, finished.hints) == (0, "", "")

@@ -26,8 +26,8 @@ _PIECE: Final = 2**18
 
 def strip_control_characters(text: str) -> str:
     """Return `text` without terminal escapes and control characters, but for tab and newline. Takes linear time."""
-    if len(text) <= _PIECE:
-        return _cleaned(text)
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(map(_cleaned, _pieces(text)))
 
 
@@ -55,6 +55,4 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _cleaned(text: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text
     return _CONTROL.sub("", _ESCAPE.sub("", text))

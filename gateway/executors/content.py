@@ -52,7 +52,10 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
             ExecutionError: a file is gone, too large, or cannot be read.
             ResourceError: a resource that is to be embedded could not be read, or is none that this caller has.
         """
-        return tuple([block for part in self.parts for block in await part.render(invocation)])
+        blocks: list[JsonObject] = []
+        for part in self.parts:
+            blocks += await part.render(invocation)
+        return tuple(blocks)
 
     def reads(self, invocation: Invocation) -> list[str]:
         """The files and resources that `render` would read."""

@@ -176,7 +176,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     content: Sequence[JsonObject]
     structured: Json = ABSENT
     is_error: bool = False
-    meta: JsonObject = msgspec.field(default_factory=empty)
+    meta: JsonObject = empty()
     """Members of the result's `_meta`."""
 
 

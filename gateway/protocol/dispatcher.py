@@ -24,7 +24,7 @@ from gateway.executors.services import Services
 from gateway.json_types import JsonObject
 from gateway.protocol import handshake, message_log, results
 from gateway.protocol.call.call import Call, ServerState
-from gateway.protocol.call.observers import Observers
+from gateway.protocol.call.observers import CallRecorder
 from gateway.protocol.call.progress import REPEAT_AFTER, Progress
 from gateway.protocol.call_tool import unwrapped
 from gateway.protocol.envelope import Rejection, is_modern, open_envelope
@@ -100,8 +100,8 @@ class Dispatcher:
             tasks: keeps tasks; None: memory.
             clock: says when tasks end.
         """
-        self._observers: Final = Observers([*observers_of_all, *observers])
-        self._observers_of_all: Final = Observers(observers_of_all)
+        self._observers: Final = (*observers_of_all, *observers)
+        self._observers_of_all: Final = tuple(observers_of_all)
         cursors = Cursors(keys)
         self._store: Final = store
         self._repeat_after: Final = repeat_after
@@ -123,6 +123,7 @@ class Dispatcher:
             notifier=self.notifier,
             store=store,
             trace=trace,
+            is_traced=trace is not untraced,
             read=resources.read,
             state_signer=RequestStateSigner(keys, used=used_states),
             rate_limiter=self.rates,
@@ -272,7 +273,8 @@ class Dispatcher:
             return self._open_modern(message, exchange, fields)
         if session is None:
             return self._begin(message, exchange)
-        self.identity_changed(session, caller.identity)
+        if caller.identity is not session.identity:
+            self.identity_changed(session, caller.identity)
         return self._open_legacy(message, exchange, session)
 
     def _open_modern(
@@ -408,7 +410,7 @@ class Dispatcher:
         """Run a method that exists, and turn whatever comes out of it into a reply."""
         method = METHODS[call.method]
         progress = None
-        with (self._observers if method.is_call else self._observers_of_all).record(call) as record:
+        with CallRecorder(call, self._observers if method.is_call else self._observers_of_all) as record:
             try:
                 try:
                     self._check_rate(call, method)

@@ -36,7 +36,7 @@ def is_modern(message: Message, *, version_header: str | None) -> bool:
     """Tell whether the modern era's rules apply. Other `Mcp-*` header fields do not count: legacy clients send them."""
     if version_header is not None and is_modern_date(version_header):
         return True
-    if not isinstance(message, Request | Notification):
+    if not isinstance(message, (Request, Notification)):
         return False
     fields = message.params.get(meta.META)
     return isinstance(fields, dict) and any(key in fields for key in _ENVELOPE_KEYS)

@@ -44,7 +44,7 @@ class InFlight:
                 raise
             return None
         else:
-            return None if self._was_cancelled(request_id, task) else answered
+            return None if self._cancelled and self._was_cancelled(request_id, task) else answered
         finally:
             self._tasks.pop(request_id, None)
             self._cancelled.discard(request_id)

@@ -7,6 +7,7 @@ a quotation mark or a line break in it looks different.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import orjson
@@ -23,8 +24,8 @@ _LEVEL: Final = logging.getLogger("gateway")
 """Knows the level of our own lines, which may change at any time; remembers what it was asked, unlike structlog's."""
 
 
-def is_on() -> bool:
-    return _LEVEL.isEnabledFor(logging.DEBUG)
+is_on: Final = partial(_LEVEL.isEnabledFor, logging.DEBUG)
+"""Whether messages are logged now."""
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+import orjson
+
 from gateway.catalog.primitives import Catalog
 from gateway.errors import (
     ErrorCode,
@@ -13,7 +15,7 @@ from gateway.errors import (
     RpcError,
     TooManyRequestsError,
 )
-from gateway.executors.invocation import ToolResult
+from gateway.executors.invocation import ToolResult, sole_text
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.protocol.exchange import Reply
 from gateway.wire import jsonrpc, meta, revisions
@@ -61,6 +63,20 @@ def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
     if result.meta:
         wire[meta.META] = dict(result.meta)
     return wire
+
+
+def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> bytes | None:
+    """`CallToolResult` of one text and nothing else, as most are, complete and encoded; None of any other result."""
+    text = sole_text(result.content)
+    if text is None or result.is_error or result.structured is not ABSENT or result.meta:
+        return None
+    rest = b""
+    if revision >= V2026_07_28:
+        rest = (
+            b',"resultType":"complete",%b'
+            % jsonrpc.encode({meta.META: {meta.META_SERVER_INFO: catalog.server_info}})[1:-1]
+        )
+    return b'{"content":[{"type":"text","text":%b}]%b}' % (orjson.dumps(text), rest)
 
 
 def _has_room_for(structured: Json, revision: str) -> bool:

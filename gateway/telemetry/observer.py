@@ -7,7 +7,9 @@ the catalog.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import RpcError
@@ -96,7 +98,7 @@ class Call(Protocol):
         """Masks the secrets of that catalog."""
 
 
-class CallResult(NamedTuple):
+class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a call."""
 
     outcome: Outcome

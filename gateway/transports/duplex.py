@@ -28,6 +28,10 @@ Write = Callable[[bytes], Awaitable[None]]
 """Puts one encoded message into the channel. Does nothing once the client is gone."""
 
 
+_ANSWERED: Final = (Request, Batch)
+"""What gets an answer."""
+
+
 class _ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
     caller: Caller
     write: Write
@@ -82,10 +86,15 @@ class DuplexSession:
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
         opens = self._session is None and isinstance(message, Request) and message.method == "initialize"
-        if isinstance(message, Request | Batch) and not (opens or is_immediate):
+        if isinstance(message, _ANSWERED) and not (opens or is_immediate):
             self._run(self._answer(message, exchange), messages=size_of(message))
-        else:
-            await self._take_now(message, exchange)
+            return
+        reply = await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern)
+        if reply.session is not None:
+            self._session = reply.session
+            self._outbox = asyncio.get_running_loop().create_task(self._carry_outbox(reply.session), name="outbox")
+        if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):
+            self._run(self._write(reply))
 
     def refuse(self, error: RpcError, *, request_id: RequestId | None = None) -> None:
         """Answer what could not be read, or is not to be served."""
@@ -109,15 +118,6 @@ class DuplexSession:
         if self._outbox is not None:
             self._outbox.cancel()
         await self._cancel()
-
-    async def _take_now(self, message: Received, exchange: _ChannelExchange) -> None:
-        reply = await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern)
-        if reply.session is not None:
-            self._session = reply.session
-            self._outbox = asyncio.get_running_loop().create_task(self._carry_outbox(reply.session), name="outbox")
-        if reply.body is None or (self._write_now is not None and self._write_now(reply.body)):
-            return
-        self._run(self._write(reply))
 
     async def _cancel(self) -> None:
         for task in self._requests:

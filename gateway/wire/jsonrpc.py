@@ -157,7 +157,7 @@ def _call(value: dict[str, Json], request_id: RequestId | None) -> Request | Not
 
 def _readable_id(value: Json) -> RequestId | None:
     request_id = value.get("id") if isinstance(value, dict) else None
-    return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
+    return request_id if isinstance(request_id, (str, int)) and not isinstance(request_id, bool) else None
 
 
 def _is_deeper(value: Json, limit: int) -> bool:

@@ -28,7 +28,7 @@ class ConcurrencyLimiter:
 
     def try_acquire(self, primitive: str, limit: Limit) -> "Permit | None":
         """Return the permit of a call that needs no other limit, if it need not wait for it."""
-        semaphore = _of(self._primitives, primitive)
+        semaphore = self._primitives.get(primitive) or _of(self._primitives, primitive)
         return Permit((semaphore,)) if semaphore.try_acquire(limit) else None
 
     async def acquire(  # noqa: PLR0913 - three limits, and who waits until when
@@ -126,8 +126,8 @@ class Permit:
         if self._holders == 0:
             for semaphore in self._semaphores:
                 semaphore.permits -= 1
-            if not self._is_suspended:
-                _release(self._semaphores)
+                if not self._is_suspended:
+                    semaphore.release()
             self._is_suspended = False
 
     def _resume_over_limit(self, semaphores: Sequence[FairSemaphore]) -> None:

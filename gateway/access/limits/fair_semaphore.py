@@ -80,7 +80,8 @@ class FairSemaphore:
 
     def release(self) -> None:
         self.running -= 1
-        self._wake()
+        if self._resuming or self._queue.length:
+            self._wake()
 
     def _enqueue(self, caller: str, most: int, name: str) -> _Turn:
         greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None

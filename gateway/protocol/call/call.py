@@ -1,7 +1,7 @@
 """One call: a request of either era while it is served, and the state of the server that serves it.
 
-Methods, the runner and observers (`telemetry.observer`) take this one value. What a plain call does not use (its trace,
-its target's name) is worked out when somebody asks for it.
+Methods, the runner and observers (`telemetry.observer`) take this one value. What a plain call does not use, such as
+its trace, is worked out when somebody asks for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from gateway.catalog.primitives import Catalog, Primitive, TaskRules, Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.services import Services
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.exchange import Binding, Caller, Exchange
@@ -40,7 +40,6 @@ class Call:
     """A request with its sender, its revision and its catalog, which was taken once and stays the same."""
 
     __slots__ = (
-        "_target",
         "_trace",
         "caller",
         "catalog",
@@ -50,13 +49,18 @@ class Call:
         "exchange",
         "id",
         "is_wrapped",
+        "kind",
+        "meta",
         "method",
+        "name",
         "params",
         "progress",
         "request_id",
         "revision",
         "server",
         "session",
+        "session_id",
+        "target",
         "task",
     )
 
@@ -86,6 +90,7 @@ class Call:
         self.server: Final = server
         self.session: Final = session
         """None in the modern era."""
+        self.session_id: Final = None if session is None else session.id
         self.is_wrapped: Final = is_wrapped
         """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
         self.envelope_log_level: Final = envelope_log_level
@@ -95,8 +100,15 @@ class Call:
         """Reports to a sender that sent a progress token, or to the task that the call is."""
         self.task: CallTask | None = None
         """Of a call that is a task, or may become one."""
-        self._target: tuple[str, str | None] | None = None
         self._trace: TraceContext | bool | None = False
+        fields = request.params.get(meta.META)
+        self.meta: Final[JsonObject] = fields if isinstance(fields, dict) else empty()
+        """The request's `_meta`."""
+        self.kind, self.target = _target(request.method, request.params, catalog)
+        """`tool`, `resource` or `prompt`, and what is called, or completed for: None if the caller knows none such.
+        Empty, and None, where the request is no call."""
+        self.name: Final = None if self.target is None else self.target.name
+        """The target's key in the file."""
 
     @property
     def era(self) -> Era:
@@ -108,15 +120,9 @@ class Call:
         return self.envelope_log_level if self.session is None else self.session.log_level
 
     @property
-    def meta(self) -> JsonObject:
-        """The request's `_meta`."""
-        fields = self.params.get(meta.META)
-        return fields if isinstance(fields, dict) else {}
-
-    @property
     def progress_token(self) -> str | int | None:
         token: Json = self.meta.get(meta.META_PROGRESS_TOKEN)
-        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+        return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
 
     @property
     def is_modern_http(self) -> bool:
@@ -136,25 +142,11 @@ class Call:
         return self._trace
 
     @property
-    def kind(self) -> str:
-        """`tool`, `resource` or `prompt`: what is called, or completed for. Empty where the request is no call."""
-        return self._found_target[0]
-
-    @property
-    def name(self) -> str | None:
-        """The primitive's key in the file; None if the target is unknown, at least to this caller."""
-        return self._found_target[1]
-
-    @property
     def is_hidden(self) -> bool:
         """Whether the target exists, but not in the caller's view of the catalog."""
         if self.name is not None or not self.catalog.is_part:
             return False
         return _target(self.method, self.params, self.server.store.current)[1] is not None
-
-    @property
-    def session_id(self) -> str | None:
-        return None if self.session is None else self.session.id
 
     @property
     def binding(self) -> str:
@@ -184,20 +176,14 @@ class Call:
     def redactor(self) -> Redactor:
         return self.catalog.redactor
 
-    @property
-    def _found_target(self) -> tuple[str, str | None]:
-        if self._target is None:
-            self._target = _target(self.method, self.params, self.catalog)
-        return self._target
 
-
-def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, str | None]:
-    """The kind of primitive that a request is about, and its key in the file."""
+def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, Primitive | None]:
+    """The kind of primitive that a request is about, and the primitive."""
     match method:
         case "tools/call":
-            return "tool", _name(catalog.tool, params.get("name"))
+            return "tool", _named(catalog.tool, params.get("name"))
         case "prompts/get":
-            return "prompt", _name(catalog.prompt, params.get("name"))
+            return "prompt", _named(catalog.prompt, params.get("name"))
         case "resources/read":
             return "resource", _resource(catalog, params.get("uri"))
         case "completion/complete":
@@ -205,26 +191,25 @@ def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, str
     return "", None
 
 
-def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, str | None]:
+def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, Primitive | None]:
     reference = params.get("ref")
     reference = reference if isinstance(reference, Mapping) else {}
     if reference.get("type") == "ref/prompt":
-        return "prompt", _name(catalog.prompt, reference.get("name"))
+        return "prompt", _named(catalog.prompt, reference.get("name"))
     return "resource", _resource(catalog, reference.get("uri"))
 
 
-def _name(find: Callable[[str], Primitive | None], name: Json) -> str | None:
-    found = find(name) if isinstance(name, str) else None
-    return None if found is None else found.name
+def _named(find: Callable[[str], Primitive | None], name: Json) -> Primitive | None:
+    return find(name) if isinstance(name, str) else None
 
 
-def _resource(catalog: Catalog, uri: Json) -> str | None:
-    """The key of what serves a URI, or of the template that is written so."""
+def _resource(catalog: Catalog, uri: Json) -> Primitive | None:
+    """The resource or the template that serves a URI, or the template that is written so."""
     if not isinstance(uri, str):
         return None
     if (found := catalog.resource(uri)) is not None:
-        return found[0].name
-    return next((each.name for each in catalog.resource_templates if each.uri_template == uri), None)
+        return found[0]
+    return next((each for each in catalog.resource_templates if each.uri_template == uri), None)
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,6 +224,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     state_signer: RequestStateSigner
     trace: Callable[[TraceContext | None], Trace]
     """Makes a call's place in the trace that its request came with."""
+    is_traced: bool
+    """Whether what it makes records anything."""
     rate_limiter: RateLimiter
     read: "ReadResource"
     interaction_observer: InteractionObserver | None

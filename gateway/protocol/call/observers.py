@@ -17,19 +17,11 @@ from gateway.telemetry.observer import CallResult, Observer, Outcome
 log: Final = structlog.get_logger(__name__)
 
 
-class Observers:
-    """The observers of one kind of request."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers: Final = tuple(observers)
-
-    def record(self, call: Call) -> "CallRecorder":
-        """Return a context manager for the time that a call runs."""
-        return CallRecorder(call, self._observers)
-
-
 class CallRecorder:
-    """Records how one call ends. A call that is not said to have ended otherwise was cancelled."""
+    """Records how one call ends: a context manager for the time that it runs.
+
+    A call that is not said to have ended otherwise was cancelled.
+    """
 
     __slots__ = ("_began", "_error", "_is_over_limit", "_observers", "_outcome", "_token", "call")
 

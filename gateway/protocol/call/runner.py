@@ -24,7 +24,7 @@ from gateway.protocol.call.call_context import CallContext
 from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
 from gateway.protocol.input_requests.requesters import brings_answers, open_requester
 from gateway.protocol.input_requests.requests import InputRequest
-from gateway.telemetry.trace import Step, Trace, Untraced
+from gateway.telemetry.trace import Step, Trace
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _SECTIONS: Final[Mapping[type[Primitive], str]] = {
 
 def check_access(primitive: Primitive, call: Call) -> None:
     """Raises: InsufficientScopeError: the caller may see the primitive, and lacks a scope that it needs."""
-    if not call.caller.identity.holds(primitive.access.scopes):
+    if primitive.access.scopes and not call.caller.identity.holds(primitive.access.scopes):
         raise InsufficientScopeError(primitive.access.scopes)
 
 
@@ -125,7 +125,7 @@ class Run:
             OverLimitError: the primitive was called too often.
             RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
         """
-        if (limit := self._rate_limit) is not None:
+        if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             caller = self.call.caller.rate_limit_key
             self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
         if not self._is_completion and not self._is_inner and brings_answers(self.call):
@@ -158,9 +158,8 @@ class Run:
             of_all=limits.of_all,
         )
         self._is_started = True
-        trace = self.trace
-        if not isinstance(trace, Untraced):
-            self._step = trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
+        if call.server.is_traced:
+            self._step = self.trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
             self._step.__enter__()
         return self
 

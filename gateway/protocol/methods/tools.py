@@ -1,5 +1,6 @@
 """tools/list and tools/call (server/tools)."""
 
+from gateway.catalog.primitives import Tool
 from gateway.errors import ExecutionError, MissingCapabilityError, OverLimitError
 from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
@@ -19,7 +20,7 @@ async def list_tools(call: Call) -> bytes:
     )
 
 
-async def call_tool(call: Call) -> JsonObject:
+async def call_tool(call: Call) -> JsonObject | bytes:
     """Call a tool. What the model can mend or must know is a result with `isError`; an unknown tool is -32602.
 
     1. the tool exists: -32602; the caller holds its scopes: 403
@@ -27,11 +28,10 @@ async def call_tool(call: Call) -> JsonObject:
     3. the client has what the tool requires, tasks among them: -32021; the arguments fit the schema: `isError`
     4. a task is made of it, where the tool and the client say so; otherwise the run: see `Run`
     """
-    name = params.string(call.params, "name")
+    tool = call.target
+    if not isinstance(tool, Tool):
+        raise unknown_tool(params.string(call.params, "name"), call)
     arguments = params.mapping(call.params, "arguments")
-    tool = call.catalog.tool(name)
-    if tool is None:
-        raise unknown_tool(name, call)
     check_access(tool, call)
     if tool.header_parameters and call.is_modern_http:
         headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)
@@ -52,7 +52,9 @@ async def call_tool(call: Call) -> JsonObject:
         raise  # see `refused`
     except ExecutionError as error:
         result = _failure(call.catalog.sanitizer.text(str(error)))
-    return results.tool_result(result, call.revision)
+    return results.sole_text_result(result, catalog=call.catalog, revision=call.revision) or results.tool_result(
+        result, call.revision
+    )
 
 
 def refused(error: OverLimitError, call: Call) -> JsonObject:

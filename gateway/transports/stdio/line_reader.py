@@ -36,15 +36,15 @@ class LineReader:
         self._has_ended = False
         self._is_watching = False
         self._is_always_readable = False
-        self._arrived = asyncio.Event()
+        self._arrival: asyncio.Future[None] | None = None
+        """Done once there is more, or the end; None before anybody waited."""
 
     async def next(self) -> bytes | Mark:
-        while True:
-            if (line := self._take()) is not None:
-                return line
+        while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()
             await self._read_more()
+        return line
 
     @property
     def is_hung_up(self) -> bool:
@@ -59,7 +59,7 @@ class LineReader:
         self._buffer.clear()
         self._scanned = 0
         self._unwatch()
-        self._arrived.set()
+        self._note_arrival()
 
     def _take(self) -> bytes | Mark | None:
         """The next line of what has been read; None if there is no whole one."""
@@ -87,13 +87,13 @@ class LineReader:
         return line or Mark.END
 
     async def _read_more(self) -> None:
-        self._arrived.clear()
         self._watch()
         if self._is_always_readable:
             await asyncio.sleep(0)
             self._read()
         else:
-            await self._arrived.wait()
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
 
     def _watch(self) -> None:
         if self._is_watching or self._is_always_readable:
@@ -122,4 +122,8 @@ class LineReader:
         self._buffer += chunk
         if self._has_ended or len(self._buffer) > _ENOUGH:
             self._unwatch()
-        self._arrived.set()
+        self._note_arrival()
+
+    def _note_arrival(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)

@@ -55,8 +55,8 @@ class Stdio:
         )
         self._watch: asyncio.Task[None] | None = None
         self._write_timeout = AFTER_INPUT_SECONDS
-        self._refused: Callable[[Request], bool] = _none
-        """Which requests are refused because the daemon stops."""
+        self._refused: Callable[[Request], bool] | None = None
+        """Which requests are refused because the daemon stops; None before it does."""
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:
@@ -69,7 +69,8 @@ class Stdio:
         taken = 0
         while (line := await self._reader.next()) is not Mark.END:
             await self._take(line)
-            await self._wait_for_room()
+            if not self._has_room:
+                await self._wait_for_room()
             taken += 1
             if taken % _LINES_OF_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -102,7 +103,7 @@ class Stdio:
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))
         elif isinstance(line, bytes) and line.strip():
             message = self._dispatcher.decode(line)
-            if isinstance(message, Request) and self._refused(message):
+            if self._refused is not None and isinstance(message, Request) and self._refused(message):
                 stopping = RpcError(ErrorCode.INTERNAL_ERROR, DRAINING.message)
                 self._channel.refuse(stopping, request_id=message.id)
             else:
@@ -133,10 +134,6 @@ class Stdio:
         else:
             self._channel.one_is_done.clear()
             await self._channel.one_is_done.wait()
-
-
-def _none(_request: Request) -> bool:
-    return False
 
 
 def _openers(request: Request) -> bool:

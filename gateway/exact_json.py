@@ -60,7 +60,7 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
 def large_integer(data: bytes | str) -> str | None:
     """The first integer in a JSON text that has more than 64 bits; None, quickly, in nearly every text."""
     raw = data.encode() if isinstance(data, str) else data
-    if _LONG_RUN not in raw.translate(_AS_ZERO):
+    if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` takes bytes for a number first, at the price of an error
         return None
     tokens = (match[0] for match in _STRING_OR_NUMBER.finditer(raw))
     return next((token.decode() for token in tokens if _is_large(token)), None)

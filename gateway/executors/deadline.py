@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
+
 from gateway.errors import DeadlineExceededError
 
 
-class Deadline:
+class Deadline(msgspec.Struct, eq=False):
     """The point in time by which a call must be answered, in seconds on the running event loop's clock."""
 
-    __slots__ = ("_limits", "_paused_at", "at")
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        """As things stand: a pause that is not over yet is not counted."""
-        self._paused_at: float | None = None
-        self._limits: dict[asyncio.Timeout, float] = {}
+    at: float
+    """As things stand: a pause that is not over yet is not counted."""
+    _paused_at: float | None = None
+    _limits: dict[asyncio.Timeout, float] = {}
 
     @asynccontextmanager
     async def limit(self, what: str, seconds: float | None = None) -> AsyncIterator[None]:

@@ -57,6 +57,8 @@ Received = Message | InvalidMessageError
 MAX_DEPTH: Final = 64
 """How deep a message's JSON may nest, unless the file says otherwise (`limits.request_depth`)."""
 _CALL_TOOL: Final = "tools/call"
+_STREAMABLE_HTTP: Final = Binding.STREAMABLE_HTTP
+"""Looked up here: a member of an enumeration costs as much as a call."""
 _MAX_IMMEDIATE: Final = 64 * 1024
 """Bytes of a request that may be answered at once: what it makes is shaped in milliseconds."""
 _NOTHING: Final = Reply(body=None, status=202)
@@ -266,7 +268,7 @@ class Dispatcher:
             revision = None if session is None else session.revision
             return results.error_reply(message, request_id=None, revision=revision)
         caller = exchange.caller
-        fields = caller.headers if caller.binding is Binding.STREAMABLE_HTTP else None
+        fields = caller.headers if caller.binding is _STREAMABLE_HTTP else None
         if isinstance(message, Notification) and message.method == "notifications/cancelled" and in_flight is not None:
             in_flight.cancel(message.params.get("requestId"))
         if is_modern(message, version_header=None if fields is None else fields.get(meta.HEADER_PROTOCOL_VERSION)):

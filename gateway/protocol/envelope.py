@@ -5,7 +5,9 @@ HTTP the version stands in a header field too, and must be the same.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
@@ -16,7 +18,7 @@ from gateway.wire.versions import MODERN, is_modern_date
 _ENVELOPE_KEYS: Final = (meta.META_PROTOCOL_VERSION, meta.META_CLIENT_CAPABILITIES, meta.META_CLIENT_INFO)
 
 
-class Envelope(NamedTuple):
+class Envelope(msgspec.Struct, frozen=True):
     """The metadata that a modern request carries in `_meta`."""
 
     revision: str
@@ -25,7 +27,7 @@ class Envelope(NamedTuple):
     log_level: str | None
 
 
-class Rejection(NamedTuple):
+class Rejection(msgspec.Struct, frozen=True):
     """A refusal of a request because of its envelope, with its HTTP status."""
 
     error: RpcError

@@ -35,6 +35,8 @@ from gateway.wire import meta
 from gateway.wire.jsonrpc import Request
 from gateway.wire.versions import MODERN, Era
 
+_NO_META: Final = empty()
+
 
 class Call:
     """A request with its sender, its revision and its catalog, which was taken once and stays the same."""
@@ -102,7 +104,7 @@ class Call:
         """Of a call that is a task, or may become one."""
         self._trace: TraceContext | bool | None = False
         fields = request.params.get(meta.META)
-        self.meta: Final[JsonObject] = fields if isinstance(fields, dict) else empty()
+        self.meta: Final[JsonObject] = fields if isinstance(fields, dict) else _NO_META
         """The request's `_meta`."""
         self.kind, self.target = _target(request.method, request.params, catalog)
         """`tool`, `resource` or `prompt`, and what is called, or completed for: None if the caller knows none such.

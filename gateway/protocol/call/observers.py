@@ -6,6 +6,7 @@ from contextvars import Token
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
 import structlog
 
 from gateway.errors import RpcError
@@ -16,30 +17,29 @@ from gateway.telemetry.observer import CallResult, Observer, Outcome
 
 log: Final = structlog.get_logger(__name__)
 
+_OK: Final = Outcome.OK
 
-class CallRecorder:
+
+class CallRecorder(msgspec.Struct, eq=False):
     """Records how one call ends: a context manager for the time that it runs.
 
     A call that is not said to have ended otherwise was cancelled.
     """
 
-    __slots__ = ("_began", "_error", "_is_over_limit", "_observers", "_outcome", "_token", "call")
-
-    def __init__(self, call: Call, observers: Sequence[Observer]) -> None:
-        self.call: Final = call
-        self._observers: Final = observers
-        self._outcome = Outcome.CANCELLED
-        self._error: RpcError | None = None
-        self._is_over_limit = False
-        self._began = 0.0
-        self._token: Token[Mapping[str, str]] | None = None
+    call: Call
+    observers: Sequence[Observer]
+    _outcome: Outcome = Outcome.CANCELLED
+    _error: RpcError | None = None
+    _is_over_limit: bool = False
+    _began: float = 0.0
+    _token: Token[Mapping[str, str]] | None = None
 
     def __enter__(self) -> Self:
         trace = self.call.trace
         fields = {CALL: self.call.id}
         self._token = LOG_CONTEXT.set(fields if trace is None else {**fields, TRACE_ID: trace.trace_id})
         self._began = time.monotonic()
-        for observer in self._observers:
+        for observer in self.observers:
             try:
                 observer.began(self.call)
             except Exception:  # Boundary: an observer must not be able to fail the call.
@@ -49,12 +49,12 @@ class CallRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._observers:
+        if self.observers:
             seconds = time.monotonic() - self._began
             ending = CallResult(
                 outcome=self._outcome, seconds=seconds, error=self._error, is_over_limit=self._is_over_limit
             )
-            for observer in self._observers:
+            for observer in self.observers:
                 try:
                     observer.ended(self.call, ending)
                 except Exception:  # Boundary: as above.
@@ -64,7 +64,7 @@ class CallRecorder:
 
     def answered(self, result: JsonObject | bytes) -> None:
         """Note the result that it was answered with."""
-        self._outcome = Outcome.OK if isinstance(result, bytes) else _outcome_of(result)
+        self._outcome = _OK if isinstance(result, bytes) else _outcome_of(result)
 
     def over_limit(self) -> None:
         """Note that a rate or a concurrency limit refused it."""

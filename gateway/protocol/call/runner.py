@@ -11,6 +11,8 @@ from copy import copy
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+import msgspec
+
 from gateway.access.identity.credentials import Credential
 from gateway.access.limits.concurrency import Permit
 from gateway.catalog.primitives import NO_LIMITS, Primitive, Prompt, Resource, ResourceTemplate, Tool
@@ -56,7 +58,7 @@ def check_client(primitive: Primitive, call: Call) -> None:
         raise MissingCapabilityError(missing)
 
 
-class Run:
+class Run(msgspec.Struct, eq=False):
     """One run of a primitive, and the `Invocation` that its executor is handed.
 
     A context manager: entering counts the run against the primitive's `rate_limit`, `start` takes the permit and starts
@@ -64,59 +66,36 @@ class Run:
     made when it is touched.
     """
 
-    __slots__ = (
-        "_context",
-        "_given_requester",
-        "_is_completion",
-        "_is_inner",
-        "_is_started",
-        "_opened",
-        "_step",
-        "_suspension",
-        "_trace",
-        "arguments",
-        "call",
-        "deadline",
-        "is_over",
-        "permit",
-        "primitive",
-    )
+    call: Call
+    primitive: Primitive
+    is_completion: bool = False
+    """Whether it suggests values; that counts against no rate of the primitive and can ask nothing."""
+    is_inner: bool = False
+    """Whether another run of the same call needs it, and holds the caller's permits already."""
+    given_requester: InputRequester | None = None
+    """The requester of an inner run; None if that cannot ask."""
+    arguments: JsonObject = empty()
+    is_over: bool = False
+    """Whether the run has ended: nothing is sent for it any more."""
+    _deadline: Deadline | None = None
+    _permit: Permit | None = None
+    _opened: OpenRequester | None = None
+    _context: CallContext | None = None
+    _suspension: "_RunSuspension | None" = None
+    _trace: Trace | None = None
+    _step: AbstractContextManager[Step] | None = None
 
-    deadline: Deadline
-    permit: Permit
+    @property
+    def deadline(self) -> Deadline:
+        """The deadline of the run, once it is started."""
+        assert self._deadline is not None  # noqa: S101 - an executor is handed no run before
+        return self._deadline
 
-    def __init__(
-        self,
-        call: Call,
-        primitive: Primitive,
-        *,
-        is_completion: bool = False,
-        is_inner: bool = False,
-        requester: InputRequester | None = None,
-    ) -> None:
-        """Take nothing yet.
-
-        Args:
-            call: the request that needs the run.
-            primitive: what runs.
-            is_completion: it suggests values; that counts against no rate of the primitive and can ask nothing.
-            is_inner: another run of the same call needs it, and holds the caller's permits already.
-            requester: how an inner run asks the client; None if it cannot.
-        """
-        self.call: Final = call
-        self.primitive: Final = primitive
-        self.arguments: JsonObject = empty()
-        self.is_over = False
-        """Whether the run has ended: nothing is sent for it any more."""
-        self._is_completion: Final = is_completion
-        self._is_inner: Final = is_inner
-        self._is_started = False
-        self._given_requester: Final = requester
-        self._opened: OpenRequester | None = None
-        self._context: CallContext | None = None
-        self._suspension: _RunSuspension | None = None
-        self._trace: Trace | None = None
-        self._step: AbstractContextManager[Step] | None = None
+    @property
+    def permit(self) -> Permit:
+        """The permit of the run, once it is started."""
+        assert self._permit is not None  # noqa: S101 - as above
+        return self._permit
 
     async def __aenter__(self) -> Self:
         """Begin.
@@ -128,7 +107,7 @@ class Run:
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             caller = self.call.caller.rate_limit_key
             self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
-        if not self._is_completion and not self._is_inner and brings_answers(self.call):
+        if not self.is_completion and not self.is_inner and brings_answers(self.call):
             self._opened = open_requester(self.primitive, self.call)
         return self
 
@@ -141,23 +120,22 @@ class Run:
         """
         primitive = self.primitive
         self.arguments = arguments
-        self.deadline = Deadline(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
+        self._deadline = deadline = Deadline(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
         call, concurrency = self.call, self.call.server.concurrency
-        key = f"{'resources/read' if self._is_inner else call.method}/{primitive.name}"
+        key = f"{'resources/read' if self.is_inner else call.method}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
-        limits = NO_LIMITS if self._is_inner else call.catalog.limits
+        limits = NO_LIMITS if self.is_inner else call.catalog.limits
         permit = None
         if limits.of_caller is None and limits.of_all is None:
             permit = concurrency.try_acquire(key, limit)  # nearly always: there is nothing to wait for
-        self.permit = permit or await concurrency.acquire(
+        self._permit = permit or await concurrency.acquire(
             key,
             limit,
             caller=call.caller.rate_limit_key,
-            deadline=self.deadline.at,
+            deadline=deadline.at,
             of_caller=limits.of_caller,
             of_all=limits.of_all,
         )
-        self._is_started = True
         if call.server.is_traced:
             self._step = self.trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
             self._step.__enter__()
@@ -174,8 +152,8 @@ class Run:
         self.is_over = True
         if self._step is not None:
             self._step.__exit__(kind, error, trace)
-        if self._is_started:
-            self.permit.release()
+        if self._permit is not None:
+            self._permit.release()
         try:
             if self._opened is not None:
                 await self._opened.__aexit__(kind, error, trace)
@@ -194,7 +172,7 @@ class Run:
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> Invocation:
         assert self.context is not None  # noqa: S101 - made now, so that the copy shares it and ends with the run
         narrowed = copy(self)
-        narrowed.arguments, narrowed.deadline = arguments, deadline
+        narrowed.arguments, narrowed._deadline = arguments, deadline  # noqa: SLF001 - of its own kind
         return narrowed
 
     @property
@@ -245,8 +223,8 @@ class Run:
     @property
     def requester(self) -> InputRequester | None:
         """The requester for the client; None where the run cannot ask."""
-        if self._is_completion or self._is_inner:
-            return self._given_requester
+        if self.is_completion or self.is_inner:
+            return self.given_requester
         if self._opened is None:
             self._opened = open_requester(self.primitive, self.call)
         return self._opened
@@ -266,7 +244,7 @@ class Run:
 
     @property
     def _rate_limit(self) -> RateLimit | None:
-        if self._is_completion or (self.call.task is not None and self.call.task.is_rerun):
+        if self.is_completion or (self.call.task is not None and self.call.task.is_rerun):
             return None
         return self.primitive.rate_limit
 

@@ -60,7 +60,7 @@ async def read(
     check_access(resource, call)
     check_client(resource, call)
     try:
-        async with Run(call, resource, is_inner=is_inner, requester=requester) as run:
+        async with Run(call, resource, is_inner=is_inner, given_requester=requester) as run:
             invocation = await run.start(variables)
             outcome = await resource.executor.execute(invocation)
             return await shaped(

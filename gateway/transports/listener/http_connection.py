@@ -164,7 +164,7 @@ class HttpConnection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._is_idle and not data.isspace():  # RFC 9112 §2.2: empty lines before a request are ignored
             self._has_spoken = True
-            if self._deadline is None and _END_OF_HEAD not in data:  # most heads come whole
+            if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # most heads come whole
                 self._wait_for_head()
         waiting = len(self._messages)
         super().data_received(data)
@@ -181,7 +181,10 @@ class HttpConnection(web.RequestHandler):
         """Give a body up whose framing outweighs it; `data` is what came, with which so many heads were complete."""
         if messages:
             head, content = self._messages[-1]
-            self._body = content if getattr(head, "chunked", False) else None
+            if not getattr(head, "chunked", False):
+                self._body = None
+                return
+            self._body = content
             # Of several messages nobody knows here where the last one's head ends: what came with it goes free.
             self._body_bytes = len(data) - data.find(_END_OF_HEAD) - len(_END_OF_HEAD) if messages == 1 else 0
         else:
@@ -229,11 +232,11 @@ class HttpConnection(web.RequestHandler):
         """Send an answer; those that the router gives by itself are to look like ours."""
         if self._is_given_up:
             resp.force_close()
-        if isinstance(resp, web.HTTPException):
-            resp.headers.update(SERVER)
         if isinstance(resp, OneWriteResponse):
             is_gone = await self._write_at_once(resp.render())
         else:
+            if isinstance(resp, web.HTTPException):
+                resp.headers.update(SERVER)
             resp, is_gone = await super().finish_response(request, resp, start_time)
         request.content.on_eof(self._rest)
         if self._is_given_up:

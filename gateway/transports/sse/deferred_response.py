@@ -93,7 +93,7 @@ class DeferredResponse:
     __slots__ = ("_accepted", "_headers", "_is_over", "_owner", "_preamble", "_request", "_stream", "_whole", "caller")
 
     def __init__(
-        self, owner: DeferredResponses, request: HttpRequest, *, headers: Mapping[str, str], preamble: bytes
+        self, owner: DeferredResponses, request: HttpRequest, *, headers: Mapping[str, str], preamble: bytes = b""
     ) -> None:
         self._owner: Final = owner
         self._request: Final = request

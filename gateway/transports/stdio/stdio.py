@@ -30,6 +30,9 @@ STANDSTILL_SECONDS: Final = 1.0
 """How long a client may have hung up, with more to be read, and taken nothing of what it was sent."""
 
 
+_END: Final = Mark.END
+
+
 class Stdio:
     """The one client at the other end of the process's standard streams."""
 
@@ -67,7 +70,7 @@ class Stdio:
         """Answer lines until there are no more, or the reader of the answers is gone, or `close` is called."""
         self._watch = asyncio.get_running_loop().create_task(self._end_when_nobody_reads(), name="stdout watch")
         taken = 0
-        while (line := await self._reader.next()) is not Mark.END:
+        while (line := await self._reader.next()) is not _END:
             await self._take(line)
             if not self._has_room:
                 await self._wait_for_room()
@@ -98,10 +101,10 @@ class Stdio:
 
     async def _take(self, line: bytes | Mark) -> None:
         """Take one line. Nothing here waits for the client to read: that is done in one place, `_wait_for_room`."""
-        if line is Mark.TOO_LONG:
+        if not isinstance(line, bytes):
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))
-        elif isinstance(line, bytes) and line.strip():
+        elif line.strip():
             message = self._dispatcher.decode(line)
             if self._refused is not None and isinstance(message, Request) and self._refused(message):
                 stopping = RpcError(ErrorCode.INTERNAL_ERROR, DRAINING.message)

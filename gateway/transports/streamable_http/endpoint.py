@@ -69,7 +69,7 @@ class StreamableHttp:
         try:
             match request.raw.method:
                 case "POST":
-                    return await self._post(request)
+                    return await self._post(request, task)
                 case "GET" if self._is_draining:
                     return request.refuse(DRAINING)
                 case "GET":
@@ -103,7 +103,7 @@ class StreamableHttp:
         if self._modern:
             await asyncio.wait(self._inside, timeout=_SHUTDOWN_GRACE_SECONDS)
 
-    async def _post(self, request: HttpRequest) -> web.StreamResponse:
+    async def _post(self, request: HttpRequest, task: Task) -> web.StreamResponse:
         """Answer a message.
 
         1. some media type of ours is accepted: 406
@@ -127,20 +127,24 @@ class StreamableHttp:
         if isinstance(message, Batch) or not is_modern(message, version_header=request.version):
             return await self._legacy.post(message, request, size=len(body))
         is_listen = isinstance(message, Request) and message.method == _LISTEN
-        return await (self._listen if is_listen else self._answer)(message, request)
+        return await (self._listen if is_listen else self._answer)(message, request, task)
 
-    async def _listen(self, message: Request | Notification | Response, request: HttpRequest) -> web.StreamResponse:
+    async def _listen(
+        self, message: Request | Notification | Response, request: HttpRequest, task: Task
+    ) -> web.StreamResponse:
         if not request.accepted.event_stream:
             return request.refuse(NOT_ACCEPTABLE, message)
         caller = request.caller.rate_limit_key
         if (refusal := self._streams.refusal_of(caller)) is not None:
             return request.refuse(refusal, message)
-        with self._streams.hold(caller), self._active_requests.stream(current_task(), request.identity):
-            return await self._answer(message, request)
+        with self._streams.hold(caller), self._active_requests.stream(task, request.identity):
+            return await self._answer(message, request, task)
 
-    async def _answer(self, message: Request | Notification | Response, request: HttpRequest) -> web.StreamResponse:
+    async def _answer(
+        self, message: Request | Notification | Response, request: HttpRequest, task: Task
+    ) -> web.StreamResponse:
         """Answer a modern message, which is cancelled with its connection."""
-        response, task = self._responses.open(request), current_task()
+        response = self._responses.open(request)
         self._modern.add(task)
         try:
             reply = await self._dispatcher.answer(message, response)

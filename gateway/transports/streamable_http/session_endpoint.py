@@ -20,7 +20,7 @@ from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
 from gateway.transports.http.response import whole_response
-from gateway.transports.sse.deferred_response import DeferredResponses
+from gateway.transports.sse.deferred_response import DeferredResponse, DeferredResponses
 from gateway.transports.sse.event_store import Cursor, LostAnswer
 from gateway.transports.sse.event_stream import EventStream
 from gateway.transports.sse.request_stream import NoStream, RequestStream
@@ -63,7 +63,7 @@ class SessionEndpoint:
         live = await self._admit(http, message)
         if isinstance(live, HttpError):
             return http.refuse(live, message)
-        if isinstance(message, Request | Batch):
+        if isinstance(message, (Request, Batch)):
             if live.load + size_of(message) > MAX_IN_FLIGHT:
                 return http.refuse(BUSY, message)
             if http.accepted.json and self._dispatcher.is_immediate(message, size=size):
@@ -124,13 +124,9 @@ class SessionEndpoint:
             response.abandon()
 
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        """Answer a request that waits for nothing: it is over before its connection can be lost."""
+        """Answer a request that waits for nothing: it is over before its connection can be lost, and never late."""
         reply = await self._answer(message, NoStream(http.caller), live)
-        response = self._responses.open(http)
-        try:
-            return await response.finish(reply)
-        finally:
-            response.abandon()
+        return await DeferredResponse(self._responses, http, headers=http.response_headers).finish(reply)
 
     async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Let the session serve a request, and pass on what it says while this connection lasts."""

@@ -13,6 +13,7 @@ from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OverflowCounter
 from gateway.executors.processes.processes import Processes
 from gateway.executors.shell.sandbox_probe import SandboxProbe
+from gateway.executors.shell.scratch import Scratch
 from gateway.executors.threads import DaemonThreadPool
 
 HOOK_THREADS: Final = 32
@@ -31,6 +32,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
     overflows: OverflowCounter = msgspec.field(default_factory=OverflowCounter)
     sandboxes: SandboxProbe = msgspec.field(default_factory=SandboxProbe)
+    scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(HOOK_THREADS))
     """Run `startup()` and `shutdown()` of plugins: a corrected plugin starts though functions of the old one hang."""
     worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(WORKER_THREADS))
@@ -49,7 +51,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
     """Start the services; at the end stop them, the last started first."""
     async with AsyncExitStack() as stack:
+        scratch = await stack.enter_async_context(Scratch())  # first, for it ends after what uses it
         yield Services(
+            scratch=scratch,
             processes=await stack.enter_async_context(Processes()),
             http=await stack.enter_async_context(HttpClients()),
             threads=await stack.enter_async_context(DaemonThreadPool(threads)),

@@ -64,7 +64,7 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
     environment = {**inherited_environment(()), **config.env}
 
     def command(lasting: LastingInput) -> Command:
-        launch = ProgramLaunch(argv=config.argv, environment=environment, clean_up=lambda: None)
+        launch = ProgramLaunch(argv=config.argv, environment=environment)
         return _with_input(launcher.command(launch, directory=directory, stdin=b""), lasting)
 
     launch = Launch(command=command, processes=services.processes)

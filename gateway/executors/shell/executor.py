@@ -4,12 +4,11 @@ import asyncio
 import os
 import re
 import signal
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
@@ -23,10 +22,13 @@ from gateway.executors.processes.processes import Processes
 from gateway.executors.services import Services
 from gateway.executors.shell.argv import compile_argv
 from gateway.executors.shell.environment import Environment, compile_environment, compile_input_variables
+from gateway.executors.shell.file_paths import FilePaths
 from gateway.executors.shell.launcher import Launcher, compile_launcher
-from gateway.executors.shell.program import SCRATCH, CommandLine, Program, Script
+from gateway.executors.shell.program import CommandLine, Program, Script
 from gateway.executors.shell.progress_lines import ProgressLines
-from gateway.json_types import Json
+from gateway.executors.shell.scratch import CallFolder, Scratch, without_scratch
+from gateway.executors.threads import DaemonThreadPool
+from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.telemetry.trace import TraceContext
@@ -56,6 +58,11 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     max_output: int
     processes: Processes
     sanitizer: Sanitizer
+    scratch: Scratch
+    threads: DaemonThreadPool
+    """Write files that callers gave."""
+    has_files: bool = False
+    """Whether files may be among the arguments: commands take their paths."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         stdout, stderr = BoundedBuffer(self.max_output), BoundedBuffer(MAX_STDERR)
@@ -73,11 +80,16 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return RawOutput(data=stdout.data, omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said})
 
     def explain(self, invocation: Invocation) -> Explanation:
-        command, clean_up = self._prepare(invocation, None)
-        clean_up()
+        folder = self._new_folder()
+        try:
+            arguments = FilePaths(invocation.arguments, folder=folder).arguments if folder else invocation.arguments
+            command = self._prepare(arguments, None, folder)
+        finally:
+            if folder is not None:
+                folder.remove()
         script = self.program.text if isinstance(self.program, Script) else None
         facts: dict[str, Json] = {
-            "argv": [_without_scratch(argument) for argument in command.argv],
+            "argv": [without_scratch(argument) for argument in command.argv],
             "script": script,
             "confined_by": [*command.before] or None,
             "directory": command.directory,
@@ -99,31 +111,53 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _run_into(self, invocation: Invocation, sinks: Sinks) -> int:
         with invocation.trace.step("shell", kind="internal", facts={}) as step:
-            command, clean_up = self._prepare(invocation, step.context)
+            folder = self._new_folder()
+            afterwards = _nothing if folder is None else folder.remove
+            try:
+                arguments = await self._with_paths(invocation, folder)
+                command = self._prepare(arguments, step.context, folder)
+            except BaseException:
+                afterwards()
+                raise
             step.note("process.executable.name", os.path.basename(command.argv[0]))  # noqa: PTH119 - as it was written
             exit_code = await self.processes.run(
                 command,
                 deadline=self._deadline(invocation),
                 permit=invocation.permit,
                 sinks=sinks,
-                afterwards=clean_up,
+                afterwards=afterwards,
             )
             step.note("process.exit.code", exit_code)
             if exit_code not in self.success_codes:
                 step.fail("exit_code")
             return exit_code
 
-    def _prepare(self, invocation: Invocation, trace: TraceContext | None) -> tuple[Command, Callable[[], None]]:
-        """Return the command of a call, and what cleans up once its whole tree has ended."""
-        arguments = invocation.arguments
+    def _new_folder(self) -> CallFolder | None:
+        """Make the directory of a call; None for one that needs none."""
+        if not self.has_files and not self.program.needs_folder:
+            return None
+        try:
+            return self.scratch.new_folder()
+        except OSError as error:
+            raise ExecutionError(f"no directory for the call can be made: {error.strerror}") from error
+
+    async def _with_paths(self, invocation: Invocation, folder: CallFolder | None) -> JsonObject:
+        """Write the files that the caller gave; return the arguments with their paths."""
+        if not self.has_files or folder is None:
+            return invocation.arguments
+        paths = FilePaths(invocation.arguments, folder=folder)
+        await paths.write(invocation, threads=self.threads)
+        return paths.arguments
+
+    def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: CallFolder | None) -> Command:
+        """Build the command of a call."""
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         directory = str(self.directory / self.cwd.render(arguments))
         if "\0" in directory:
             raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, trace=trace)
-        launch = self.program.prepare(arguments, environment)
-        command = self.launcher.command(launch, directory=directory, stdin=stdin)
-        return command, launch.clean_up
+        launch = self.program.prepare(arguments, environment, folder)
+        return self.launcher.command(launch, directory=directory, stdin=stdin, folder=folder)
 
     def _deadline(self, invocation: Invocation) -> float:
         if self.timeout is None:
@@ -138,19 +172,18 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def _shown(self, written: BoundedBuffer) -> str:
         """The end of it."""
         clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
-        return _without_scratch(clean(written.end(MAX_STDERR).decode(errors="replace")))
+        return without_scratch(clean(written.end(MAX_STDERR).decode(errors="replace")))
 
     def _said(self, written: BoundedBuffer) -> str:
         """All of it that was kept; where its middle is missing, a secret may have been cut in two."""
         if not written.omitted:
-            return _without_scratch(self.sanitizer.text(written.data.decode(errors="replace")))
+            return without_scratch(self.sanitizer.text(written.data.decode(errors="replace")))
         head, tail = (part.decode(errors="replace") for part in written.parts)
-        return _without_scratch(self.sanitizer.head(head)) + _without_scratch(self.sanitizer.tail(tail))
+        return without_scratch(self.sanitizer.head(head)) + without_scratch(self.sanitizer.tail(tail))
 
 
-def _without_scratch(text: str) -> str:
-    """Name a call's script as `script`: its path is gone by now, and of no use to the model."""
-    return re.sub(re.escape(os.path.join(tempfile.gettempdir(), SCRATCH)) + r"\w{8}/", "", text)  # noqa: PTH118 - no path
+def _nothing() -> None:
+    pass
 
 
 def _end(text: str) -> str:
@@ -189,6 +222,8 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
     `max_output` is how many bytes of standard output are kept at the most, half of them from its head. `launcher` takes
     the place of its own limits and sandbox.
     """
+    has_files = scope.inputs.has_files
+    scope = replace(scope, inputs=replace(scope.inputs, has_files=False))  # to the command they are paths
     stdin = compile_text(config.stdin or "", scope.at("stdin"))
     return ShellExecutor(
         program=_compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
@@ -203,6 +238,9 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
         max_output=max_output,
         processes=services.processes,
         sanitizer=Sanitizer(redactor=redactor),
+        scratch=services.scratch,
+        threads=services.worker_threads,
+        has_files=has_files,
     )
 
 

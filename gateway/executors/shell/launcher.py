@@ -16,6 +16,7 @@ from gateway.executors.shell.limits import Limits, compile_limits
 from gateway.executors.shell.program import Launch
 from gateway.executors.shell.sandbox import PRIVATE, Sandbox, compile_sandbox
 from gateway.executors.shell.sandbox_probe import SandboxProbe
+from gateway.executors.shell.scratch import CallFolder
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 
@@ -26,12 +27,13 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     places: Mapping[str, str]
     """Variables that lead to the sandbox's private directory."""
 
-    def command(self, launch: Launch, *, directory: str, stdin: bytes) -> Command:
+    def command(self, launch: Launch, *, directory: str, stdin: bytes, folder: CallFolder | None = None) -> Command:
         """The command of one call, behind what confines it."""
         before: list[str] = []
         environment = dict(launch.environment)
         if self.sandbox is not None:
-            before += self.sandbox.before(program=launch.argv[0], directory=directory, folder=launch.folder)
+            shown = None if folder is None else str(folder.path)
+            before += self.sandbox.before(program=launch.argv[0], directory=directory, folder=shown)
             environment |= self.places
         if self.limits is not None:
             before += self.limits.shim

@@ -1,0 +1,177 @@
+"""Files that callers give to commands and scripts: paths that nobody else can read, and that are gone afterwards."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from gateway.config.models.backends import Shell
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.executors.explanation import Explainable
+from gateway.executors.invocation import Executor
+from gateway.executors.services import Services
+from gateway.executors.shell.executor import compile_shell
+from gateway.executors.shell.scratch import Scratch
+from gateway.json_types import JsonObject
+from gateway.language.files.file_argument import FileArgument
+from gateway.language.scope import Inputs, Scope
+from tests.executors.recording import RecordingPermit, make_invocation, make_scope, messages_of
+from tests.executors.shell_tool import failure_of, text_of
+from tests.programs import need_sandboxes
+
+PHOTO = FileArgument(b"\x89PNG\r\n\x1a\n...", media_type="image/png", name="--help; rm -rf ~.png")
+BIG = FileArgument(bytes(3 * 2**20))
+
+
+def compiled(services: Services, config: JsonObject, folder: Path = Path("/")) -> Executor:
+    made = make_scope(folder=folder)
+    inputs = Inputs(schemas={"photo": {"type": "file"}, "more": {"type": "array"}}, has_files=True)
+    scope = Scope(inputs=inputs, problems=made.problems)
+    executor = compile_shell(Shell.model_validate(config), scope=scope, services=services, redactor=Redactor())
+    assert [message for message in messages_of(scope) if "set-user-ID" not in message] == []
+    return executor
+
+
+def left() -> list[Path]:
+    """What stands in the temporary directory below the daemon's own."""
+    return [path for root in Path(tempfile.gettempdir()).iterdir() for path in root.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"command": ["stat", "-c", "%a %s %n", "{{ photo }}"]},
+        {"command": ["sh", "-c", 'stat -c "%a %s %n" "$PHOTO"'], "env": {"PHOTO": "{{ photo }}"}},
+        {"script": 'stat -c "%a %s %n" "$INPUT_PHOTO"'},
+        {"command": ["xargs", "stat", "-c", "%a %s %n"], "stdin": "{{ photo }}"},
+    ],
+)
+async def test_a_file_is_a_path_that_only_its_call_has(services: Services, config: JsonObject) -> None:
+    said = text_of(await compiled(services, config).execute(make_invocation({"photo": PHOTO}))).split()
+    assert said[:2] == ["600", str(len(PHOTO.data))]
+    assert Path(said[2]).name == "photo.png"  # never what the caller calls it
+    assert left() == []
+
+
+async def test_files_in_lists_and_objects_each_have_a_path(services: Services) -> None:
+    given: JsonObject = {"more": [FileArgument(b"a"), {"x/../y": FileArgument(b"b"), "x_.._y": FileArgument(b"c")}]}
+    script = 'set -e; for f in $(echo "$INPUT_MORE" | tr -d "[]{}\\"" | tr ",:" "\\n\\n" | grep ^/); do cat $f; done'
+    assert text_of(await compiled(services, {"script": script}).execute(make_invocation(given))) == "abc"
+
+
+async def test_a_sandbox_shows_the_files_of_its_call(services: Services) -> None:
+    need_sandboxes()
+    executor = compiled(services, {"command": ["cat", "{{ photo }}"], "sandbox": {}})
+    assert text_of(await executor.execute(make_invocation({"photo": FileArgument(b"seen")}))) == "seen"
+    changing = compiled(services, {"command": ["tee", "{{ photo }}"], "sandbox": {}})
+    assert "Read-only" in failure_of(await changing.execute(make_invocation({"photo": FileArgument(b"seen")})))
+
+
+async def test_what_is_said_of_a_file_names_no_directory(services: Services) -> None:
+    executor = compiled(services, {"command": ["ls", "{{ photo }}/x"]})
+    said = failure_of(await executor.execute(make_invocation({"photo": PHOTO})))
+    assert "photo.png/x" in said
+    assert tempfile.gettempdir() not in said
+
+
+@pytest.mark.parametrize("file", [PHOTO, BIG])
+async def test_files_are_gone_after_a_timeout_and_after_a_cancellation(services: Services, file: FileArgument) -> None:
+    executor, permit = compiled(services, {"command": ["tail", "-f", "{{ photo }}"]}), RecordingPermit()
+    with pytest.raises((ExecutionError, DeadlineExceededError)):
+        await executor.execute(make_invocation({"photo": file}, timeout=0.3, permit=permit))
+    await permit.freed()
+    call = asyncio.create_task(executor.execute(make_invocation({"photo": file}, permit=permit)))
+    async with asyncio.timeout(30):
+        while not left() and not call.done():
+            await asyncio.sleep(0.005)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await permit.freed()
+    async with asyncio.timeout(30):
+        while left():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_directory_that_cannot_be_written_is_an_error_of_the_call(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = compiled(services, {"command": ["cat", "{{ photo }}"]})
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/full/none")
+    with pytest.raises(ExecutionError, match="no directory for the call can be made"):
+        await executor.execute(make_invocation({"photo": PHOTO}))
+
+
+async def test_a_full_disk_is_an_error_of_the_call(tmp_path: Path) -> None:
+    limited = f"""
+import asyncio, resource, signal, sys, tempfile
+from tests.executors.test_shell_files import *
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+tempfile.tempdir = {str(tmp_path)!r}
+async def main():
+    from gateway.executors.services import running_services
+    async with running_services() as services:
+        executor = compiled(services, {{"command": ["cat", "{{{{ photo }}}}"]}})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+        for file in (FileArgument(b"fits"), BIG):
+            try:
+                print(text_of(await executor.execute(make_invocation({{"photo": file}}))))
+            except ExecutionError as error:
+                print(error)
+asyncio.run(main())
+"""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", limited],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.decode().splitlines() == ["fits", "the files of the call cannot be written: File too large"]
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_a_killed_daemon_has_left_is_removed_by_the_next_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = f"""
+import asyncio, tempfile, signal
+tempfile.tempdir = {str(tmp_path)!r}
+from gateway.executors.shell.scratch import Scratch
+async def main():
+    async with Scratch() as scratch:
+        scratch.new_folder().path.joinpath("photo").write_text("x")
+        print("ready", flush=True)
+        signal.pause()
+asyncio.run(main())
+"""
+    daemon = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)  # noqa: ASYNC220 - at once
+    try:
+        assert daemon.stdout is not None
+        assert await asyncio.to_thread(daemon.stdout.readline) == b"ready\n"
+        async with Scratch():
+            assert len(list(tmp_path.iterdir())) == 1  # it lives
+        daemon.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(daemon.wait)
+        (tmp_path / "mcp-gateway-calls-abcdefgh").symlink_to(Path.home())
+        async with Scratch():
+            assert [path.is_symlink() for path in tmp_path.iterdir()] == [True]
+    finally:
+        daemon.kill()
+        daemon.wait()
+        if daemon.stdout is not None:
+            daemon.stdout.close()
+
+
+async def test_an_explanation_names_the_files_and_writes_none(services: Services) -> None:
+    executor = compiled(services, {"command": ["cat", "--", "{{ photo }}"]})
+    assert isinstance(executor, Explainable)
+    assert executor.explain(make_invocation({"photo": PHOTO})).facts["argv"] == ["cat", "--", "photo.png"]
+    assert left() == []

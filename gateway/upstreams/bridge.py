@@ -2,7 +2,8 @@
 
 A modern client is asked by the result of its request, `input_required`, and comes back with the answer. Meanwhile the
 call to the upstream stays open, parked: its id travels in the signed `requestState` of our own result, so that it is
-bound to the principal and to the request. The retry brings the answer to the parked call, and never calls again.
+bound to the principal and to the request. The retry brings the answer to the parked call, and never calls again. Where
+the client knows tasks the call becomes one, which waits for input; then its next run brings the answer.
 
 Threats answered here: parked calls without end (`MAX_PARKED`, `PARKED_SECONDS`), and two retries that answer at once.
 """
@@ -24,6 +25,7 @@ from gateway.upstreams.invocation_caller import InvocationCaller
 
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
+"""The longest wait for a client's retry; a task is waited for as long as its question may stay open."""
 _KEY: Final = "upstream.call"
 
 
@@ -190,7 +192,9 @@ async def bridged(  # noqa: PLR0913 - one fact of the call each
         raise
     finally:
         if is_parked:
-            parked.park(call, min(PARKED_SECONDS, ask_timeout.total_seconds()))
+            task_seconds = invocation.output_seconds
+            longest = PARKED_SECONDS if task_seconds is None else task_seconds
+            parked.park(call, min(longest, ask_timeout.total_seconds()))
         else:
             parked.end(call)
 
@@ -203,7 +207,7 @@ async def _served(call: ParkedCall, invocation: Invocation) -> JsonObject:
         if call.open:
             asked = {each.key: {"method": each.method, "params": each.params} for each in call.open}
             try:
-                answers = await invocation.context.ask(asked)
+                answers = await invocation.context.ask_inside(asked)
             except RpcError as error:
                 _refuse(call, error)
             except ExecutionError as error:

@@ -14,6 +14,7 @@ from gateway.config.definition_source import SourceDefinition
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.common_keys import Access, Definition
 from gateway.config.models.definitions import PromptArgument, ToolAnnotations
+from gateway.config.models.tasks import ToolTask
 from gateway.config.models.upstreams import (
     PromptOverride,
     PromptSelection,
@@ -28,11 +29,15 @@ from gateway.language.schemas.header_parameters import header_parameters
 from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
 from gateway.upstreams.offer import Offer
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
+from gateway.wire.versions import Era
 
 MAX_NAME: Final = 64
 _ASK_TIMEOUT: Final = timedelta(minutes=10)
+_TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
+"""A call becomes a task only where the upstream asks inside of it; what is asked before it is called comes before."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
 """Keys of an upstream that hold for all its primitives, unless an override says otherwise."""
+_QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _NOT_OURS: Final = frozenset({"execution"})
 """Members of definitions that promise what is not relayed: tasks of 2025-11-25."""
 _HINTS: Final = {
@@ -103,6 +108,7 @@ def _tools(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str]
             upstream=relayed,
             input_schema=schema,
             annotations=annotations,
+            task=_TASK_IF_ASKED if _asks_inside_calls(entry.config, offer) else None,
             **{
                 key: getattr(override, key) for key in ("output", "confirm", "confirm_fallback", "ask_timeout", "tests")
             },
@@ -269,6 +275,10 @@ def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
 def _reshapes(override: ToolOverride) -> bool:
     output = override.output
     return output is not None and (output.format != "auto" or any((output.select, output.template, output.schema_)))
+
+
+def _asks_inside_calls(config: Upstream, offer: Offer) -> bool:
+    return offer.era == Era.LEGACY and config.session != "shared" and any(getattr(config, key) for key in _QUESTIONS)
 
 
 def _asking(relay: Relay, timeout: timedelta | None) -> Relay:

@@ -9,13 +9,14 @@ import asyncio
 import random
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 import structlog
 
+from gateway.access.limits.concurrency import Permit
+from gateway.access.limits.fair_semaphore import FairSemaphore
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
@@ -44,6 +45,8 @@ CIRCUIT: Final = 5
 MAX_BACKOFF: Final = 60.0
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
+_FOR_EVER: Final = 1e8
+"""Seconds: calls bring deadlines of their own."""
 
 
 class _Held(msgspec.Struct):
@@ -72,9 +75,8 @@ class SessionPool:
         self._held: Final[OrderedDict[str, _Held]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
         self._closing: Final[set[asyncio.Task[None]]] = set()
-        self._running = 0
-        self._turn: Final = asyncio.Condition()
-        self._waiting = 0
+        self._places: Final = FairSemaphore()
+        """The upstream's own, so that a slow one costs nobody else."""
         self._failed_connects = 0
         self._failed_calls = 0
         self._is_closed = False
@@ -131,20 +133,24 @@ class SessionPool:
         """
         self._check_circuit()
         began = self._now()
-        async with self._permit():
-            try:
-                result = await self._repeated(method, params, caller, is_repeatable=is_repeatable, mirrored=mirrored)
-            except RpcError:
-                self._answered("error", began)
-                raise
-            except NoCredentialsError as error:
-                self._count("error", began)
-                raise self.named(error) from error
-            except UpstreamError as error:
-                self._came_to_nothing(str(error), began)
-                raise self.named(error) from error
-            self._answered("success", began)
-            return result
+        permit = await self._permit(caller)
+        try:
+            result = await self._repeated(
+                method, params, caller, permit, is_repeatable=is_repeatable, mirrored=mirrored
+            )
+        except RpcError:
+            self._answered("error", began)
+            raise
+        except NoCredentialsError as error:
+            self._count("error", began)
+            raise self.named(error) from error
+        except UpstreamError as error:
+            self._came_to_nothing(str(error), began)
+            raise self.named(error) from error
+        finally:
+            permit.release()
+        self._answered("success", began)
+        return result
 
     async def session_for(self, caller: Caller | None) -> Session:
         """The session for a caller; without one, the session that is nobody's own.
@@ -324,18 +330,19 @@ class SessionPool:
 
     # Calls.
 
-    async def _repeated(
+    async def _repeated(  # noqa: PLR0913 - the parts of a request
         self,
         method: str,
         params: JsonObject,
         caller: Caller,
+        permit: Permit,
         *,
         is_repeatable: bool,
         mirrored: tuple[HeaderParameter, ...],
     ) -> JsonObject:
         session = await self.session_for(caller)
         try:
-            return await session.request(method, params, caller=caller, mirrored=mirrored)
+            return await session.request(method, params, caller=caller, permit=permit, mirrored=mirrored)
         except (SessionLostError, UnreachableError):
             self.drop(session)
         except ConnectionLostError:
@@ -344,32 +351,20 @@ class SessionPool:
             if not is_repeatable:
                 raise
         session = await self.session_for(caller)
-        return await session.request(method, params, caller=caller, mirrored=mirrored)
+        return await session.request(method, params, caller=caller, permit=permit, mirrored=mirrored)
 
-    @asynccontextmanager
-    async def _permit(self) -> AsyncIterator[None]:
-        """One of the upstream's own places, so that a slow one costs nobody else."""
-        limit = self.config.concurrency or _CONCURRENCY
+    async def _permit(self, caller: Caller) -> Permit:
+        """Wait for a place among the upstream's calls.
+
+        Raises:
+            OverLimitError: too many wait already.
+        """
         queue = _QUEUE if self.config.queue is None else self.config.queue
-        if self._running >= limit:
-            if self._waiting >= queue:
-                raise OverLimitError(f"{self.name} has {limit} calls running and {queue} waiting", retry_after=1)
-            self._waiting += 1
-            try:
-                async with self._turn:
-                    await self._turn.wait_for(lambda: self._running < limit)
-                    self._running += 1
-            finally:
-                self._waiting -= 1
-        else:
-            self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
-            if self._waiting:
-                async with self._turn:
-                    self._turn.notify()
+        limit = (self.config.concurrency or _CONCURRENCY, queue)
+        name = f"upstreams.{self.name}.concurrency"
+        if not self._places.try_acquire(limit):
+            await self._places.acquire(limit, caller=caller.key, deadline=self._now() + _FOR_EVER, name=name)
+        return Permit((self._places,))
 
     def _answered(self, outcome: str, began: float) -> None:
         self._count(outcome, began)

@@ -112,7 +112,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             more = {}
             if questions:
                 keys = {f"{self.upstream}.{number}.{key}": key for key in questions}
-                answers = await context.ask({ours: questions[key] for ours, key in keys.items()})
+                answers = await context.ask_before({ours: questions[key] for ours, key in keys.items()})
                 more = {"inputResponses": {key: answers[ours] for ours, key in keys.items()}}
             if "requestState" in wanted:
                 more = {**more, "requestState": wanted["requestState"]}

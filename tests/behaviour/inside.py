@@ -63,5 +63,6 @@ async def product(folder: Path, text: str, files: Mapping[str, str | bytes] = NO
         path.write_bytes(content if isinstance(content, bytes) else textwrap.dedent(content).encode())
     config = folder / "config.yaml"
     config.write_text(textwrap.dedent(text), encoding="utf-8")
-    async with Gateway(read_settings({"config": config, "log_level": "error", "no_watch": True})) as gateway:
+    settings = read_settings({"config": config, "log_level": "error", "no_watch": True})
+    async with Gateway(settings, serves_one_request=True) as gateway:  # which waits longer for lists of upstreams
         yield Client(gateway.memory_client())

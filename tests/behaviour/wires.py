@@ -15,7 +15,12 @@ from tests.behaviour.client import SECONDS, Answer, Call, Client
 from tests.e2e.daemon import Daemon
 
 ACCEPT: Final = "application/json, text/event-stream"
-_NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMES: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
 
 
 class StdioWire:

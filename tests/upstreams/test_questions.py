@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,26 +14,35 @@ from tests.behaviour.cells import Cell
 from tests.behaviour.client import Call, Client
 from tests.behaviour.conftest import Newcomer
 from tests.e2e.daemon import Daemon, serving
-from tests.upstreams.upstream_servers import WAYS, Way, reached
+from tests.upstreams.upstream_servers import WAYS, Way, over_stdio, reached, until_offered
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+TASKS: Final = "io.modelcontextprotocol/tasks"
+MODERN: Final = Cell(binding="http", revision="2026-07-28")
 CELLS: Final = [
     Cell(binding="http", revision="2025-11-25"),
-    Cell(binding="http", revision="2026-07-28"),
+    MODERN,
     Cell(binding="sse", revision="2025-06-18"),
 ]
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=WAYS, ids=str)
-async def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    way: Way = request.param
+@pytest.fixture(scope="session", params=WAYS, ids=str)
+def way(request: pytest.FixtureRequest) -> Way:
+    found: Way = request.param
+    return found
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def daemon(way: Way, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     path: Path = tmp_path_factory.mktemp(f"asking-{way}") / "config.yaml"
     async with AsyncExitStack() as stack:
         entry = await stack.enter_async_context(reached(way))
         path.write_text(f"upstreams:\n  shelf:\n    {entry}\n", encoding="utf-8")
-        yield await stack.enter_async_context(serving(path, "--http", "127.0.0.1:0", "--state-dir", "none"))
+        daemon = await stack.enter_async_context(serving(path, "--http", "127.0.0.1:0", "--state-dir", "none"))
+        await until_offered(daemon, "shelf_echo")
+        yield daemon
 
 
 async def text(client: Client, tool: str, **arguments: Json) -> str:
@@ -65,15 +74,16 @@ async def test_roots_are_told(cell: Cell, daemon: Daemon, newcomer: Newcomer) ->
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_a_question_of_an_upstream_makes_exactly_one_call_there(
-    cell: Cell, daemon: Daemon, newcomer: Newcomer
+async def test_a_question_of_a_legacy_upstream_makes_exactly_one_call_there(
+    cell: Cell, way: Way, daemon: Daemon, newcomer: Newcomer
 ) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
     before = int(await text(client, "shelf_times_asked"))
 
     await text(client, "shelf_ask_name")
 
-    assert int(await text(client, "shelf_times_asked")) - before <= 1
+    # A modern server asks by the result of a call, so that answers come with a call more.
+    assert int(await text(client, "shelf_times_asked")) - before == (1 if way.era == "legacy" else 2)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -121,3 +131,88 @@ async def test_an_update_of_a_watched_resource_is_relayed(cell: Cell, daemon: Da
             await client.call("shelf_touch", uri="note://one")
             await asyncio.wait([told], timeout=0.2)
     assert (await told)["uri"] == "note://one"
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
+async def test_where_the_client_knows_tasks_a_call_that_asks_becomes_one(
+    way: Way, daemon: Daemon, newcomer: Newcomer
+) -> None:
+    client = await newcomer(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
+    before = int(await text(client, "shelf_times_asked"))  # which asks nothing, and is answered at once
+
+    task = (await client.call("shelf_ask_name")).result
+    waiting = (await client.ask("tasks/get", {"taskId": task["taskId"]})).result
+    [(key, question)] = waiting["inputRequests"].items()
+    answer = client.says(question["method"], question["params"])
+    await client.ask("tasks/update", {"taskId": task["taskId"], "inputResponses": {key: answer}})
+
+    async with asyncio.timeout(30):
+        while (ended := (await client.ask("tasks/get", {"taskId": task["taskId"]})).result)["status"] == "working":
+            await asyncio.sleep(0.02)
+    assert (task["resultType"], waiting["status"], ended["status"]) == ("task", "input_required", "completed")
+    assert ended["result"]["content"][0]["text"].startswith("hello ")
+    assert int(await text(client, "shelf_times_asked")) - before == 1
+
+
+@asynccontextmanager
+async def with_one_place(folder: Path, more: str = "") -> AsyncIterator[Daemon]:
+    """A daemon whose upstream has room for one call."""
+    entry = f"{over_stdio(era='legacy')}\n    concurrency: 1\n    queue: 0\n    {more}"
+    path = folder / "config.yaml"
+    path.write_text(f"upstreams:\n  shelf:\n    {entry}\n", encoding="utf-8")
+    async with serving(path, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
+        await until_offered(daemon, "shelf_echo")
+        yield daemon
+
+
+def retry(client: Client, asked: JsonObject) -> dict[str, Json]:
+    """The call of the tool that asked, with the answers."""
+    answers = {key: client.says(each["method"], each["params"]) for key, each in asked["inputRequests"].items()}
+    return {"name": "shelf_ask_name", "arguments": {}, "inputResponses": answers, "requestState": asked["requestState"]}
+
+
+async def test_a_parked_call_leaves_its_place_to_others_and_takes_its_answer_once(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    daemon = await processes.enter_async_context(with_one_place(tmp_path))
+    client = await newcomer(MODERN, capabilities=EVERYTHING, daemon=daemon)
+    asked = (await client.call("shelf_ask_name")).result
+
+    assert await text(client, "shelf_echo", text="meanwhile") == "meanwhile"
+    assert (await client.ask("tools/call", retry(client, asked))).text.startswith("hello ")
+    again = (await client.ask("tools/call", retry(client, asked))).result
+    assert (again["isError"], "is gone" in again["content"][0]["text"]) == (True, True)
+
+
+async def test_a_parked_call_that_nobody_answers_is_given_up(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    override = "tools: {override: {ask_name: {ask_timeout: 100ms}}}"
+    daemon = await processes.enter_async_context(with_one_place(tmp_path, override))
+    client = await newcomer(MODERN, capabilities=EVERYTHING, daemon=daemon)
+    mark = tmp_path / "mark"
+    asked = (await client.call("shelf_ask_name", mark=str(mark))).result
+
+    async with asyncio.timeout(30):
+        while not (mark.exists() and mark.read_text() == "cancelled"):
+            await asyncio.sleep(0.02)
+
+    params = {**retry(client, asked), "arguments": {"mark": str(mark)}}
+    assert "is gone" in (await client.ask("tools/call", params)).text
+
+
+async def test_an_open_question_leaves_the_place_of_its_call_to_others(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = await processes.enter_async_context(with_one_place(tmp_path))
+    client = await newcomer(CELLS[0], capabilities=EVERYTHING, daemon=daemon)
+    open_questions: asyncio.Queue[JsonObject] = asyncio.Queue()
+    answer = client._reply_to
+    monkeypatch.setattr(client, "_reply_to", open_questions.put_nowait)
+    call = await client.begin("shelf_ask_name")
+    async with asyncio.timeout(30):
+        question = await open_questions.get()
+
+    assert await text(client, "shelf_echo", text="meanwhile") == "meanwhile"
+    answer(question)
+    assert (await call.answer()).text.startswith("hello ")

@@ -1,5 +1,6 @@
 """Real upstreams on loopback and over pipes: this product itself, in one era and over one transport."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.daemon import serving
+import aiohttp
+
+from tests.e2e.daemon import MODERN, Daemon, request, serving
 
 SERVER: Final = Path(__file__).parent / "testdata" / "upstream.yaml"
 
@@ -49,3 +52,14 @@ async def reached(way: Way, server: Path = SERVER) -> AsyncIterator[str]:
         if way.transport == "sse":
             url = url.replace("/mcp", "/sse")
         yield f"url: {url}\n    type: {way.transport}\n    era: {way.era}\n    allow_private: true"
+
+
+async def until_offered(daemon: Daemon, tool: str) -> None:
+    """Wait until a tool of an upstream is listed: on a busy machine its start takes longer than the daemon's waits."""
+    url, headers = await daemon.url(), {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
+    async with asyncio.timeout(60), aiohttp.ClientSession() as http:
+        while True:
+            async with http.post(url, json=request("tools/list"), headers=headers) as response:
+                if f'"{tool}"' in await response.text():
+                    return
+            await asyncio.sleep(0.05)

@@ -64,13 +64,42 @@ class Caller(Protocol):
     async def log(self, level: str, data: Json, logger: str | None) -> None: ...
 
 
+class Permit(Protocol):
+    """The right of a call to run, lent to others while its client is asked."""
+
+    def suspend(self) -> None: ...
+    async def resume(self) -> None: ...
+    def force_resume(self) -> None: ...
+
+
 class OpenCall:
     """One request while it is open: its notifications reach our client one after the other, before its response."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, permit: Permit | None = None) -> None:
         self.caller: Final = caller
+        self._permit: Final = permit
+        self._questions = 0
+        """How many are open."""
         self._waiting = 0
         self._last: asyncio.Task[None] | None = None
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """Put a question of the upstream to our client; until it is answered other calls may run in its place."""
+        if self._permit is None:
+            return await self.caller.ask(method, params)
+        self._questions += 1
+        self._permit.suspend()
+        try:
+            answer = await self.caller.ask(method, params)
+        except BaseException:
+            self._questions -= 1
+            if not self._questions:
+                self._permit.force_resume()
+            raise
+        self._questions -= 1
+        if not self._questions:
+            await self._permit.resume()
+        return answer
 
     def pass_on(self, work: Callable[[], Awaitable[None]]) -> None:
         if self._waiting >= MAX_WAITING:

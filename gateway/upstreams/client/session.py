@@ -12,7 +12,7 @@ from gateway import __version__
 from gateway.access.identity.credentials import Credential
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.upstreams.client.caller import Caller, OpenCall
+from gateway.upstreams.client.caller import Caller, OpenCall, Permit
 from gateway.upstreams.client.link import Incoming, Link, Outgoing
 from gateway.upstreams.failures import NotMcpError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
@@ -122,9 +122,10 @@ class Session:
         params: Mapping[str, Json] | None = None,
         *,
         caller: Caller | None = None,
+        permit: Permit | None = None,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request, and return its result.
+        """Send a request, and return its result. `permit` is lent to others while the caller is asked.
 
         Raises:
             RpcError: the server's own error.
@@ -145,7 +146,7 @@ class Session:
             token=None if caller is None else caller.access_token,
             fields=self._fields(method, given, caller, mirrored),
         )
-        call = None if caller is None else OpenCall(caller)
+        call = None if caller is None else OpenCall(caller, permit)
         if call is not None:
             self._calls[request_id] = call
         try:
@@ -377,7 +378,7 @@ class Session:
             raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
         if capability not in call.caller.capabilities:
             return call.caller.declined(request.method)
-        return await call.caller.ask(request.method, request.params)
+        return await call.ask(request.method, request.params)
 
     def _begin(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)

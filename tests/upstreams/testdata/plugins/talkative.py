@@ -25,11 +25,15 @@ async def count(to: int, context: Context) -> str:
     return f"counted to {to}"
 
 
-async def ask_name(context: Context) -> str:
+async def ask_name(context: Context, mark: str = "") -> str:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    if context.protocol_version < "2026":
-        BEGUN.append("ask_name")
-    answer = await context.elicit("name", "Who are you?", schema)
+    BEGUN.append("ask_name")
+    try:
+        answer = await context.elicit("name", "Who are you?", schema)
+    except asyncio.CancelledError:
+        if mark:
+            Path(mark).write_text("cancelled", encoding="utf-8")
+        raise
     return f"hello {answer.content['name']}" if answer.content else f"no name: {answer.action}"
 
 

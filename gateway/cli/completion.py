@@ -14,6 +14,7 @@ from gateway.command_line.console import Console
 from gateway.command_line.options import one_shot_settings
 from gateway.command_line.parser import Parser
 from gateway.command_line.positional import split_config
+from gateway.config.definition_source import load_definitions
 from gateway.json_types import Json
 
 _BASH: Final = """\
@@ -56,8 +57,8 @@ def parser(name: str) -> Parser:
         summary="Print what a shell runs to complete commands, flags, and names of tools and prompts.",
         epilog=f"""\
 examples:
-  source <({name} bash)                                      # in ~/.bashrc
-  source <({name} zsh)                                       # in ~/.zshrc, after compinit
+  source <({name} bash)    # in ~/.bashrc
+  source <({name} zsh)     # in ~/.zshrc, after compinit
   {name} fish > ~/.config/fish/completions/mcp-gateway.fish""",
     )
     arguments.add_argument("shell", metavar="SHELL", choices=_SCRIPTS, help=", ".join(_SCRIPTS))
@@ -108,9 +109,6 @@ def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]
 
 def _names(part: str, positional: Sequence[str]) -> Iterable[str]:
     """The names that the file defines; none once a name is typed, or where the file cannot be read."""
-    # It costs what the file costs, and only these commands ask for it.
-    from gateway.config.definition_source import load_definitions  # noqa: PLC0415
-
     config, rest = split_config(positional, url=None, needs_name=True)
     if rest:
         return []

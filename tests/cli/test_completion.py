@@ -9,7 +9,7 @@ import pytest
 
 from gateway.cli.commands import COMMANDS
 from tests.cli.typed import Run
-from tests.programs import program
+from tests.programs import need
 
 PRESSED = {
     "bash": """
@@ -58,7 +58,7 @@ def test_a_shell_completes(run: Run, tmp_path: Path, path: str, shell: str, line
     words = [*line.split(), *([""] if line.endswith(" ") else [])]
     script = PRESSED[shell].format(line=line, words=" ".join(f"'{word}'" for word in words))
     finished = subprocess.run(
-        [program(shell), *(["-f"] if shell == "zsh" else []), "-c", script],
+        [need(shell), *(["-f"] if shell == "zsh" else []), "-c", script],
         env={"PATH": path, "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
         cwd=tmp_path,
         capture_output=True,

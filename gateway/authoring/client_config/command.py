@@ -39,7 +39,7 @@ examples:
   {name} cursor config.yaml --name ops
   {name} vscode --url https://tools.example.com/ops/mcp
   {name} claude config.yaml --view support
-  {name} codex --write          change the client's own file; asks first, and keeps a copy
+  {name} codex --write          it changes the client's file, after asking
   {name} cursor --link          a link that installs it
 
 Where it is to be pasted is said on standard error. Variables that the file reads are named in

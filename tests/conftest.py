@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import DEFAULT, IS_BUILD, share_of
+from tests.postgresql import Postgresql, running_postgresql
 
 MOST_WORKERS: Final = 8
 """More would spend longer on collecting tests than on running them."""
@@ -55,3 +57,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     # One more than there are processors, since many a test waits for another process, or for a time to pass.
     return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Postgresql]:
+    """A PostgreSQL server for all tests of this process; each makes tables of its own."""
+    with running_postgresql() as server:
+        yield server

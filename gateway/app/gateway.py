@@ -288,6 +288,7 @@ class Gateway:
         self._dispatcher.notifier.watch_changed = self._watch_upstreams
         self._dispatcher.notifier.roots_changed = upstreams.roots_changed
         pipeline.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
+        pipeline.store.subscribe(lambda _, catalog: self._services.databases.keep(catalog.databases))
         self._reloader = Reloader(pipeline, poll=self._settings.poll, loaded_at=loaded_at)
         stack.push_async_callback(self._reloader.close)
         self._health = Health(

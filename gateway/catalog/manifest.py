@@ -87,7 +87,7 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
         model = getattr(document, section)
         if isinstance(model, Model) and (said := masked_document(model)):
             yield section, said
-    for kind in ("connections", "views", *KINDS):
+    for kind in ("connections", "databases", "views", *KINDS):
         for name, definition in getattr(document, kind).items():
             yield f"{kind}.{name}", masked_document(definition)
     for skill in catalog.skills.values():

@@ -26,6 +26,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Problem
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
 from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.sql.pools import DatabaseProfile
 from gateway.json_types import JsonObject, empty
 from gateway.language.templates.templating import TextTemplate
 from gateway.plugin import ListKind
@@ -254,6 +255,8 @@ class Catalog:
     """A digest of the scopes that each primitive needs: while it is the same, the same scopes allow the same."""
     views: Mapping[str, View] = field(default_factory=empty)
     """Its views, by name."""
+    databases: frozenset[DatabaseProfile] = frozenset()
+    """The databases whose connections are kept open."""
     searches: Mapping[str, ListedBySearch] = field(default_factory=empty)
     """By the names of the views that have one."""
     scoped_to: frozenset[str] | None = None

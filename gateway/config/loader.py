@@ -165,9 +165,8 @@ def _written_keys(document: Document) -> Iterable[str]:
     )
     for auth in filter(None, called):
         yield from auth.secrets()
-    for upstream in document.upstreams.values():
-        if upstream.auth is not None:
-            yield from upstream.auth.secrets()
+    for database in document.databases.values():
+        yield from database.secrets()
 
 
 def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -102,6 +102,8 @@ class Value:
     value: Json
     size: int = field(default=0, compare=False)
     """Bytes of its JSON, about."""
+    text: str | None = None
+    """What is shown beside the structured content; None: its JSON."""
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from gateway.executors.output.size_limit import OverflowCounter
 from gateway.executors.processes.processes import Processes
 from gateway.executors.shell.sandbox_probe import SandboxProbe
 from gateway.executors.shell.scratch import Scratch
+from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.threads import DaemonThreadPool
 
 HOOK_THREADS: Final = 32
@@ -30,6 +31,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     cache: ResponseCache
     output_store: OutputStore
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
+    databases: DatabasePools = msgspec.field(default_factory=DatabasePools)
     overflows: OverflowCounter = msgspec.field(default_factory=OverflowCounter)
     sandboxes: SandboxProbe = msgspec.field(default_factory=SandboxProbe)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
@@ -59,6 +61,7 @@ async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
             threads=await stack.enter_async_context(DaemonThreadPool(threads)),
             cache=ResponseCache(),
             output_store=OutputStore(),
+            databases=await stack.enter_async_context(DatabasePools()),
             outbound_tokens=await stack.enter_async_context(OutboundTokens()),
             hook_threads=await stack.enter_async_context(DaemonThreadPool(HOOK_THREADS)),
             worker_threads=await stack.enter_async_context(DaemonThreadPool(WORKER_THREADS)),

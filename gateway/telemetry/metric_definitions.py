@@ -114,6 +114,21 @@ READ: Final = (
         "How often a connection with an upstream ended by itself.",
         ("upstream",),
     ),
+    MetricDefinition(
+        "mcp_gateway_database_connections", "gauge", "Open connections with a database that was used.", ("database",)
+    ),
+    MetricDefinition(
+        "mcp_gateway_database_connections_in_use",
+        "gauge",
+        "Calls that use one of them, or wait for one.",
+        ("database",),
+    ),
+    MetricDefinition(
+        "mcp_gateway_database_failures_total",
+        "counter",
+        "Attempts that failed because a database was away, or locked.",
+        ("database",),
+    ),
     MetricDefinition("mcp_gateway_primitives", "gauge", "What is on offer, by kind.", ("kind",)),
     MetricDefinition("mcp_gateway_view_primitives", "gauge", "What each view holds, by kind.", ("view", "kind")),
     MetricDefinition(

@@ -8,6 +8,7 @@ from gateway.app.reports.components import Components
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.search import OWN_NAMES
 from gateway.executors.services import Services
+from gateway.executors.sql.pools import DatabasePools
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import Candidate, ReloadPipeline
 from gateway.reload.reloader import Reloader
@@ -32,6 +33,7 @@ def metric_sources(components: Components, *, health: Health, calls: CallMetrics
         },
         **_clients(components),
         **_upstreams(components.upstreams),
+        **_databases(components.services.databases),
         **_config(components.pipeline, components.reloader),
         "mcp_gateway_view_primitives": lambda: {
             (name, *kind): count
@@ -117,6 +119,17 @@ def _upstreams(upstreams: UpstreamSource) -> Sources:
         "mcp_gateway_upstream_restarts_total": lambda: {
             (name,): server.pool.restarts for name, server in upstreams.servers.items()
         },
+    }
+
+
+def _databases(databases: DatabasePools) -> Sources:
+    def of_each(fact: str) -> Reading:
+        return {(name,): each[fact] for name, each in databases.status().items()}
+
+    return {
+        "mcp_gateway_database_connections": lambda: of_each("connections"),
+        "mcp_gateway_database_connections_in_use": lambda: of_each("in_use"),
+        "mcp_gateway_database_failures_total": lambda: _by_label(databases.failures),
     }
 
 

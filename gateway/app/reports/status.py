@@ -48,6 +48,7 @@ def sources(components: Components, *, config: Path, recent_clients: RecentClien
             "threads": {"used": components.services.threads.busy, "limit": components.pipeline.first.limits.threads},
         },
         "upstreams": components.upstreams.status,
+        "databases": components.services.databases.status,
         "auth": components.authenticator.status,
         "sessions": lambda: len(open_.http.sessions) if (open_ := components.listeners()) else 0,
         "streams": lambda: len(open_.http.limits.streams) if (open_ := components.listeners()) else 0,

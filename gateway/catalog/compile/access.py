@@ -113,9 +113,8 @@ def _fits(match: Match, kind: ListKind, config: Definition) -> bool:
 
 
 def _is_annotated(config: Definition, annotation: str) -> bool:
-    return (
-        isinstance(config, Tool) and config.annotations is not None and getattr(config.annotations, annotation) is True
-    )
+    hints = config.hints if isinstance(config, Tool) else None
+    return hints is not None and getattr(hints, annotation) is True
 
 
 def _access(config: Definition, rules: Sequence[Rule]) -> Access:

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.sql import check_bound, compile_sql, places_of_inputs, query_digests
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_file
 from gateway.config.models.backends import Connection, Http, PythonCall
@@ -106,9 +107,9 @@ def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: Compi
 
 
 def _identity(config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext) -> str:
-    """A cache key: changes with the definition, with its plugin's code and with its connection."""
+    """A cache key: changes with the definition, with its plugin's code, with its queries, and with what it names."""
     code = signature.function.__module__ if signature else ""  # named after the content of the plugin's directory
-    facts = f"{code} {config!r} {connection_of(config, context=context)!r}"
+    facts = f"{code} {config!r} {context.entries_of(config)!r} {query_digests(config, problems)!r}"
     return f"{problems.path} {hashlib.sha256(facts.encode()).hexdigest()}"
 
 
@@ -147,6 +148,15 @@ def _http(given: _Definition) -> Executor:
         authorizations=context.authorizations,
         idempotent=isinstance(config, Tool) and config.annotations is not None and bool(config.annotations.idempotent),
     )
+
+
+def _sql(given: _Definition) -> Executor:
+    assert given.config.sql is not None  # noqa: S101
+    executor = compile_sql(
+        given.config.sql, scope=given.scope.at("sql"), context=given.context, max_bytes=given.max_size
+    )
+    check_bound(executor, given.scope, at=places_of_inputs(given.config))
+    return executor
 
 
 def _python(given: _Definition) -> Executor:
@@ -243,6 +253,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """The extent of a `timeout` in its own mapping; the definition's own limits the whole call."""
     sees_caller: Callable[[object], bool] = _always
     """True if its result may depend on who calls, given its mapping in the file: such a result is not shared."""
+    cut: Literal["bytes", "rows"] | None = None
+    """What it leaves out by itself of a result that would be cut anyway."""
     is_of_operator: bool = False
     """True if its result is the operator's own text or file, which keeps its control characters."""
 
@@ -252,6 +264,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
         compile=_shell,
         output=OutputTraits(names=("exit_code", "stderr")),
         sees_caller=_never,
+        cut="bytes",
     ),
     "http": Backend(
         compile=_http,
@@ -259,6 +272,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
         timeout_bounds="attempt",
         sees_caller=_forwards_headers,
     ),
+    "sql": Backend(compile=_sql, sees_caller=_never, cut="rows"),
     "python": Backend(compile=_python, output=OutputTraits(is_bytes=True)),
     "content": Backend(compile=_content, output=OutputTraits(is_written=True), is_of_operator=True),
     "text": Backend(compile=_text, sees_caller=_never, is_of_operator=True),

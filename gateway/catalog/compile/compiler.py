@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.access import SkillAccess, compile_access
 from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.databases import compile_databases
 from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler, common_of
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.references import check_aliases, warn_of_dangling_references
@@ -85,6 +86,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         dependencies=dependencies,
         earlier=earlier,
     )
+    profiles = compile_databases(loaded.document.databases, steps=steps, problems=problems.at("databases"))
     context = CompileContext(
         server=loaded.document.server.name,
         services=services,
@@ -95,6 +97,8 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         authorizations=_compile_connections(
             loaded, services=services, steps=steps, problems=problems.at("connections")
         ),
+        databases=loaded.document.databases,
+        profiles=profiles,
         defaults=loaded.document.defaults,
         accesses=compile_access(loaded, problems=problems, skills=_access_of(skills)),
         dependencies=dependencies,
@@ -152,6 +156,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         views=views,
         steps=steps.record(),
         searches=searches,
+        databases=frozenset(profiles.values()),
     )
     return catalog.with_primitives(compiled.primitives())
 

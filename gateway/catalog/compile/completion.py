@@ -9,7 +9,8 @@ import msgspec
 import structlog
 
 from gateway.catalog.compile.backends import signature_of
-from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.context import MAX_SIZE, CompileContext
+from gateway.catalog.compile.sql import compile_sql
 from gateway.catalog.compile.wire_definitions import displayed
 from gateway.catalog.primitives import Completer
 from gateway.config.models.backends import Shell
@@ -23,9 +24,11 @@ from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import valid_text
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.launcher import Launcher
+from gateway.executors.sql.executor import SqlExecutor
 from gateway.executors.threads import DaemonThreadPool
 from gateway.executors.workers import run_in_worker
 from gateway.language.scope import Inputs, Scope
+from gateway.language.templates.render_state import json_of
 
 log: Final = structlog.get_logger(__name__)
 
@@ -118,11 +121,25 @@ def _compile_source(
             return None
         threads = context.services.threads
         return _Returned(compile_python(config.python, signature, scope=place, threads=threads, every_input=False))
+    if config.sql is not None:
+        query = compile_sql(config.sql, scope=scope.at("sql"), context=context, max_bytes=MAX_SIZE)
+        return _Queried(query)
     globs = compile_file_globs([config.files or ""], root=None, problems=scope.problems)
     if globs is None:
         return None
     context.dependencies.add_root(globs.root, place=globs.place, problems=scope.problems.at("files"))
     return _Listed(globs, context.services.worker_threads)
+
+
+class _Queried(msgspec.Struct, frozen=True):
+    """A query whose first column has the values."""
+
+    query: SqlExecutor
+
+    async def candidates(self, invocation: Invocation) -> Iterable[str]:
+        rows = (await self.query.rows(invocation)).rows
+        values = (next(iter(row.values()), None) for row in rows)
+        return [value if isinstance(value, str) else json_of(value) for value in values if value is not None]
 
 
 class _Listed(msgspec.Struct, frozen=True):

@@ -10,10 +10,14 @@ from gateway.catalog.compile.access import Accesses
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.models.backends import Connection
+from gateway.config.models.base import Model
 from gateway.config.models.common_keys import Defaults
+from gateway.config.models.databases import Database
+from gateway.config.models.entry_of import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.services import Services
+from gateway.executors.sql.pools import DatabaseProfile
 from gateway.language.scope import Scope
 from gateway.plugin import ListKind
 
@@ -34,9 +38,17 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     connections: Mapping[str, Connection]
     authorizations: Mapping[str, Authorization]
     """Those of the connections that have one."""
+    databases: Mapping[str, Database]
+    profiles: Mapping[str, DatabaseProfile]
+    """Those of the databases that can be connected to."""
     defaults: Defaults
     accesses: Accesses
     dependencies: FileDependencies
+
+    def entries_of(self, config: Model) -> tuple[Model | None, ...]:
+        """The entries of other sections that a definition names; None for one that there is not."""
+        sections: Mapping[str, Mapping[str, Model]] = {"connections": self.connections, "databases": self.databases}
+        return tuple(sections[section].get(name) for section, name in entries_named_by(config))
 
     def access_to(self, kind: ListKind, name: str) -> Access:
         return self.accesses.get((kind, name), EVERYBODY)

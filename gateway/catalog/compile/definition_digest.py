@@ -2,26 +2,30 @@
 
 import hashlib
 
-from gateway.catalog.compile.backends import connection_of, file_of
+from gateway.catalog.compile.backends import file_of
 from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.sql import query_digests
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.executors.files.regular_files import Facts, facts_of
 from gateway.executors.python.signature import Signature
 
 
-def definition_version(config: Tool | Prompt, signature: Signature | None, *, context: CompileContext) -> str:
-    """The version of a tool or prompt, from its definition, its plugin's code and its connection."""
-    return _digest(config, context.defaults, connection_of(config, context=context), _code_of(signature))
+def definition_version(
+    config: Tool | Prompt, signature: Signature | None, *, problems: Problems, context: CompileContext
+) -> str:
+    """The version of a tool or prompt, from its definition, its plugin's code, its queries, and what it names."""
+    queries = query_digests(config, problems)
+    return _digest(config, context.defaults, context.entries_of(config), queries, _code_of(signature))
 
 
 def resource_version(
     config: Resource, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """The version of a resource, or of what a template serves, from its backend with code, connection or file."""
+    """The version of a resource, or of what a template serves, from its backend, code and queries, or its file."""
     facts = facts_of(file_of(config, problems=problems)) if config.file is not None else None
-    connection = connection_of(config, context=context)
-    return _digest(config.mime_type, getattr(config, config.backend), connection, _code_of(signature), facts)
+    entries, queries = context.entries_of(config), query_digests(config, problems)
+    return _digest(config.mime_type, getattr(config, config.backend), entries, queries, _code_of(signature), facts)
 
 
 def file_version(config: Resource, facts: Facts) -> str:

@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.compile.apps import compile_app
-from gateway.catalog.compile.backends import connection_of
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_definitions
 from gateway.catalog.compile.prompts import compile_prompt
@@ -26,8 +25,7 @@ from gateway.catalog.steps import Steps
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.common_keys import Definition
-from gateway.config.models.definitions import Resource as ResourceConfig
-from gateway.config.models.definitions import Tool as ToolConfig
+from gateway.config.models.entry_of import entries_named_by
 from gateway.config.reading.validated import content_key
 from gateway.executors.services import Services
 from gateway.plugin import ListKind
@@ -88,9 +86,9 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
 class DefinitionCompiler:
     """Compiles all definitions but those that the lock excludes, or whose `requires` is unmet.
 
-    Why a definition can be taken over: its steps read its model and its connection (the same objects if they are made
-    of the same), its digests (the text, the directory, the code of its plugins), its access, facts about the machine,
-    and what `common_of` names. Whatever else a step comes to read has to be added there or here.
+    Why a definition can be taken over: its steps read its model and the entries that it names (the same objects if they
+    are made of the same), its digests (the text, the directory, the code of its plugins), its access, facts about the
+    machine, and what `common_of` names. Whatever else a step comes to read has to be added there or here.
     """
 
     def __init__(
@@ -147,7 +145,7 @@ class DefinitionCompiler:
     ) -> Iterator[tuple[str, Definition]]:
         definitions: Mapping[str, Definition] = getattr(self._loaded.document, kind)
         for name, config in definitions.items():
-            if (kind, name) in excluded or _has_broken_connection(config, self._loaded):
+            if (kind, name) in excluded or _names_broken_entry(config, self._loaded):
                 continue
             reason = unmet(config.requires, environ=environ)
             if reason is None:
@@ -199,9 +197,11 @@ class DefinitionCompiler:
 
     def _read_by(self, config: Definition) -> tuple[object, ...]:
         """The objects that the steps of a definition read."""
-        connection = connection_of(config, context=self._context)
-        http = config.http if isinstance(config, ToolConfig | ResourceConfig) else None
-        return config, connection, None if http is None else self._context.authorizations.get(http.connection or "")
+        context = self._context
+        authorizations = [
+            context.authorizations.get(name) for section, name in entries_named_by(config) if section == "connections"
+        ]
+        return config, *context.entries_of(config), *authorizations
 
     def _finished(self, primitives: Sequence[P], problems: Problems) -> Sequence[P]:
         """Mask what clients see, and digest it, so that views of the catalog have their fingerprints soon."""
@@ -233,8 +233,9 @@ def _primitives_of(compiled: Primitive | CompiledResources | None) -> Sequence[P
             return (compiled,)
 
 
-def _has_broken_connection(config: Definition, loaded: LoadedConfig) -> bool:
-    """Say whether a definition cannot be compiled because of an error in its connection, which is reported there."""
-    http = config.http if isinstance(config, ToolConfig | ResourceConfig) else None
-    name = None if http is None else http.connection
-    return name is not None and name not in loaded.document.connections and loaded.is_hidden("connections", name)
+def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:
+    """Say whether a definition cannot be compiled because of an error in a connection or database: reported there."""
+    return any(
+        name not in getattr(loaded.document, section) and loaded.is_hidden(section, name)
+        for section, name in entries_named_by(config)
+    )

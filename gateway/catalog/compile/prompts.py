@@ -69,7 +69,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
-        version=definition_version(config, signature, context=context),
+        version=definition_version(config, signature, problems=problems, context=context),
         arguments=tuple(_argument(key, argument) for key, argument in arguments.items()),
         messages=_MaskedMessages(
             messages,

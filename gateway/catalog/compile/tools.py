@@ -83,7 +83,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
         required_capabilities=required_capabilities(config.requires),
-        version=definition_version(config, signature, context=context),
+        version=definition_version(config, signature, problems=problems, context=context),
         executor=executor,
         ask_timeout=call_settings.ask_timeout,
         confirm=confirm,
@@ -142,11 +142,15 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
 def _most_bytes(config: models.Tool, output: Output) -> int:
     """The most bytes that a backend may return: more than the model is shown, for `select` and for the output store.
 
-    A command's output that will be cut in the middle is cut at once, with a reserve for what sanitizing removes.
+    What would be cut is cut at once: a command's output with a reserve for what sanitizing removes, rows before those
+    that do not fit.
     """
-    is_cut = output.overflow in {None, "truncate"} and output.format in {"auto", "text"}
-    if config.shell is not None and is_cut and not (output.select or output.template or output.schema_ is not None):
-        return 2 * (DEFAULT_MAX_SIZE if output.max_size is None else output.max_size)
+    cut, max_size = BACKENDS[config.backend].cut, DEFAULT_MAX_SIZE if output.max_size is None else output.max_size
+    is_cut = output.overflow in {None, "truncate"} and not (output.select or output.template)
+    if cut == "bytes" and is_cut and output.format in {"auto", "text"} and output.schema_ is None:
+        return 2 * max_size
+    if cut == "rows" and is_cut:
+        return max_size
     return MAX_OUTPUT_BYTES if output.overflow == "resource" else max(output.max_size or 0, MAX_SIZE)
 
 

@@ -54,7 +54,7 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
         description=description,
         inputSchema=input_schema,
         outputSchema=output_schema,
-        annotations=_hints(config.annotations),
+        annotations=_hints(config.hints),
     )
     return {**definition, "_meta": {**(config.meta or {}), **meta}} if meta else definition
 

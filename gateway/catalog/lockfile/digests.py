@@ -13,17 +13,20 @@ from typing import Final
 
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.skills.discovery import FoundSkill
+from gateway.config.fs_checks import content_digest
 from gateway.config.loader import LoadedConfig
+from gateway.config.models.backends import SqlCompletion
 from gateway.config.models.common_keys import Definition
 from gateway.config.models.definitions import CommandCompletion, Prompt, Resource, Tool
+from gateway.config.models.entry_of import entries_named_by, models_in
 from gateway.json_types import Json
 
 Name = tuple[str, str]
 """A section of the file, and a key in it."""
 
 DefinitionDigest = Mapping[str, str]
-"""Part of a definition → SHA-256, for the parts that it has: its `definition`, the `connection` that it names, the
-file's `defaults`, the `code` of its plugins, and the `files` of a skill."""
+"""Part of a definition → SHA-256, for the parts that it has: its `definition`, the `connection` or `database` that it
+names, the file's `defaults`, the `code` of its plugins, and the `files` of a skill or of its queries."""
 
 DefinitionDigests = Mapping[Name, DefinitionDigest]
 
@@ -68,9 +71,12 @@ def _pin(
     loaded: LoadedConfig, name: Name, config: Tool | Resource | Prompt, directory: str, *, plugins: Plugins
 ) -> DefinitionDigest:
     parts = {"definition": _digest([loaded.sources.written(name), directory])}
-    connection = None if isinstance(config, Prompt) or config.http is None else config.http.connection
-    if connection is not None:
-        parts["connection"] = _digest(loaded.sources.written(("connections", connection)))
+    for section, entry in dict.fromkeys(entries_named_by(config)):
+        part, written = section.removesuffix("s"), _digest(loaded.sources.written((section, entry)))
+        parts[part] = written if part not in parts else _digest([parts[part], written])
+    queries = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
+    if queries:
+        parts["files"] = _digest([content_digest(loaded.sources.directory(name) / query) for query in queries])
     functions = sorted(functions_of(config))
     if functions:
         parts["code"] = _digest([plugins.code_of(function) for function in functions])

@@ -13,11 +13,18 @@ Report = tuple[DocumentPath, str, Severity]
 """A problem as it was reported: its path in the document, its message, and how bad it is."""
 
 
+class TextOffset(int):
+    """The last step of a path that leads into a text: the number of characters before the place."""
+
+
 class SourceMap(Protocol):
     """Tells the place at which each node of the merged document was written."""
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
-        """The place of the node, or of its nearest ancestor that was written, and that source line, secrets masked."""
+        """The place of the node, or of its nearest ancestor that was written, and that source line, secrets masked.
+
+        A last step that is a `TextOffset` leads into the node's text.
+        """
 
     def directory(self, path: DocumentPath) -> Path:
         """The directory of the file in which the node stands: what its relative paths are relative to."""
@@ -64,7 +71,7 @@ class Problems:
     @property
     def path(self) -> str:
         """The path of this view, as it is shown: `tools.disk_usage.shell.command.0`."""
-        return ".".join(map(str, self._prefix))
+        return ".".join(str(step) for step in self._prefix if not isinstance(step, TextOffset))
 
     def error(self, message: str) -> None:
         self._add(message, Severity.ERROR)

@@ -1,4 +1,4 @@
-"""The backends `shell`, `http` and `python` as they are written, and the `connections` that HTTP backends share."""
+"""The backends `shell`, `http`, `sql` and `python` as they are written, and the `connections` of HTTP backends."""
 
 import re
 import shlex
@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag,
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.base import (
+    ONE_OR_MANY,
     TEXT_SCHEMA,
     Count,
     Duration,
@@ -24,6 +25,7 @@ from gateway.config.models.base import (
     misplaced,
     typed_interpolation,
 )
+from gateway.config.models.entry_of import EntryOf
 from gateway.config.models.field_use import Use
 from gateway.config.models.http_bodies import Body, FormValue, MultipartField
 from gateway.config.models.interpolated_text import InterpolatedText
@@ -266,7 +268,7 @@ RequestField = Annotated[
 class Http(Model):
     """An HTTP request; `url` is an RFC 6570 template, everything else Jinja."""
 
-    connection: str | None = None
+    connection: Annotated[str | None, EntryOf("connections")] = None
     """Name of one of `connections`."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = None
     """GET, or POST with a body, unless given."""
@@ -325,6 +327,36 @@ class Http(Model):
         if self.optional_body and not given:
             raise misplaced("optional_body", goes_with="json")
         return self
+
+
+class SqlCompletion(Model):
+    """A query whose first column has the values for an argument; read-only."""
+
+    database: Annotated[str, EntryOf("databases")]
+    """Name of one of `databases`."""
+    query: Annotated[Annotated[list[str], Field(min_length=1), ONE_OR_MANY] | None, Use.PLAIN] = None
+    """A statement, or several, which are one transaction. Inputs are bound: `SELECT * FROM orders WHERE id = :id AND
+    status IN (:statuses)`. The result is that of the last one that returns rows."""
+    query_file: str | None = None
+    """A file with the statements instead, separated by `;`. Relative to this file."""
+    max_rows: PositiveCount = 1000
+    """The most rows of a result."""
+
+    @model_validator(mode="after")
+    def _has_one_text(self) -> Self:
+        exactly_one(self, of=("query", "query_file"), what="statements")
+        return self
+
+
+class Sql(SqlCompletion):
+    """A query of a database. Inputs are bound as `:name`, and never become text of a statement."""
+
+    writes: Flag = False
+    """Let it change the database. Otherwise the transaction is read-only by the database's own means."""
+    single: Flag = False
+    """The result is the one row, an object; no row is an error, and so are several."""
+    decimals: Literal["string", "number"] = "string"
+    """How decimals appear: as text, exact to the last digit, or as numbers, which JSON readers round."""
 
 
 def _call_alone(value: Json) -> Json:

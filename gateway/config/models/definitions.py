@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, 
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.apps import App
-from gateway.config.models.backends import Argv, Http, Python, Shell
+from gateway.config.models.backends import Argv, Http, Python, Shell, Sql, SqlCompletion
 from gateway.config.models.base import (
     ONE_OR_MANY,
     TEXT_SCHEMA,
@@ -122,6 +122,8 @@ class Tool(Definition):
     """Backend: a child process."""
     http: Annotated[Http | None, BACKEND] = None
     """Backend: an HTTP request."""
+    sql: Annotated[Sql | None, BACKEND] = None
+    """Backend: a query of a database."""
     python: Annotated[Python | None, BACKEND] = None
     """Backend: a Python function, `module:callable`."""
     content: Annotated[Blocks | None, Use.BODY, BACKEND] = None
@@ -151,8 +153,19 @@ class Tool(Definition):
     def backend(self) -> str:
         return backend_of(self)
 
+    @property
+    def hints(self) -> ToolAnnotations | None:
+        """`annotations`, with what follows from the backend: a query is read-only unless it says `writes`."""
+        if self.sql is None or (self.annotations is not None and self.annotations.read_only is not None):
+            return self.annotations
+        said = self.annotations or ToolAnnotations()
+        return said.model_copy(update={"read_only": not self.sql.writes})
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
+        if self.sql is not None and self.sql.writes and self.annotations is not None and self.annotations.read_only:
+            message = "says `read_only: true`, and its `sql` says `writes: true`"
+            raise PydanticCustomError("read_only_writes", message, {"culprit": "annotations"})
         if self.backend != "content" and self.is_error:
             raise misplaced("is_error", goes_with="content")
         if self.confirm is None and "confirm_fallback" in self.model_fields_set:
@@ -174,10 +187,12 @@ class CommandCompletion(Model):
     """A function that returns the values."""
     files: str | None = None
     """A glob; the paths under its root are the values."""
+    sql: SqlCompletion | None = None
+    """A query, whose first column has the values. It may name `:value`, what was typed so far, and other arguments."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
-        exactly_one(self, of=("command", "python", "files"), what="a source")
+        exactly_one(self, of=("command", "python", "files", "sql"), what="a source")
         return self
 
 
@@ -192,7 +207,7 @@ Completion = Annotated[
     Discriminator(
         _kind_of_completion,
         custom_error_type="completion",
-        custom_error_message="expected a list of values, or one of `command`, `python`, `files`",
+        custom_error_message="expected a list of values, or one of `command`, `python`, `files`, `sql`",
     ),
 ]
 """Fixed values, or where they come from."""
@@ -217,6 +232,8 @@ class Resource(Definition):
     """Backend: one file; path relative to this file."""
     http: Annotated[Http | None, BACKEND] = None
     """Backend: an HTTP request."""
+    sql: Annotated[Sql | None, BACKEND] = None
+    """Backend: a query of a database."""
     shell: Annotated[Shell | None, BACKEND] = None
     """Backend: a child process."""
     python: Annotated[Python | None, BACKEND] = None

@@ -10,6 +10,7 @@ from gateway.config.models.auth import Auth
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model, typed_interpolation
 from gateway.config.models.common_keys import Defaults
+from gateway.config.models.databases import Database
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.field_use import Use
 from gateway.config.models.server import Limits, Listen, Server
@@ -28,6 +29,8 @@ class Fragment(Model):
     """Directories of Python files."""
     connections: dict[str, Connection] = {}
     """Settings that the HTTP backends of one service share, by name."""
+    databases: dict[str, Database] = {}
+    """What `sql` backends connect to, by name."""
     tools: dict[str, Tool] = {}
     """What models can call, by name."""
     resources: dict[str, Resource] = {}

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model
+from gateway.config.models.databases import Database
 from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool
 from gateway.config.models.document import MAIN_FILE_ONLY, Document
 from gateway.config.models.upstreams import Upstream
@@ -45,6 +46,7 @@ M = TypeVar("M", bound=Model)
 
 DEFINITIONS: Final[Mapping[str, type[Model]]] = {
     "connections": Connection,
+    "databases": Database,
     "tools": Tool,
     "resources": Resource,
     "prompts": Prompt,

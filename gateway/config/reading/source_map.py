@@ -8,9 +8,11 @@ from typing import Final
 
 import msgspec
 
+from gateway.config.diagnostics.problems import TextOffset
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile
+from gateway.config.reading.text_places import place_in
 from gateway.config.secrets.literal_secrets import SECRET_KEY, TOKENS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem
@@ -64,6 +66,10 @@ class WrittenSources:
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
         path = self._in_files(path)
+        if path and isinstance(offset := path[-1], TextOffset):
+            _, text, taken = find(self._root, path := path[:-1])
+            if taken == len(path) and isinstance(text, Scalar):
+                return self.pointed(place_in(text, offset))
         entry, node, taken = find(self._root, path)
         if taken == 0 and node is self._root:
             return None, ""

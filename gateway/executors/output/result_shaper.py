@@ -78,8 +78,8 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
                     return self._blocks(outcome, invocation)
                 case Relayed():
                     return self._relayed(outcome, invocation)
-                case Value(value=value):
-                    return self._value(value, invocation)
+                case Value(value=value, text=text):
+                    return self._value(value, invocation, text=text)
                 case RawOutput():
                     return self._raw(outcome, invocation)
         except ExecutionError as error:
@@ -129,15 +129,20 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         is_made = self.select is not None or self.template is not None or self.schema is not None
         return is_made or self.format != "auto"
 
-    def _value(self, value: Json, invocation: Invocation) -> ToolResult:
-        """Shape a function's return value: only lists and objects are structured, unless a schema asks for more."""
+    def _value(self, value: Json, invocation: Invocation, *, text: str | None = None) -> ToolResult:
+        """Shape a structured value: only lists and objects are structured, unless a schema asks for more.
+
+        `text` stands beside the value, if that is not selected from.
+        """
         if self.format in {"image", "audio", "binary"}:
             raise ExecutionError(f"The tool promises {self.format} content, and its function returned no bytes")
         value = self.sanitizer.json(self._selected(value))
         is_structured = self.format == "json" or self.schema is not None or isinstance(value, list | dict)
         if value is None and not is_structured and self.template is None:
             return ToolResult(content=())
-        return self._json(value, {}, invocation, is_structured=is_structured and self.format != "text")
+        shown = None if text is None or self.select is not None else self.sanitizer.text(text)
+        is_structured = is_structured and self.format != "text"
+        return self._json(value, {}, invocation, is_structured=is_structured, shown=shown)
 
     def _raw(self, output: RawOutput, invocation: Invocation) -> ToolResult:
         match self._form(output):
@@ -181,16 +186,29 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         value = self.sanitizer.json(self._selected(value))
         return self._json(value, output.variables, invocation, is_structured=True)
 
-    def _json(self, value: Json, variables: JsonObject, invocation: Invocation, *, is_structured: bool) -> ToolResult:
-        """The result for a JSON value that has been selected and sanitized."""
+    def _json(
+        self,
+        value: Json,
+        variables: JsonObject,
+        invocation: Invocation,
+        *,
+        is_structured: bool,
+        shown: str | None = None,
+    ) -> ToolResult:
+        """The result for a JSON value that has been selected and sanitized; its text is `shown`, or else its JSON."""
         self._validate(value)
         is_text = isinstance(value, str) and not is_structured
         text = value if is_text else json_of(value)
         media_type = PLAIN_TEXT if is_text else JSON
         if not is_structured:
+            if shown is not None:
+                return self._written(value, variables, invocation, text=shown, media_type=PLAIN_TEXT)
             return self._written(value, variables, invocation, text=text, media_type=media_type)
         if self.room.has_room_for(text):
-            result = self._written(value, variables, invocation, text=text, media_type=media_type)
+            shown_type = media_type if shown is None else PLAIN_TEXT
+            result = self._written(
+                value, variables, invocation, text=text if shown is None else shown, media_type=shown_type
+            )
             return ToolResult(content=result.content, structured=value)
         if self.schema is None:
             return self._written(value, variables, invocation, text=text, media_type=media_type)

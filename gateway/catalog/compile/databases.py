@@ -1,0 +1,99 @@
+"""Compiles the section `databases`: each entry into the facts that connections need."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.steps import Steps
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import is_file
+from gateway.config.models.databases import Database
+from gateway.executors.sql.pools import INSTALL, DatabaseProfile, is_installed
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+_DRIVERS: Final = {"postgresql": "asyncpg", "postgres": "asyncpg"}
+"""The driver that sessions are written for, whatever another program's URL names."""
+
+
+def compile_databases(
+    databases: Mapping[str, Database], *, steps: Steps, problems: Problems
+) -> Mapping[str, DatabaseProfile]:
+    """Check every database, also one that no definition uses yet; return those that can be connected to."""
+
+    def compiled(name: str, config: Database) -> DatabaseProfile | None:
+        def work(_: FileDependencies) -> DatabaseProfile | None:
+            return compile_database(name, config, problems.at(name))
+
+        directory = problems.at(name).directory
+        return steps.take(("databases", name), work, objects=(config,), values=(directory,))
+
+    found = {name: compiled(name, config) for name, config in databases.items()}
+    return {name: profile for name, profile in found.items() if profile is not None}
+
+
+def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+    """Compile one entry; None where it cannot be connected to, which is then reported."""
+    if not is_installed():
+        problems.error(f"needs packages that are not installed: {INSTALL}")
+        return None
+    scheme = config.url.partition(":")[0].lower()
+    if scheme.partition("+")[0] == "sqlite":
+        return _sqlite(name, config, problems)
+    return _server(name, config, problems)
+
+
+def _sqlite(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+    place, written = problems.at("url"), config.url.partition(":")[2]
+    path = written.removeprefix("///")
+    if config.password is not None:
+        problems.at("password").error("SQLite has none")
+    if path in {"", ":memory:"}:
+        place.error("a database in memory would be another one for each connection; write a file: sqlite:notes.db")
+        return None
+    if path.startswith("//") or "?" in path or "\0" in path:
+        place.error("expected a path alone after `sqlite:`, such as sqlite:notes.db or sqlite:/var/lib/notes.db")
+        return None
+    file = place.directory / path
+    if not is_file(file):
+        place.warning(f"there is no file `{path}` now; a query that says `writes: true` makes it")
+    return DatabaseProfile(name=name, dialect="sqlite", url=str(file), size=config.pool)
+
+
+def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+    from sqlalchemy import make_url  # noqa: PLC0415 - of the extra
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415 - of the extra
+
+    place = problems.at("url")
+    try:
+        url = make_url(config.url)
+        backend = url.get_backend_name()
+        if backend in _DRIVERS:
+            url = _for_asyncpg(url)
+            backend = "postgresql"
+        dialect = url.get_dialect()
+        dialect.import_dbapi()
+    except (ArgumentError, ValueError):
+        place.error("is not a URL of a database; expected one such as postgresql://app@db/shop")
+        return None
+    except NoSuchModuleError:
+        place.error(f"SQLAlchemy knows no database `{config.url.partition(':')[0]}`")
+        return None
+    except ImportError as error:
+        place.error(f"needs a driver that is not installed: {error}")
+        return None
+    if not dialect.is_async:
+        place.error(f"the driver `{dialect.driver}` has no asyncio; name one that has, such as mysql+aiomysql://")
+        return None
+    if config.password is not None:
+        if url.password is not None:
+            problems.at("password").error("the URL has a password too; only one can be given")
+        url = url.set(password=config.password)
+    return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)
+
+
+def _for_asyncpg(url: "URL") -> "URL":
+    """A URL with our driver, and with libpq's name of the TLS mode, which other programs take, as asyncpg's."""
+    query = {"ssl" if key == "sslmode" else key: value for key, value in url.query.items()}
+    return url.set(drivername=f"postgresql+{_DRIVERS['postgresql']}", query=query)

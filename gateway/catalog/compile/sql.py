@@ -1,0 +1,82 @@
+"""Compiles the mapping `sql` of tools, resources and completions."""
+
+from collections.abc import Callable
+
+from gateway.catalog.compile.context import CompileContext
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import content_digest
+from gateway.config.models.backends import Sql, SqlCompletion
+from gateway.config.models.base import Model
+from gateway.config.models.definitions import Tool
+from gateway.config.models.entry_of import models_in
+from gateway.executors.sql.compiler import compile_query, query_path
+from gateway.executors.sql.dialects import Dialect, dialect_of
+from gateway.executors.sql.executor import SqlExecutor
+from gateway.executors.sql.pools import DatabaseProfile
+from gateway.executors.sql.query import Statement
+from gateway.executors.sql.rows import RowLimits
+from gateway.language.scope import Scope
+from gateway.language.templates.expressions import did_you_mean
+
+_UNKNOWN = DatabaseProfile(name="", dialect="postgresql", url="", size=1)
+"""Stands for a database that there is not, so that the other problems of a query are found."""
+
+
+def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext, max_bytes: int) -> SqlExecutor:
+    """Compile a query, at whose mapping `scope` stands; mistakes go to its problems, and nothing then runs it."""
+    profile = _profile(config, scope=scope, context=context)
+    dialect = dialect_of(profile.dialect)
+    writes = isinstance(config, Sql) and config.writes
+    if not writes and not dialect.reads_only:
+        scope.at("database").problems.error(
+            f"no read-only transaction is known of {dialect.name}; say `writes: true`, with a user who may only read"
+        )
+    if config.query_file is not None:
+        context.dependencies.files.add(query_path(config, scope.problems))
+    return SqlExecutor(
+        database=profile,
+        statements=_statements(config, dialect=dialect, scope=scope),
+        writes=writes,
+        limits=RowLimits(max_rows=config.max_rows, max_bytes=max_bytes),
+        is_single=isinstance(config, Sql) and config.single,
+        decimals=config.decimals if isinstance(config, Sql) else "string",
+        pools=context.services.databases,
+    )
+
+
+def check_bound(executor: SqlExecutor, scope: Scope, *, at: Callable[[str], tuple[str, ...]]) -> None:
+    """Report inputs that no statement binds; `at` is where each was written."""
+    names = {name for statement in executor.statements for name in statement.names}
+    if not scope.problems.has_no_errors:
+        return
+    for name in scope.inputs.schemas:
+        if name not in names:
+            scope.used.add(name)
+            scope.problems.at(*at(name)).error(f"no query uses `{name}`; bind it as `:{name}`, or take it out")
+
+
+def places_of_inputs(config: Model) -> Callable[[str], tuple[str, ...]]:
+    """Finds the place at which an input of a tool, or a variable of a resource, is written."""
+    if not isinstance(config, Tool):
+        return lambda _: ("uri",)
+    if config.input is not None:
+        return lambda name: ("input", name)
+    return lambda name: ("input_schema", "properties", name)
+
+
+def query_digests(config: Model, problems: Problems) -> list[str]:
+    """Digests of the files that hold queries of a definition; `problems` is at it."""
+    named = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
+    return [content_digest(problems.directory / file) for file in named]
+
+
+def _statements(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[Statement, ...]:
+    return compile_query(config, dialect=dialect, scope=scope).statements
+
+
+def _profile(config: SqlCompletion, *, scope: Scope, context: CompileContext) -> DatabaseProfile:
+    name = config.database
+    if name not in context.databases:
+        hint = did_you_mean(name, [*context.databases])
+        scope.at("database").problems.error(f"there is no database `{name}`{hint}")
+    return context.profiles.get(name, _UNKNOWN)

@@ -1,0 +1,184 @@
+"""Compiles the text of a query into statements, and reports what cannot be served as it was written."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.config.diagnostics.problems import Problems, TextOffset
+from gateway.config.machine_facts import machine_fact
+from gateway.config.models.backends import SqlCompletion
+from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
+from gateway.errors import Location, Problem
+from gateway.executors.sql.dialects import Dialect
+from gateway.executors.sql.query import ListParameter, Parameter, Statement, pieces_of, statements_of, words_of
+from gateway.executors.sql.tokens import Kind, Token, TokenError, tokens_of
+from gateway.language.scope import Scope
+from gateway.language.templates.expressions import did_you_mean
+
+_TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
+"""Not every `{{`: PostgreSQL writes arrays of arrays so."""
+
+_TRANSACTION: Final = "the whole query is one transaction, which the gateway begins and ends"
+_OF_ONE_CALL: Final = "would last longer than the call, on a connection that others use too"
+_REFUSED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("ABORT", "BEGIN", "COMMIT", "END", "RELEASE", "ROLLBACK", "SAVEPOINT", "START", "PREPARE"), _TRANSACTION
+    ),
+    **dict.fromkeys(("SET", "RESET", "DISCARD", "LISTEN", "UNLISTEN", "ATTACH", "DETACH"), _OF_ONE_CALL),
+    "PRAGMA": f"{_OF_ONE_CALL}; to read, use a function such as pragma_table_info('orders')",
+    "COPY": "reads and writes files of the server, and is no query",
+    "VACUUM": "cannot run within a transaction",
+}
+"""What a statement must not begin with, and why."""
+
+
+class QueryText(msgspec.Struct, frozen=True, kw_only=True):
+    """One text that holds statements, and the way to report problems at a place in it."""
+
+    text: str
+    report: Callable[[int, str], None]
+    """Given an offset and a message."""
+    index: int = 0
+    """Its number among the texts of `query`."""
+    file: Path | None = None
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """The compiled statements, each with the text that it stands in."""
+
+    statements: tuple[Statement, ...]
+    texts: tuple[QueryText, ...]
+
+    @property
+    def names(self) -> set[str]:
+        """The inputs that are bound."""
+        return {name for statement in self.statements for name in statement.names}
+
+
+def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> Query:
+    """Compile the statements; `scope` stands at the mapping. Mistakes go to its problems."""
+    statements, texts = [], []
+    for text in texts_of(config, scope.problems):
+        found = list(_statements(text, dialect))
+        if not found:
+            text.report(0, "holds no statement")
+        for tokens in found:
+            _check_start(tokens, text)
+            statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=scope.inputs.schemas)
+            _check_names(statement, text, scope)
+            statements.append(statement)
+            texts.append(text)
+    return Query(statements=tuple(statements), texts=tuple(texts))
+
+
+def texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
+    """The texts of `query`, or that of `query_file`, which is reported if it cannot be read."""
+    for index, text in enumerate(config.query or ()):
+        yield QueryText(text=str(text), report=_reporter(problems.at("query", index)), index=index)
+    if config.query_file is not None:
+        place = problems.at("query_file")
+        path = query_path(config, problems)
+        text, error = _read(path)
+        if error:
+            place.error(f"`{config.query_file}`: {error}")
+        else:
+            yield QueryText(text=text, report=_file_reporter(place, path, text), file=path)
+
+
+def query_path(config: SqlCompletion, problems: Problems) -> Path:
+    """The path of `query_file`; `problems` is at the mapping."""
+    return problems.at("query_file").directory / (config.query_file or "")
+
+
+@machine_fact
+def _read(path: Path) -> tuple[str, str]:
+    """The text of a file, and why it cannot be read, one of them empty."""
+    try:
+        return decode(read_bytes(path)), ""
+    except UnreadableError as error:
+        return "", str(error)
+
+
+def _reporter(place: Problems) -> Callable[[int, str], None]:
+    def report(offset: int, message: str) -> None:
+        place.at(TextOffset(offset)).error(message)
+
+    return report
+
+
+def _file_reporter(place: Problems, path: Path, text: str) -> Callable[[int, str], None]:
+    def report(offset: int, message: str) -> None:
+        place.add(located_problem(path, text, offset, message=message, path_in_document=place.path))
+
+    return report
+
+
+def located_problem(path: Path, text: str, offset: int, *, message: str, path_in_document: str) -> Problem:
+    """A problem at an offset of a file's text."""
+    before = text[:offset]
+    line, column = before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+    return Problem(
+        message=message,
+        path=path_in_document,
+        location=Location(file=path, line=line, column=column),
+        source_line=text.split("\n")[line - 1].rstrip(),
+    )
+
+
+def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
+    try:
+        tokens = list(tokens_of(text.text, dialect=dialect.name))
+    except TokenError as error:
+        text.report(error.start, str(error))
+        return [[Token(Kind.OTHER, "", 0, 0)]]  # nothing more is known of it
+    for token in tokens:
+        if token.kind is Kind.POSITION:
+            text.report(token.start, f"`{token.text}` is numbered; an input is bound by its name, as `:name`")
+    commented = {(token.start, token.end) for token in tokens if token.kind is Kind.COMMENT}
+    for match in _TEMPLATE.finditer(text.text):
+        if not any(start <= match.start() < end for start, end in commented):
+            bound = f"`:{match[1]}`, without quotes" if match[1] else "a condition on `:name` in SQL"
+            text.report(match.start(), f"`{match[0]}` is a template; in a query values are bound: write {bound}")
+    return statements_of(tokens)
+
+
+def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
+    words = words_of(tokens)
+    if not words:
+        return
+    first, second = words[0], words[1].text.upper() if len(words) > 1 else ""
+    keyword = first.text.upper() if first.kind is Kind.WORD else ""
+    reason = _REFUSED.get(keyword)
+    if keyword == "SET" and second == "LOCAL":
+        setting = words[2].text.upper() if len(words) > 2 else ""
+        reason = _TRANSACTION if setting.startswith(("TRANSACTION", '"TRANSACTION')) else None
+    elif keyword == "SET" and {"TRANSACTION", "CHARACTERISTICS"} & {word.text.upper() for word in words[1:3]}:
+        reason = _TRANSACTION
+    if reason is not None:
+        text.report(first.start, f"{keyword} cannot stand in a query: {reason}")
+
+
+def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
+    known = scope.inputs.schemas
+    for piece in statement.pieces:
+        if isinstance(piece, Parameter | ListParameter):
+            scope.used.add(piece.name)
+            if piece.name not in known and not scope.inputs.is_open:
+                hint = did_you_mean(piece.name, [*known])
+                text.report(piece.start, f"`:{piece.name}` is no input{hint}")
+            elif isinstance(piece, Parameter) and _is_array(known.get(piece.name)) and _follows_in(statement, piece):
+                text.report(piece.start, f"a list stands alone in its brackets: IN (:{piece.name})")
+
+
+def _is_array(schema: object) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "array"
+
+
+def _follows_in(statement: Statement, parameter: Parameter) -> bool:
+    """Whether a parameter stands within the brackets of an `IN`, with something else."""
+    at = statement.pieces.index(parameter)
+    before = "".join(getattr(piece, "text", "") for piece in statement.pieces[:at])
+    return re.search(r"\bIN\s*\([^()]*$", before, re.IGNORECASE) is not None

@@ -1,0 +1,89 @@
+"""The dialects of SQL: what statements and values must look like for each kind of database. Pure data and text."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.executors.sql.input_types import InputType
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about one kind of database that statements depend on."""
+
+    name: str
+    """As it stands first in an SQLAlchemy URL."""
+    placeholder: Callable[[int], str]
+    """The text of the parameter with this number, counted from 1."""
+    reuses: bool
+    """Whether a parameter that stands twice is sent once."""
+    casts: Mapping[InputType, str] = msgspec.field(default_factory=dict)
+    """The types to which parameters are cast, since the database would otherwise guess another one."""
+    empty_in: str
+    """`IN` with an empty list, without the value before it."""
+    empty_not_in: str
+    escape: Callable[[str], str] = str
+    """Makes text between parameters safe from being read for parameters once more."""
+    binds_text: bool = False
+    """Whether it has no types for dates and UUIDs, which are text then."""
+    reads_only: bool = True
+    """Whether it has read-only transactions that this gateway knows how to begin."""
+
+
+def _dollar(number: int) -> str:
+    return f"${number}"
+
+
+def _question_mark(_number: int) -> str:
+    return "?"
+
+
+def _with_escaped_colons(text: str) -> str:
+    return re.sub(r":(?=\w)", r"\\:", text)
+
+
+def _named(number: int) -> str:
+    return f":p{number}"
+
+
+POSTGRESQL: Final = Dialect(
+    name="postgresql",
+    placeholder=_dollar,
+    reuses=True,
+    casts={
+        InputType.DATE: "date",
+        InputType.DATE_TIME: "timestamptz",
+        InputType.UUID: "uuid",
+        InputType.NUMBER: "numeric",
+        InputType.JSON: "jsonb",
+    },
+    # Not a subquery, whose NULL would be text: an array literal takes the type of what it is compared with.
+    empty_in="= ANY ('{}')",
+    empty_not_in="<> ALL ('{}')",
+)
+SQLITE: Final = Dialect(
+    name="sqlite",
+    placeholder=_question_mark,
+    reuses=False,
+    empty_in="IN ()",
+    empty_not_in="NOT IN ()",
+    binds_text=True,
+)
+
+
+def dialect_of(name: str) -> Dialect:
+    """The dialect of a kind of database; one that is not known can only be written to."""
+    known = {each.name: each for each in (POSTGRESQL, SQLITE)}
+    if name in known:
+        return known[name]
+    nothing = "(SELECT 1 FROM (SELECT 1 AS p) AS nothing WHERE 1 = 0)"
+    return Dialect(
+        name=name,
+        placeholder=_named,  # SQLAlchemy's `text()` turns it into the driver's own
+        reuses=True,
+        escape=_with_escaped_colons,
+        empty_in=f"IN {nothing}",
+        empty_not_in=f"NOT IN {nothing}",
+        reads_only=False,
+    )

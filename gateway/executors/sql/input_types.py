@@ -1,0 +1,110 @@
+"""The types that inputs are bound as: what a schema says, and how a value of it is given to a driver. Pure."""
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Final
+
+from gateway import exact_json
+from gateway.errors import ExecutionError
+from gateway.json_types import Json, JsonObject
+
+
+class InputType(Enum):
+    """The types that make a difference to a database."""
+
+    PLAIN = auto()
+    """Text, integers and booleans: what the database expects at that place."""
+    NUMBER = auto()
+    INTEGER = auto()
+    DATE = auto()
+    DATE_TIME = auto()
+    UUID = auto()
+    JSON = auto()
+    """An object, or an array that is no list of an `IN`."""
+
+
+_BY_FORMAT: Final[Mapping[Json, InputType]] = {
+    "date": InputType.DATE,
+    "date-time": InputType.DATE_TIME,
+    "uuid": InputType.UUID,
+}
+_BY_TYPE: Final[Mapping[Json, InputType]] = {
+    "number": InputType.NUMBER,
+    "integer": InputType.INTEGER,
+    "object": InputType.JSON,
+    "array": InputType.JSON,
+}
+
+
+def type_of(schema: Json) -> InputType:
+    """The type that a JSON Schema says; where it allows several, the one beside null."""
+    if not isinstance(schema, Mapping):
+        return InputType.PLAIN
+    said = schema.get("type")
+    names = [name for name in said if name != "null"] if isinstance(said, list) else [said]
+    if len(names) != 1:
+        return InputType.PLAIN
+    if names[0] in {"string", None} and (found := _BY_FORMAT.get(schema.get("format"))) is not None:
+        return found
+    return _BY_TYPE.get(names[0], InputType.PLAIN)
+
+
+def items_of(schema: Json) -> JsonObject:
+    """The schema of a list's items."""
+    items = schema.get("items") if isinstance(schema, Mapping) else None
+    return items if isinstance(items, Mapping) else {}
+
+
+def bound_value(name: str, value: Json, kind: InputType, *, binds_text: bool) -> Json:
+    """The value of the input `name` as a driver takes it; dates and UUIDs as text if `binds_text`.
+
+    Raises:
+        ExecutionError: no database can be given it.
+    """
+    if isinstance(value, dict | list | tuple):
+        value = _written(name, value)
+    elif isinstance(value, str) and kind in _PARSERS:
+        value = _parsed(name, value, kind, binds_text=binds_text)
+    elif isinstance(value, float) and kind is InputType.INTEGER and value.is_integer():
+        value = int(value)  # 3.0 is an integer in JSON Schema
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ExecutionError(f"`{name}` is not text: it has half of a surrogate pair in it") from error
+    return value
+
+
+def _written(name: str, value: Json) -> str:
+    try:
+        return exact_json.dumps(value).decode()
+    except TypeError as error:
+        raise ExecutionError(f"`{name}` cannot be written as JSON: {error}") from error
+
+
+def _parsed(name: str, value: str, kind: InputType, *, binds_text: bool) -> Json:
+    parse, as_text = _PARSERS[kind]
+    try:
+        found = parse(value)
+        return as_text(found) if binds_text else found
+    except (ValueError, OverflowError) as error:
+        raise ExecutionError(f"`{name}` cannot be bound: {error}") from error
+
+
+def _date_time(value: str) -> dt.datetime:
+    found = dt.datetime.fromisoformat(value.upper())  # RFC 3339 §5.6: `t` and `z` may be lower case
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+def _utc_text(value: Json) -> str:
+    """As SQLite's own functions write it: in UTC, without saying so."""
+    return str(value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" "))
+
+
+_PARSERS: Final[Mapping[InputType, tuple[Callable[[str], Json], Callable[[Json], str]]]] = {
+    InputType.DATE: (dt.date.fromisoformat, str),
+    InputType.DATE_TIME: (_date_time, _utc_text),
+    InputType.UUID: (uuid.UUID, str),
+}

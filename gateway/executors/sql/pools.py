@@ -1,0 +1,258 @@
+"""The connection pools of databases: one for each kind of session with each, kept for as long as a catalog names it.
+
+SQLAlchemy makes and keeps the connections. It comes with the extra `sql`, so it is imported where it is needed.
+"""
+
+import asyncio
+import importlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from gateway.executors.sql.other_databases import OtherSession
+from gateway.executors.sql.postgresql import PostgresqlSession
+from gateway.executors.sql.sessions import Session
+from gateway.executors.sql.sqlite import SqliteSession, secure
+from gateway.json_types import Json
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+log: Final = structlog.get_logger(__name__)
+
+INSTALL: Final = "pip install 'mcp-gateway-daemon[sql]'"
+_PACKAGES: Final = ("sqlalchemy.ext.asyncio", "greenlet", "aiosqlite", "asyncpg")
+_PREPARED: Final = "mcp-gateway prepared statements"
+_CLOSE_SECONDS: Final = 5.0
+_LOCK_SECONDS: Final = 0.25
+"""Seconds that SQLite itself waits for a lock; the executor tries again after that."""
+
+
+def is_installed() -> bool:
+    """Whether the packages of the extra `sql` are there. Imports them, which takes a while."""
+    try:
+        for name in _PACKAGES:
+            importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about a database that its connections depend on: while they are equal, the pools stay."""
+
+    name: str
+    """Its name in the file."""
+    dialect: str
+    url: str
+    """For SQLAlchemy, password included; of SQLite the path."""
+    size: int
+
+    @property
+    def shown(self) -> str:
+        """The database for people: its dialect and name."""
+        return f"{self.name} ({self.dialect})"
+
+
+class Pool:
+    """The connections of one profile that may write, or of those that may not."""
+
+    def __init__(self, profile: DatabaseProfile, *, read_only: bool) -> None:
+        self._profile: Final = profile
+        self._read_only: Final = read_only
+        self._engine: AsyncEngine | None = None
+        self.users = 0
+        self.is_wanted = True
+
+    @property
+    def open(self) -> int:
+        """Connections that are open."""
+        pool: Any = None if self._engine is None else self._engine.pool
+        return 0 if pool is None else pool.checkedin() + pool.checkedout()
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Borrow a connection; wait for one if all are in use."""
+        self.users += 1
+        try:
+            if self._engine is None:
+                self._engine = _ENGINES.get(self._profile.dialect, _other_engine)(self._profile, self._read_only)
+            open_session = _SESSIONS.get(self._profile.dialect, _other_session)
+            async with open_session(self._engine, self._read_only) as session:
+                yield session
+        finally:
+            self.users -= 1
+            if not self.is_wanted and not self.users:
+                await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            try:
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await engine.dispose()
+            except (OSError, TimeoutError) as error:
+                log.warning("database connections were not closed", database=self._profile.name, error=str(error))
+
+
+class DatabasePools:
+    """Owns the pools. Use as an async context manager."""
+
+    def __init__(self) -> None:
+        self._pools: Final[dict[tuple[DatabaseProfile, bool], Pool]] = {}
+        self._kept: frozenset[DatabaseProfile] | None = None
+        self._ending: Final[set[asyncio.Task[None]]] = set()
+        self.failures: Final[dict[str, int]] = {}
+        """Attempts to reach a database that failed, by its name."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for task in tuple(self._ending):
+            task.cancel()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=_CLOSE_SECONDS)
+        for pool in self._pools.values():
+            await pool.close()
+        self._pools.clear()
+
+    def pool(self, profile: DatabaseProfile, *, read_only: bool) -> Pool:
+        """The pool of a database for sessions that may write, or that may not."""
+        key = profile, read_only
+        if key not in self._pools:
+            self._pools[key] = Pool(profile, read_only=read_only)
+            self._pools[key].is_wanted = self._kept is None or profile in self._kept
+        return self._pools[key]
+
+    def keep(self, profiles: Iterable[DatabaseProfile]) -> None:
+        """Keep the pools of these databases alone; others are closed once the calls that use them have ended."""
+        self._kept = frozenset(profiles)
+        for (profile, read_only), pool in tuple(self._pools.items()):
+            pool.is_wanted = profile in self._kept
+            if not pool.is_wanted:
+                del self._pools[profile, read_only]
+                if not pool.users:
+                    self.own(pool.close(), name=f"close {profile.name}")
+
+    def note_failure(self, profile: DatabaseProfile) -> None:
+        """Count an attempt that failed because the database was away."""
+        self.failures[profile.name] = self.failures.get(profile.name, 0) + 1
+
+    def own(self, work: Any, *, name: str) -> asyncio.Task[None]:
+        """Own work that goes on after its call was answered."""
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        task.set_name(name)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
+    def status(self) -> dict[str, Json]:
+        """The connections of each database that was used, and how often it could not be reached."""
+        found: dict[str, dict[str, Json]] = {}
+        for (profile, _), pool in self._pools.items():
+            entry = found.setdefault(
+                profile.name, {"dialect": profile.dialect, "connections": 0, "in_use": 0, "failures": 0}
+            )
+            entry["connections"] += pool.open
+            entry["in_use"] += pool.users
+            entry["failures"] = self.failures.get(profile.name, 0)
+        return dict(found)
+
+
+def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine":
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - of the extra
+
+    return create_async_engine(
+        url,
+        pool_size=profile.size,
+        max_overflow=0,
+        pool_timeout=86_400,  # a call's deadline comes first
+        pool_reset_on_return=None,  # sessions end their transactions themselves
+        isolation_level="AUTOCOMMIT",  # and begin them
+        hide_parameters=True,
+        **options,
+    )
+
+
+def _sqlite_engine(profile: DatabaseProfile, read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
+    from sqlalchemy import URL  # noqa: PLC0415 - of the extra
+
+    mode = "ro" if read_only else "rwc"
+    return _engine(
+        URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query={"mode": mode, "uri": "true"}),
+        profile,
+        connect_args={"timeout": _LOCK_SECONDS},
+    )
+
+
+def _postgresql_engine(profile: DatabaseProfile, _read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
+    return _engine(profile.url, profile, connect_args={"server_settings": {"application_name": "mcp-gateway"}})
+
+
+def _other_engine(profile: DatabaseProfile, _read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
+    return _engine(profile.url, profile)
+
+
+@asynccontextmanager
+async def _borrowed(
+    engine: "AsyncEngine", make: Any, *, is_closed: Callable[[Any], bool] = lambda _: False
+) -> AsyncIterator[Session]:
+    """A session with a connection of the driver's own, which goes back to the pool if it is still good."""
+    from sqlalchemy.util.concurrency import greenlet_spawn  # noqa: PLC0415 - of the extra
+
+    raw = await engine.raw_connection()
+    while is_closed(raw.driver_connection):  # it was lost while it was idle
+        raw.invalidate()
+        await greenlet_spawn(raw.close)
+        raw = await engine.raw_connection()
+    session: Session | None = None
+    try:
+        session = await make(raw)
+        yield session
+    finally:
+        if session is None or not session.is_usable:
+            raw.invalidate()
+        await greenlet_spawn(raw.close)
+
+
+@asynccontextmanager
+async def _sqlite_session(engine: "AsyncEngine", read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
+    async def make(raw: Any) -> Session:
+        connection = raw.driver_connection
+        if not raw.info.get("secured"):
+            await secure(connection, read_only=read_only)
+            raw.info["secured"] = True
+        return SqliteSession(connection, read_only=read_only)
+
+    async with _borrowed(engine, make) as session:
+        yield session
+
+
+@asynccontextmanager
+async def _postgresql_session(engine: "AsyncEngine", read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
+    async def make(raw: Any) -> Session:
+        prepared = raw.info.setdefault(_PREPARED, OrderedDict())
+        return PostgresqlSession(raw.driver_connection, prepared, read_only=read_only)
+
+    async with _borrowed(engine, make, is_closed=lambda connection: connection.is_closed()) as session:
+        yield session
+
+
+@asynccontextmanager
+async def _other_session(engine: "AsyncEngine", _read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
+    async with engine.execution_options(isolation_level=engine.dialect.default_isolation_level).connect() as connection:
+        yield OtherSession(connection)
+
+
+_ENGINES: Final = {"sqlite": _sqlite_engine, "postgresql": _postgresql_engine}
+_SESSIONS: Final = {"sqlite": _sqlite_session, "postgresql": _postgresql_session}

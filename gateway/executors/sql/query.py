@@ -1,0 +1,204 @@
+"""Compiles the statements of a query, and binds the arguments of a call to them.
+
+Threat answered here: a caller's value that becomes SQL. It cannot, since the text of a statement consists of what the
+operator wrote and of placeholders; how many of these a list takes is all that a value decides.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.executors.sql.dialects import Dialect
+from gateway.executors.sql.input_types import InputType, bound_value, items_of, type_of
+from gateway.executors.sql.tokens import Kind, Token
+from gateway.json_types import Json, JsonObject
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """`:name` in a statement."""
+
+    name: str
+    start: int
+    """Characters before it in the text that it was written in."""
+
+
+class ListParameter(msgspec.Struct, frozen=True):
+    """`IN (:name)`, which expands to as many values as a list has."""
+
+    name: str
+    start: int
+    is_negated: bool
+
+
+class Fragment(msgspec.Struct, frozen=True):
+    """Text between parameters."""
+
+    text: str
+    start: int
+
+
+Piece = Fragment | Parameter | ListParameter
+
+
+class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement ready to be sent."""
+
+    text: str
+    values: tuple[Json, ...]
+    names: tuple[str, ...]
+    """The input that each value comes from."""
+    starts: tuple[tuple[int, int], ...] = ()
+    """Offsets in `text` → offsets in the text that was written, at the start of each piece."""
+
+    def written_offset(self, offset: int) -> int:
+        """The place in the text as it was written that a place in `text` comes from."""
+        sent, written = max((pair for pair in self.starts if pair[0] <= offset), default=(0, 0))
+        following = min((start for _, start in self.starts if start > written), default=written + offset)
+        return min(written + offset - sent, following)
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """One compiled statement."""
+
+    pieces: tuple[Piece, ...]
+    dialect: Dialect
+    schemas: Mapping[str, Json]
+    """The JSON Schemas of the inputs."""
+
+    @property
+    def names(self) -> set[str]:
+        return {piece.name for piece in self.pieces if not isinstance(piece, Fragment)}
+
+    def bind(self, arguments: JsonObject) -> BoundStatement:
+        """Bind a call's arguments; what is absent is NULL.
+
+        Raises:
+            ExecutionError: no database can be given one of them.
+        """
+        writing = _Writing(self.dialect)
+        for piece in self.pieces:
+            writing.mark(piece.start)
+            match piece:
+                case Fragment(text=text):
+                    writing.text(self.dialect.escape(text))
+                case Parameter(name=name):
+                    writing.parameter(name, arguments.get(name), type_of(self.schemas.get(name)))
+                case ListParameter():
+                    self._bind_list(piece, arguments.get(piece.name), writing)
+        return writing.finished()
+
+    def _bind_list(self, piece: ListParameter, value: Json, writing: "_Writing") -> None:
+        schema = self.schemas.get(piece.name)
+        values, kind = ([value], type_of(schema))
+        if isinstance(value, list | tuple):
+            values, kind = list(value), type_of(items_of(schema))
+        if not values:
+            writing.text(self.dialect.empty_not_in if piece.is_negated else self.dialect.empty_in)
+            return
+        writing.text("NOT IN (" if piece.is_negated else "IN (")
+        for index, each in enumerate(values):
+            writing.text(", " if index else "")
+            writing.value(piece.name, each, kind)
+        writing.text(")")
+
+
+class _Writing:
+    """A statement that is being bound."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._parts: list[str] = []
+        self._length = 0
+        self._values: list[Json] = []
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._starts: list[tuple[int, int]] = []
+
+    def mark(self, start: int) -> None:
+        self._starts.append((self._length, start))
+
+    def text(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += len(text)
+
+    def parameter(self, name: str, value: Json, kind: InputType) -> None:
+        if self._dialect.reuses and name in self._numbers:
+            self._place(self._numbers[name], kind)
+        else:
+            self._numbers[name] = self.value(name, value, kind)
+
+    def value(self, name: str, value: Json, kind: InputType) -> int:
+        self._values.append(bound_value(name, value, kind, binds_text=self._dialect.binds_text))
+        self._names.append(name)
+        self._place(len(self._values), kind)
+        return len(self._values)
+
+    def _place(self, number: int, kind: InputType) -> None:
+        cast = self._dialect.casts.get(kind)
+        placeholder = self._dialect.placeholder(number)
+        self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")
+
+    def finished(self) -> BoundStatement:
+        return BoundStatement(
+            text="".join(self._parts),
+            values=tuple(self._values),
+            names=tuple(self._names),
+            starts=tuple(self._starts),
+        )
+
+
+def statements_of(tokens: Iterable[Token]) -> list[list[Token]]:
+    """Split tokens at each `;`; what holds nothing but space and comments is no statement."""
+    found: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.kind is Kind.OTHER and token.text == ";":
+            found.append([])
+        else:
+            found[-1].append(token)
+    return [each for each in found if words_of(each)]
+
+
+_MEANINGLESS: Final = frozenset({Kind.SPACE, Kind.COMMENT})
+
+
+def words_of(tokens: Iterable[Token]) -> list[Token]:
+    """The tokens that mean something."""
+    return [token for token in tokens if token.kind not in _MEANINGLESS]
+
+
+def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
+    """Put the tokens of a statement together to text, parameters and lists."""
+    lists = dict(_lists_in(words_of(tokens)))
+    pieces: list[Piece] = []
+    skip_to = 0
+    for token in tokens:
+        if token.start < skip_to:
+            continue
+        if token.start in lists:
+            piece, skip_to = lists[token.start]
+            pieces.append(piece)
+        elif token.kind is Kind.PARAMETER:
+            pieces.append(Parameter(token.text, token.start))
+        elif pieces and isinstance(last := pieces[-1], Fragment):
+            pieces[-1] = Fragment(last.text + token.text, last.start)
+        else:
+            pieces.append(Fragment(token.text, token.start))
+    return tuple(pieces)
+
+
+def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[ListParameter, int]]]:
+    """Yield each `[NOT] IN (:name)`: where it begins, what it is, and where it ends."""
+    for index, token in enumerate(tokens[:-3]):
+        opening, parameter, closing = tokens[index + 1 : index + 4]
+        is_list = (
+            token.kind is Kind.WORD
+            and token.text.upper() == "IN"
+            and (opening.text, closing.text) == ("(", ")")
+            and parameter.kind is Kind.PARAMETER
+        )
+        if is_list:
+            before = tokens[index - 1] if index else token
+            is_negated = before.kind is Kind.WORD and before.text.upper() == "NOT"
+            start = before.start if is_negated else token.start
+            yield start, (ListParameter(parameter.text, start, is_negated), closing.end)

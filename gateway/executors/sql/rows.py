@@ -1,0 +1,173 @@
+"""Collects the rows of a result as JSON, within its limits: a database may have a million more."""
+
+import base64
+import datetime as dt
+import decimal
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+import orjson
+
+from gateway import exact_json
+from gateway.json_types import Json
+
+_FIRST_CHUNK: Final = 32
+_MAX_CHUNK: Final = 1000
+_CHUNK_BYTES: Final = 2**18
+"""Bytes of rows that are fetched at once, about."""
+
+Decimals = Literal["string", "number"]
+
+
+class RowLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of a result."""
+
+    max_rows: int
+    max_bytes: int
+    """Bytes of its JSON."""
+
+
+class RowCollector:
+    """The rows of the last statement that returned any."""
+
+    def __init__(self, limits: RowLimits, *, decimals: Decimals) -> None:
+        self._limits: Final = limits
+        self._decimals: Final = decimals
+        self.has_result = False
+        """Whether a statement returned rows, be it none."""
+        self.columns: list[str] = []
+        self.rows: list[dict[str, Json]] = []
+        self.is_truncated = False
+        """Whether there are more rows than were taken."""
+        self.affected: int | None = None
+        """Rows that statements without a result changed; None where no database said."""
+        self.size = 0
+        """Bytes of the JSON."""
+        self._texts: frozenset[int] = frozenset()
+
+    def begin(self, columns: Sequence[str], *, json_columns: Sequence[int] = ()) -> None:
+        """Forget what was collected, and take rows with these columns; some hold JSON as text."""
+        self.has_result, self.is_truncated = True, False
+        self.columns, self.rows = unique_names(columns), []
+        self.size = len(orjson.dumps(self.columns)) + len('{"columns":,"rows":[],"truncated":false}')
+        self._texts = frozenset(json_columns)
+
+    @property
+    def wanted(self) -> int:
+        """How many rows to fetch next; 0 if there is no room for any. One more than fits is asked for, and seen."""
+        if self.is_truncated:
+            return 0
+        missing = self._limits.max_rows + 1 - len(self.rows)
+        if not self.rows:
+            return min(missing, _FIRST_CHUNK)
+        average = max(self.size // len(self.rows), 1)
+        return max(1, min(missing, _MAX_CHUNK, _CHUNK_BYTES // average))
+
+    def add(self, fetched: Sequence[Sequence[Json]]) -> None:
+        """Take rows until one does not fit."""
+        for values in fetched:
+            row = {
+                name: self._json(index, value)
+                for index, (name, value) in enumerate(zip(self.columns, values, strict=True))
+            }
+            size = len(exact_json.dumps(row)) + 1
+            if len(self.rows) >= self._limits.max_rows or self.size + size > self._limits.max_bytes:
+                self.is_truncated = True
+                return
+            self.rows.append(row)
+            self.size += size
+
+    def note_affected(self, count: int) -> None:
+        """Count the rows that a statement changed."""
+        if count >= 0:
+            self.affected = (self.affected or 0) + count
+
+    def _json(self, index: int, value: Json) -> Json:
+        if index in self._texts and value is not None:
+            return parsed(value)
+        return json_value(value, self._decimals)
+
+
+def unique_names(columns: Sequence[str]) -> list[str]:
+    """The names of columns, which are members of an object: of two that are alike, the second is numbered."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 2
+        while name in names:
+            name, number = f"{column}_{number}", number + 1
+        names.append(name)
+    return names
+
+
+def parsed(value: Json) -> Json:
+    """The JSON that a column holds as text, or the text if it is none."""
+    if isinstance(value, list):
+        return [None if item is None else parsed(item) for item in value]
+    try:
+        return exact_json.loads(value)
+    except (orjson.JSONDecodeError, TypeError):
+        return value
+
+
+def json_value(value: Json, decimals: Decimals = "string") -> Json:
+    """A value of a driver as JSON: dates in ISO 8601, bytes in base64, and as text what JSON has no form for."""
+    kind = type(value)
+    if kind in _AS_IT_IS or (kind is float and math.isfinite(value)):
+        return value
+    if kind is decimal.Decimal:
+        return _decimal(value, decimals)
+    if (convert := _CONVERSIONS.get(kind)) is not None:
+        return convert(value)
+    if hasattr(value, "keys"):  # a mapping, or a record of asyncpg's
+        return {str(name): json_value(member, decimals) for name, member in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_value(item, decimals) for item in value]
+    return str(value)
+
+
+_AS_IT_IS: Final = frozenset({type(None), bool, int, str})
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _decimal(value: decimal.Decimal, decimals: Decimals) -> Json:
+    if not value.is_finite() or decimals == "string":
+        return format(value, "f") if value.is_finite() else _not_finite(float(value))
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value)
+
+
+def _duration(value: dt.timedelta) -> str:
+    """ISO 8601 §5.5.2: days, hours, minutes and seconds, each with the sign of the whole."""
+    microseconds = abs(value) // dt.timedelta(microseconds=1)
+    seconds, fraction = divmod(microseconds, 1_000_000)
+    days, seconds = divmod(seconds, 86_400)
+    hours, seconds = divmod(seconds, 3600)
+    minutes, seconds = divmod(seconds, 60)
+    exact = f"{seconds}.{fraction:06}".rstrip("0") if fraction else str(seconds)
+    date = f"{days}D" if days else ""
+    time = f"{hours}H{minutes}M{exact}S"
+    return f"{'-' if value < dt.timedelta() else ''}P{date}T{time}"
+
+
+def _base64(value: bytes | bytearray | memoryview) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+_CONVERSIONS: Final[Mapping[type, Callable[[Json], Json]]] = {
+    float: _not_finite,
+    bytes: _base64,
+    bytearray: _base64,
+    memoryview: _base64,
+    dt.date: dt.date.isoformat,
+    dt.datetime: dt.datetime.isoformat,
+    dt.time: dt.time.isoformat,
+    dt.timedelta: _duration,
+    uuid.UUID: str,
+}

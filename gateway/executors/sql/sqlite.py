@@ -1,0 +1,105 @@
+"""Sessions with SQLite, by aiosqlite: each connection has a thread, so that no query holds the event loop.
+
+A read-only session cannot write, by three means of SQLite's own: the file is opened with `mode=ro`, `query_only` is on,
+and an authorizer refuses ATTACH, by which other files would come within reach.
+"""
+
+import asyncio
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from gateway.errors import ExecutionError
+from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.rows import RowCollector
+from gateway.executors.sql.sessions import DatabaseAwayError, StatementRefusedError
+
+if TYPE_CHECKING:
+    import aiosqlite
+
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_INTERRUPT_EVERY: Final = 0.02
+"""Seconds. An interrupt that comes before a statement begins is lost, so that it is repeated."""
+
+
+async def secure(connection: "aiosqlite.Connection", *, read_only: bool) -> None:
+    """Take from a new connection what no query may do."""
+    await connection.set_authorizer(_authorize)
+    if read_only:
+        await connection.execute("PRAGMA query_only = ON")
+    else:
+        await connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _authorize(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_DENY if action in {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH} else sqlite3.SQLITE_OK
+
+
+class SqliteSession:
+    """A session with SQLite."""
+
+    def __init__(self, connection: "aiosqlite.Connection", *, read_only: bool) -> None:
+        self._connection: Final = connection
+        self._read_only: Final = read_only
+
+    @property
+    def is_usable(self) -> bool:
+        return not self._connection.in_transaction
+
+    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - an interrupt ends it in time
+        if not self._read_only:
+            await self._connection.execute("BEGIN IMMEDIATE")  # waits for the lock here, and not in the middle
+        elif statements > 1:
+            await self._connection.execute("BEGIN")  # a statement alone sees one state of the database anyway
+
+    async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
+        cursor = await self._connection.execute(statement.text, statement.values)
+        if cursor.description is None:
+            rows.note_affected(cursor.rowcount)
+            return
+        rows.begin([column[0] for column in cursor.description])
+        while wanted := rows.wanted:
+            fetched = await cursor.fetchmany(wanted)
+            rows.add(list(fetched))
+            if len(list(fetched)) < wanted:
+                return
+        await cursor.close()
+
+    async def commit(self) -> None:
+        await self._connection.commit()
+
+    async def roll_back(self) -> None:
+        if self._connection.in_transaction:
+            await self._connection.rollback()
+
+    async def stop(self) -> None:
+        ending = asyncio.ensure_future(self._connection.rollback())  # waits in the thread's queue
+        while not ending.done():
+            await self._connection.interrupt()
+            await asyncio.wait({ending}, timeout=_INTERRUPT_EVERY)
+        ending.result()
+
+    async def prepare(self, statement: BoundStatement) -> None:
+        try:
+            cursor = await self._connection.execute(f"EXPLAIN {statement.text}", statement.values)
+            await cursor.close()
+        except sqlite3.Error as error:
+            raise StatementRefusedError(str(error), _place_of(str(error), statement.text)) from error
+
+    def failure_of(self, error: Exception) -> ExecutionError | None:
+        match error:
+            case sqlite3.Error(sqlite_errorcode=int(code)) if code & 0xFF in _BUSY:
+                return DatabaseAwayError(str(error))
+            case sqlite3.Error() | sqlite3.Warning():
+                return ExecutionError(str(error))
+            case OverflowError():
+                return ExecutionError("an integer has more than the 64 bits that SQLite holds")
+            case _:
+                return None
+
+
+def _place_of(message: str, text: str) -> int | None:
+    """The place that a message of SQLite's is about: it quotes a word (`near "FORM"`), or names what it misses."""
+    quoted = message.partition('near "')[2].partition('"')[0]
+    named = message.partition("no such ")[2].partition(": ")[2]
+    found = text.find(quoted or named) if quoted or named else -1
+    return None if found < 0 else found

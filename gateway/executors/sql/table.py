@@ -1,0 +1,31 @@
+"""Writes rows as a short table of text, for clients and models that do not read structured content. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gateway.json_types import Json
+from gateway.language.templates.render_state import json_of
+
+MAX_CELL: Final = 500
+"""Characters of a cell; the structured content has the whole."""
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Mapping[str, Json]], *, is_truncated: bool) -> str:
+    """The names of the columns, a line for each row, and a line that says how many there are."""
+    lines = [" | ".join(_cell(column) for column in columns)]
+    lines += [" | ".join(_cell(value) for value in row.values()) for row in rows]
+    counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    lines.append(f"({counted}, and there are more)" if is_truncated else f"({counted})")
+    return "\n".join(lines)
+
+
+def record_of(row: Mapping[str, Json]) -> str:
+    """One row, a line for each column."""
+    return "\n".join(f"{_cell(name)}: {_cell(value)}" for name, value in row.items())
+
+
+def _cell(value: Json) -> str:
+    text = "" if value is None else value if isinstance(value, str) else json_of(value)
+    if len(text) > MAX_CELL:
+        text = f"{text[:MAX_CELL]}…"
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "\\r").replace("\n", "\\n")

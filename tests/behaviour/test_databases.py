@@ -1,0 +1,242 @@
+"""The `sql` backend, as clients see it, on SQLite and on PostgreSQL."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.app.gateway import Gateway
+from gateway.config.settings import read_settings
+from tests.postgresql import Postgresql
+
+TABLES: Final = (
+    "DROP TABLE IF EXISTS orders",
+    """CREATE TABLE orders (id integer PRIMARY KEY, customer text NOT NULL, status text, total numeric(12, 2),
+       created timestamp, due date)""",
+    """INSERT INTO orders VALUES (1, 'ada', 'open', 19.90, '2026-01-02 03:04:05', '2026-02-01'),
+       (2, 'ada', 'paid', 5, '2026-03-01 00:00:00', '2026-04-01'),
+       (3, 'bob', 'open', 7.5, '2026-03-02 00:00:00', NULL)""",
+)
+
+CONFIG: Final = """
+databases:
+  shop: {url: "%s"}
+tools:
+  find:
+    input:
+      customer: string
+      statuses: {type: array, items: {enum: [open, paid, sent]}, default: [open]}
+      since: {type: string, format: date, default: "1970-01-01"}
+    sql:
+      database: shop
+      query: |
+        SELECT id, status, due FROM orders -- of :nobody
+        WHERE customer = :customer AND status IN (:statuses) AND created >= :since
+          AND 'a:b' <> ':c' ORDER BY id
+  outside:
+    input: {statuses: {type: array, items: {type: string}}}
+    sql: {database: shop, query: "SELECT id FROM orders WHERE status NOT IN (:statuses) ORDER BY id"}
+  one:
+    input: {id: integer}
+    sql: {database: shop, query: "SELECT id, customer FROM orders WHERE id = :id", single: true}
+  add:
+    input: {id: integer, customer: string, note: string?}
+    sql:
+      database: shop
+      writes: true
+      query:
+        - INSERT INTO orders (id, customer, status) VALUES (:id, :customer, 'open')
+        - UPDATE orders SET status = COALESCE(:note, status) WHERE id = :id
+        - INSERT INTO orders (id, customer) VALUES (:id + 1000, NULLIF(:customer, 'nobody'))
+        - SELECT customer FROM orders WHERE id = :id
+  touch:
+    input: {customer: string}
+    sql: {database: shop, writes: true, query: "UPDATE orders SET status = status WHERE customer = :customer"}
+  sneak:
+    sql: {database: shop, query: "DELETE FROM orders"}
+  many:
+    input: {count: integer}
+    sql:
+      database: shop
+      max_rows: 2000000
+      query: |
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
+        SELECT i, 'row number ' || i AS label FROM n
+    output: {max_size: 8KiB}
+  first:
+    sql: {database: shop, query: "SELECT id, id FROM orders ORDER BY id", max_rows: 2}
+  slow:
+    timeout: 1s
+    sql:
+      database: shop
+      query: &slow |
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n /* slow */
+  endless:
+    sql: {database: shop, query: *slow}
+resources:
+  order:
+    uri: "order://{id}"
+    sql: {database: shop, query: "SELECT * FROM orders WHERE CAST(id AS text) = :id"}
+    complete:
+      id: {sql: {database: shop, query: "SELECT id FROM orders WHERE CAST(id AS text) LIKE :value || '%%'"}}
+"""
+
+Call = Callable[..., Awaitable[dict[str, Any]]]
+
+
+class Shop:
+    """A gateway in front of one database."""
+
+    def __init__(self, gateway: Gateway, run: Callable[[str], Awaitable[list[Any]]]) -> None:
+        self.gateway = gateway
+        self.client = gateway.memory_client()
+        self.run = run
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        return await self.client.request("tools/call", {"name": tool, "arguments": arguments})
+
+    async def rows(self, tool: str, **arguments: Any) -> list[Any]:
+        result = await self.call(tool, **arguments)
+        assert not result.get("isError"), result
+        rows: list[Any] = result["structuredContent"]["rows"]
+        return rows
+
+    async def error(self, tool: str, **arguments: Any) -> str:
+        result = await self.call(tool, **arguments)
+        assert result["isError"] is True, result
+        text: str = result["content"][0]["text"]
+        return text
+
+
+@asynccontextmanager
+async def serving(config: Path) -> AsyncIterator[Gateway]:
+    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
+        yield gateway
+
+
+def in_sqlite(path: Path) -> Callable[[str], Awaitable[list[Any]]]:
+    async def run(statement: str) -> list[Any]:
+        with sqlite3.connect(path) as connection:
+            found = connection.execute(statement).fetchall()
+        connection.close()
+        return found
+
+    return run
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shop]:
+    async with AsyncExitStack() as stack:
+        if request.param == "sqlite":
+            url, run = "sqlite:shop.db", in_sqlite(tmp_path / "shop.db")
+        else:
+            server: Postgresql = request.getfixturevalue("postgresql")
+            url, run = server.url, server.run
+        for statement in TABLES:
+            await run(statement)
+        (tmp_path / "config.yaml").write_text(CONFIG % url)
+        yield Shop(await stack.enter_async_context(serving(tmp_path / "config.yaml")), run)
+
+
+async def test_inputs_are_bound_and_rows_come_as_a_table_and_as_structured_content(shop: Shop) -> None:
+    result = await shop.call("find", customer="ada", statuses=["open", "paid"], since="2026-01-01")
+    assert result["structuredContent"] == {
+        "columns": ["id", "status", "due"],
+        "rows": [
+            {"id": 1, "status": "open", "due": "2026-02-01"},
+            {"id": 2, "status": "paid", "due": "2026-04-01"},
+        ],
+        "truncated": False,
+    }
+    assert result["content"][0]["text"] == "id | status | due\n1 | open | 2026-02-01\n2 | paid | 2026-04-01\n(2 rows)"
+    assert await shop.rows("find", customer="ada") == [{"id": 1, "status": "open", "due": "2026-02-01"}]
+    assert await shop.rows("find", customer="ada", since="2026-02-01") == []
+
+
+async def test_an_empty_list_matches_nothing_and_its_negation_everything(shop: Shop) -> None:
+    assert await shop.rows("find", customer="ada", statuses=[]) == []
+    assert [row["id"] for row in await shop.rows("outside", statuses=[])] == [1, 2, 3]
+    assert [row["id"] for row in await shop.rows("outside", statuses=["open"])] == [2]
+
+
+async def test_single_gives_the_one_row_and_none_is_an_error(shop: Shop) -> None:
+    result = await shop.call("one", id=3)
+    assert result["structuredContent"] == {"id": 3, "customer": "bob"}
+    assert result["content"][0]["text"] == "id: 3\ncustomer: bob"
+    assert await shop.error("one", id=99) == "The query promises one row, and it returned none"
+
+
+async def test_several_statements_are_one_transaction_that_rolls_back_whole(shop: Shop) -> None:
+    assert await shop.rows("add", id=10, customer="eve", note="sent") == [{"customer": "eve"}]
+    assert len(await shop.run("SELECT 1 FROM orders WHERE customer = 'eve'")) == 2
+    said = await shop.error("add", id=11, customer="nobody")
+    assert said.startswith("The database `shop` refused: ")
+    assert "customer" in said
+    assert await shop.run("SELECT 1 FROM orders WHERE id IN (11, 1011)") == []
+
+
+async def test_a_change_says_how_many_rows_it_affected(shop: Shop) -> None:
+    result = await shop.call("touch", customer="ada")
+    assert result["structuredContent"] == {"columns": [], "rows": [], "truncated": False, "affected": 2}
+    assert result["content"][0]["text"] == "2 rows affected"
+
+
+async def test_a_query_that_does_not_say_writes_cannot(shop: Shop) -> None:
+    said = await shop.error("sneak")
+    assert "read" in said
+    assert len(await shop.run("SELECT 1 FROM orders")) == 3
+    tools = {tool["name"]: tool for tool in (await shop.client.request("tools/list"))["tools"]}
+    assert tools["find"]["annotations"] == {"readOnlyHint": True}
+    assert tools["add"]["annotations"] == {"readOnlyHint": False}
+
+
+async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: Shop) -> None:
+    first = (await shop.call("first"))["structuredContent"]
+    assert first == {"columns": ["id", "id_2"], "rows": [{"id": 1, "id_2": 1}, {"id": 2, "id_2": 2}], "truncated": True}
+    result = await shop.call("many", count=1_000_000)
+    assert result["structuredContent"]["truncated"] is True
+    assert result["content"][0]["text"].endswith("rows, and there are more)")
+    assert 100 < len(result["structuredContent"]["rows"]) < 300
+    assert (await shop.call("many", count=20))["structuredContent"]["truncated"] is False
+
+
+async def test_a_resource_is_the_rows_as_json_and_its_variable_is_completed(shop: Shop) -> None:
+    [contents] = (await shop.client.request("resources/read", {"uri": "order://2"}))["contents"]
+    assert contents["mimeType"] == "application/json"
+    assert '"customer":"ada"' in contents["text"]
+    completed = await shop.client.request(
+        "completion/complete",
+        {"ref": {"type": "ref/resource", "uri": "order://{id}"}, "argument": {"name": "id", "value": "2"}},
+    )
+    assert completed["completion"]["values"] == ["2"]
+
+
+async def test_a_call_that_takes_too_long_is_told_and_stopped_in_the_database(shop: Shop) -> None:
+    assert await shop.error("slow") == "The database `shop` timed out after 1.0 s"
+    await gone(shop)
+
+
+async def test_a_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
+    call = asyncio.ensure_future(shop.call("endless"))
+    async with asyncio.timeout(60):
+        while not connections(shop, "in_use"):
+            await asyncio.sleep(0.01)
+    call.cancel()
+    await asyncio.wait({call})
+    await gone(shop)
+    assert await shop.rows("find", customer="ada") != []
+
+
+async def gone(shop: Shop) -> None:
+    """Wait until no call uses a connection, and the database runs no query of ours."""
+    async with asyncio.timeout(60):
+        while connections(shop, "in_use"):
+            await asyncio.sleep(0.01)
+
+
+def connections(shop: Shop, which: str) -> int:
+    return sum(entry[which] for entry in shop.gateway._services.databases.status().values())

@@ -247,6 +247,7 @@ class Gateway:
         state_dir = directory_of(self._settings.state_dir, config=self._settings.config, environ=os.environ)
         self._state = await stack.enter_async_context(State(state_dir, keys=given_keys, schemas=[TASKS]))
         self._services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
+        await self._services.output_store.use(self._state.outputs)
         self._auditing = auditing = AuditRecorder(
             key=self._state.keys()[0], generation=lambda: self._live.store.current.generation
         )

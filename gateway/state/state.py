@@ -14,6 +14,7 @@ from gateway.state.database import Database
 from gateway.state.directory import StateDirectory
 from gateway.state.documents import DOCUMENTS, Documents
 from gateway.state.keys import SigningKeys, kept_keys, random_keys
+from gateway.state.outputs import OUTPUTS, SqliteOutputs
 from gateway.state.schema import Schema
 from gateway.state.session_store import SESSIONS, SessionStore, SqliteSessionStore
 from gateway.state.used_states import USED_STATES, UsedStates
@@ -45,7 +46,7 @@ class State:
         """
         self._given_keys: Final = keys
         self._directory: Final = StateDirectory(wanted)
-        self._schemas: Final = (DOCUMENTS, SESSIONS, USED_STATES, *schemas)
+        self._schemas: Final = (DOCUMENTS, SESSIONS, USED_STATES, OUTPUTS, *schemas)
         self._stack: Final = AsyncExitStack()
         self.clock: Final = clock or SteadyClock()
         self.keys: SigningKeys
@@ -53,6 +54,7 @@ class State:
         self.documents: Documents
         self.sessions: SessionStore
         self.used_states: UsedStates
+        self.outputs: SqliteOutputs
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -65,6 +67,7 @@ class State:
             self.documents = Documents(self.database, clock=self.clock)
             self.sessions = SqliteSessionStore(self.database, clock=self.clock)
             self.used_states = UsedStates(self.database, clock=self.clock)
+            self.outputs = SqliteOutputs(self.database)
             await self.used_states.load()
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self

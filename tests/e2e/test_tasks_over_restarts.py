@@ -21,7 +21,7 @@ TASKS: Final = "io.modelcontextprotocol/tasks"
 STOPPED: Final = "the server that ran it stopped"
 CAPABILITIES: Final[JsonObject] = {"elicitation": {}, "extensions": {TASKS: {}}}
 _META: Final[JsonObject] = {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}
-_NAMES: Final = {"tools/call": "name", "server/discover": ""}
+_NAMES: Final = {"tools/call": "name", "server/discover": "", "resources/read": "uri"}
 _IDS: Final = count(1)
 
 
@@ -114,6 +114,16 @@ async def finished_tasks_are_readable(served: Served, folder: Path) -> AsyncGene
             assert _steady((await served.ask("tasks/get", taskId=task["taskId"]))["result"]) == _steady(task)
 
 
+async def an_overflowing_result_is_readable(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
+    task_id = await served.start("overflowing")
+    uri = (await served.until(task_id, "completed"))["result"]["content"][1]["uri"]
+    before = (await served.ask("resources/read", uri=uri))["result"]["contents"]
+    assert before[0]["text"].endswith("2000\n")
+    while True:
+        served = yield
+        assert (await served.ask("resources/read", uri=uri))["result"]["contents"] == before
+
+
 async def a_running_task_has_failed(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
     began = folder / "began"
     task_id = await served.start("once_only", began=str(began), go=str(folder / "go"))
@@ -186,6 +196,7 @@ async def a_task_whose_time_is_over_meanwhile_is_unknown(served: Served, folder:
 
 ROWS: Final[tuple[Row, ...]] = (
     finished_tasks_are_readable,
+    an_overflowing_result_is_readable,
     a_running_task_has_failed,
     a_running_task_is_begun_again,
     a_running_task_is_begun_again_no_more_often_than_the_file_says,

@@ -284,7 +284,7 @@ async def test_an_overflow_can_be_parked_for_the_caller() -> None:
         "mimeType": "text/plain",
         "size": 100,
     }
-    assert output_store.read(uri, caller="tester") == {"uri": uri, "mimeType": "text/plain", "text": "ü" * 50}
+    assert await output_store.read(uri, caller="tester") == {"uri": uri, "mimeType": "text/plain", "text": "ü" * 50}
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ async def test_structure_without_room_is_left_out_or_an_error_where_it_was_promi
     result = await shape(output, max_size=40, schema={"type": "object"}, overflow="resource", output_store=output_store)
     assert result.is_error
     assert result.content[1]["type"] == "resource_link"
-    kept = output_store.read(result.content[1]["uri"], caller="tester")
+    kept = await output_store.read(result.content[1]["uri"], caller="tester")
     assert kept is not None
     assert orjson.loads(kept["text"]) == {"a": "x" * 100}
 
@@ -325,7 +325,7 @@ async def test_media_without_room_are_linked_or_an_error() -> None:
     assert "is too large: 200 bytes" in error_of(await shape(output, max_size=100))
     output_store = OutputStore()
     [link] = (await shape(output, max_size=100, overflow="resource", output_store=output_store)).content
-    kept = output_store.read(link["uri"], caller="tester")
+    kept = await output_store.read(link["uri"], caller="tester")
     assert kept is not None
     assert kept["mimeType"] == "image/png"
     assert base64.b64decode(kept["blob"]) == PNG * 20

@@ -1,9 +1,12 @@
 """Parked outputs: for whom, how long, how many."""
 
 import base64
+from pathlib import Path
 
 from gateway.executors.output import output_store as parking
 from gateway.executors.output.output_store import OutputStore
+from gateway.state.database import Statement
+from gateway.state.state import State
 
 
 class Clock:
@@ -22,53 +25,86 @@ def park(output_store: OutputStore, contents: str | bytes, caller: str = "me") -
     return uri
 
 
-def test_an_output_is_read_as_it_was_parked() -> None:
+async def test_an_output_is_read_as_it_was_parked() -> None:
     output_store = OutputStore()
     text, data = park(output_store, "ü"), park(output_store, b"\xff")
-    assert output_store.read(text, caller="me") == {"uri": text, "mimeType": "text/plain", "text": "ü"}
-    assert output_store.read(data, caller="me") == {
+    assert await output_store.read(text, caller="me") == {"uri": text, "mimeType": "text/plain", "text": "ü"}
+    assert await output_store.read(data, caller="me") == {
         "uri": data,
         "mimeType": "text/plain",
         "blob": base64.b64encode(b"\xff").decode(),
     }
 
 
-def test_an_output_is_there_for_its_caller_alone_under_a_uri_that_cannot_be_guessed() -> None:
+async def test_an_output_is_there_for_its_caller_alone_under_a_uri_that_cannot_be_guessed() -> None:
     output_store = OutputStore()
     uri = park(output_store, "x")
-    assert output_store.read(uri, caller="you") is None
-    assert output_store.read("output://x", caller="me") is None
+    assert await output_store.read(uri, caller="you") is None
+    assert await output_store.read("output://x", caller="me") is None
     assert len({park(output_store, "x") for _ in range(20)}) == 20
     assert len(uri) == len("output://") + 32
 
 
-def test_an_output_is_gone_after_ten_minutes() -> None:
+async def test_an_output_is_gone_after_ten_minutes() -> None:
     clock = Clock()
     output_store = OutputStore(clock=clock)
     uri = park(output_store, "x")
     clock.now += 599
-    assert output_store.read(uri, caller="me") is not None
+    assert await output_store.read(uri, caller="me") is not None
     clock.now += 1
-    assert output_store.read(uri, caller="me") is None
+    assert await output_store.read(uri, caller="me") is None
 
 
-def test_the_oldest_output_of_a_caller_makes_room_for_the_thirty_third() -> None:
+async def test_the_oldest_output_of_a_caller_makes_room_for_the_thirty_third() -> None:
     output_store = OutputStore()
     foreign = park(output_store, "x", caller="you")
     uris = [park(output_store, str(number)) for number in range(33)]
-    assert [output_store.read(uri, caller="me") is None for uri in uris] == [True] + [False] * 32
-    assert output_store.read(foreign, caller="you") is not None
+    assert [await output_store.read(uri, caller="me") is None for uri in uris] == [True] + [False] * 32
+    assert await output_store.read(foreign, caller="you") is not None
 
 
-def test_bytes_are_bounded_for_each_output_each_caller_and_all_together() -> None:
+async def test_bytes_are_bounded_for_each_output_each_caller_and_all_together() -> None:
     output_store = OutputStore()
     half = b"x" * (parking.MAX_OUTPUT_BYTES // 2)
     assert output_store.save(half * 2 + b"x", media_type="text/plain", caller="me") is None
     first, second, third = (park(output_store, half) for _ in range(3))
-    assert output_store.read(first, caller="me") is None
+    assert await output_store.read(first, caller="me") is None
     assert output_store._outputs.keys() == {second, third}
     for caller in ("a", "b", "c", "d"):
         park(output_store, half, caller=caller)
         park(output_store, half, caller=caller)
     assert output_store._size <= parking.MAX_TOTAL_BYTES
-    assert output_store.read(second, caller="me") is None
+    assert await output_store.read(second, caller="me") is None
+
+
+async def test_what_outlives_its_call_outlives_the_process_and_its_bounds_hold_on(tmp_path: Path) -> None:
+    clock = Clock()
+    async with State(tmp_path, clock=clock) as state:
+        store = OutputStore(clock=clock)
+        await store.use(state.outputs)
+        texts = [store.save(f"ü{number}", media_type="text/plain", caller="me", seconds=60) for number in range(3)]
+        data = store.save(b"\xff", media_type="image/png", caller="me", seconds=10)
+        short = store.save("x", media_type="text/plain", caller="me")
+    assert None not in (*texts, data, short)
+    async with State(tmp_path, clock=clock) as state:
+        store = OutputStore(clock=clock)
+        await store.use(state.outputs)
+        assert store.count == 4
+        assert await store.read(texts[0] or "", caller="me") == {
+            "uri": texts[0],
+            "mimeType": "text/plain",
+            "text": "ü0",
+        }
+        assert await store.read(texts[0] or "", caller="you") is None
+        assert ((await store.read(data or "", caller="me")) or {})["blob"] == base64.b64encode(b"\xff").decode()
+        assert await store.read(short or "", caller="me") is None
+        for _ in range(parking.MAX_OUTPUTS_PER_CALLER - 1):
+            assert store.save("more", media_type="text/plain", caller="me") is not None
+        assert await store.read(texts[1] or "", caller="me") is None
+        assert await state.database.run(Statement("SELECT count(*) FROM outputs")) == [(1,)]
+        clock.now += 60
+        assert store.count == parking.MAX_OUTPUTS_PER_CALLER - 1
+    async with State(tmp_path, clock=clock) as state:
+        store = OutputStore(clock=clock)
+        await store.use(state.outputs)
+        assert store.count == 0

@@ -4,9 +4,9 @@ import base64
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -22,19 +22,33 @@ TTL_SECONDS: Final = 600.0
 SCHEME: Final = "output"
 
 
+class OutputArchive(Protocol):
+    """Stores outputs beyond the process. `save` and `remove` may be called in any thread, and wait for nothing."""
+
+    async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
+        """The outputs that have not expired, the oldest first: URI, caller, media type, expiry, size in bytes."""
+
+    async def read(self, uri: str) -> str | bytes | None: ...
+    def save(self, uri: str, contents: str | bytes, *, caller: str, media_type: str, expires: float) -> None: ...
+    def remove(self, uri: str) -> None: ...
+
+
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    contents: str | bytes
+    contents: str | bytes | None
+    """None: only the archive has them."""
     media_type: str
     caller: str
     size: int
     expires: float
+    is_archived: bool = False
 
 
 class OutputStore:
     """Keeps outputs under unguessable URIs. When there is no room, the oldest go."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        self._archive: OutputArchive | None = None
         self._outputs: OrderedDict[str, _Stored] = OrderedDict()
         """By URI, oldest first."""
         self._size = 0
@@ -48,32 +62,61 @@ class OutputStore:
             self._drop_expired()
             return len(self._outputs)
 
-    def save(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float = TTL_SECONDS) -> str | None:
-        """Keep the contents for a time and return their URI; None if they are too large to be kept."""
+    async def use(self, archive: OutputArchive) -> None:
+        """Keep what outlives its call in an archive, too, and serve what an earlier process has left there."""
+        self._archive = archive
+        for uri, caller, media_type, expires, size in await archive.list(self._clock()):
+            self._outputs[uri] = _Stored(
+                contents=None, media_type=media_type, caller=caller, size=size, expires=expires, is_archived=True
+            )
+            self._size += size
+
+    def save(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None = None) -> str | None:
+        """Keep the contents and return their URI; None if they are too large to be kept.
+
+        Args:
+            contents: text or bytes.
+            media_type: their type.
+            caller: who may read them.
+            seconds: how long they are kept, over restarts too if there is an archive; None: `TTL_SECONDS`, in memory.
+        """
         size = len(contents.encode()) if isinstance(contents, str) else len(contents)
         if size > MAX_OUTPUT_BYTES:
             return None
         uri = f"{SCHEME}://{secrets.token_hex(16)}"
         with self._lock:
             self._make_room(size, caller)
-            expires = self._clock() + seconds
+            expires = self._clock() + (TTL_SECONDS if seconds is None else seconds)
+            is_archived = self._archive is not None and seconds is not None
             self._outputs[uri] = _Stored(
-                contents=contents, media_type=media_type, caller=caller, size=size, expires=expires
+                contents=contents,
+                media_type=media_type,
+                caller=caller,
+                size=size,
+                expires=expires,
+                is_archived=is_archived,
             )
             self._size += size
+            if self._archive is not None and is_archived:
+                self._archive.save(uri, contents, caller=caller, media_type=media_type, expires=expires)
         return uri
 
-    def read(self, uri: str, *, caller: str) -> JsonObject | None:
+    async def read(self, uri: str, *, caller: str) -> JsonObject | None:
         """The contents as in `ReadResourceResult`; None if there are none, or not for this caller."""
         with self._lock:
             self._drop_expired()
             output = self._outputs.get(uri)
         if output is None or output.caller != caller:
             return None
+        contents = output.contents
+        if contents is None and self._archive is not None:
+            contents = await self._archive.read(uri)
+        if contents is None:
+            return None
         found = {"uri": uri, "mimeType": output.media_type}
-        if isinstance(output.contents, str):
-            return found | {"text": output.contents}
-        return found | {"blob": base64.b64encode(output.contents).decode("ascii")}
+        if isinstance(contents, str):
+            return found | {"text": contents}
+        return found | {"blob": base64.b64encode(contents).decode("ascii")}
 
     def _make_room(self, size: int, caller: str) -> None:
         self._drop_expired()
@@ -90,6 +133,8 @@ class OutputStore:
             self._drop(uri)
 
     def _drop(self, uri: str) -> int:
-        size = self._outputs.pop(uri).size
-        self._size -= size
-        return size
+        output = self._outputs.pop(uri)
+        self._size -= output.size
+        if self._archive is not None and output.is_archived:
+            self._archive.remove(uri)
+        return output.size

@@ -103,9 +103,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     def _park(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None) -> str | None:
         if self.overflow != "resource":
             return None
-        uri = self.output_store.save(
-            contents, media_type=media_type, caller=caller, seconds=TTL_SECONDS if seconds is None else seconds
-        )
+        uri = self.output_store.save(contents, media_type=media_type, caller=caller, seconds=seconds)
         if uri is not None:
             self.overflows.note("resource")
         return uri

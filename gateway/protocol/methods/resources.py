@@ -49,7 +49,7 @@ async def read(
         ResourceNotFoundError: nothing serves this URI.
         ResourceUnreadableError: it could not be read.
     """
-    stored = call.server.services.output_store.read(uri, caller=call.caller.owner_key)
+    stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
     if stored is not None:
         return [stored]
     catalog = call.catalog.beyond or call.catalog if is_inner else call.catalog

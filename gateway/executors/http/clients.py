@@ -11,7 +11,7 @@ bounded by aiohttp (lines, headers, chunks) or by the sender (body, time).
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,9 +22,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
+from yarl import URL
 
-from gateway import __version__
 from gateway.executors.http.address_guard import AddressGuard
+from gateway.executors.http.exchange import USER_AGENT, Connections, Exchange
 from gateway.executors.http.request_facts import steps_of_requests
 from gateway.executors.http.tls import ClientTrust
 from gateway.executors.threads import DaemonThreadPool
@@ -34,8 +35,6 @@ MAX_POOLS: Final = 64
 
 MAX_LOOKUPS: Final = 16
 """Host names that may be looked up at once. These threads are for lookups alone: a stuck plugin must not stop them."""
-
-USER_AGENT: Final = f"mcp-gateway/{__version__}"
 
 
 class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +49,21 @@ class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
 class Pool:
     """The connections of one profile; stays open at least as long as it is entered."""
 
-    __slots__ = ("_close_surplus", "session", "users")
+    __slots__ = ("_close_surplus", "connections", "session", "users")
 
-    def __init__(self, session: aiohttp.ClientSession, *, close_surplus: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, *, proxy: str | None, close_surplus: Callable[[], Awaitable[None]]
+    ) -> None:
         self.session = session
         self.users = 0
         self._close_surplus = close_surplus
+        self.connections = Connections(session, proxy=proxy)
+
+    def exchange(
+        self, method: str, url: URL, *, headers: Collection[tuple[str, str]], body: bytes | None = None
+    ) -> Exchange:
+        """Return the exchange of a request for its answer: `async with pool.exchange(…) as answer`."""
+        return Exchange(self, method, url, headers=headers, body=body)
 
     async def __aenter__(self) -> aiohttp.ClientSession:
         self.users += 1
@@ -110,7 +118,9 @@ class HttpClients:
         """Return the pool of a profile: `async with clients.pool(profile) as session`."""
         pool = self._pools.get(profile)
         if pool is None:
-            pool = self._pools[profile] = Pool(self._open(profile), close_surplus=self._close_surplus)
+            pool = self._pools[profile] = Pool(
+                self._open(profile), proxy=profile.proxy, close_surplus=self._close_surplus
+            )
         self._pools.move_to_end(profile)
         return pool
 

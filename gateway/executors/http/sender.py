@@ -5,7 +5,6 @@ cancelled closes its connection.
 """
 
 import asyncio
-import io
 import json
 import os
 import re
@@ -22,17 +21,13 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.exchange import Answer, BodyTooLargeError
 from gateway.executors.http.request import Request
-from gateway.executors.http.streamed_body import PiecesPayload, StreamedBody
+from gateway.executors.http.streamed_body import StreamedBody, streamed
 from gateway.executors.http.tls import ClientIdentity
 from gateway.json_types import Json
 
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
-
-_LARGE_BODY: Final = 2**20
-"""Bytes; aiohttp wants to read a larger body piece by piece."""
-_OURS_TO_SAY: Final = ("Content-Type",)
-"""Header fields that aiohttp must not add by itself: a body brings its type, and what has no body has none."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,28 +85,25 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     async def _hop(self, request: Request, *, is_home: bool) -> "Response | Request":
         """Send to one origin; return its answer, or the request that its redirect asks for."""
         host = request.url.raw_host or ""
-        data = _readable(request.body)
+        headers = [(header.name, header.value) for header in request.headers]
         try:
-            profile = await self._profile(host, is_home=is_home)
-            async with (
-                self.clients.pool(profile) as session,
-                session.request(
-                    request.method,
-                    request.url,
-                    headers=[(header.name, header.value) for header in request.headers],
-                    skip_auto_headers=_OURS_TO_SAY,
-                    data=data,
-                    allow_redirects=False,
-                ) as answer,
-            ):
-                location = answer.headers.get("Location")
-                if self.max_redirects and answer.status in REDIRECTS and location:
-                    return redirected(request, status=answer.status, location=location)
-                return await self._read(answer, host)
+            pool = self.clients.pool(await self._profile(host, is_home=is_home))
+            if isinstance(request.body, StreamedBody):
+                async with (
+                    pool as session,
+                    streamed(session, request.method, request.url, headers=headers, body=request.body) as answer,
+                ):
+                    return await self._taken(request, answer, host)
+            async with pool.exchange(request.method, request.url, headers=headers, body=request.body) as answer:
+                return await self._taken(request, answer, host)
         except (aiohttp.ClientError, AddressRefusedError) as error:
-            if isinstance(data, PiecesPayload) and data.error is not None:
-                raise data.error from error
             raise explained(error, host=host) from error
+
+    async def _taken(self, request: Request, answer: Answer, host: str) -> "Response | Request":
+        location = answer.headers.get("Location")
+        if self.max_redirects and answer.status in REDIRECTS and location:
+            return redirected(request, status=answer.status, location=location)
+        return await self._read(answer, host)
 
     async def _profile(self, host: str, *, is_home: bool) -> ClientProfile:
         trust = self.identity.here if is_home else self.identity.elsewhere
@@ -138,20 +130,12 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         for address in addresses:
             guard.check_spelled(address)
 
-    async def _read(self, answer: aiohttp.ClientResponse, host: str) -> Response:
-        chunks: list[bytes] = []
-        room = self.max_bytes
-        while chunk := await answer.content.readany():
-            room -= len(chunk)
-            if room < 0:
-                raise ExecutionError(f"The answer of {host} is over {self.max_bytes // 2**20} MiB; ask for less")
-            chunks.append(chunk)
-        return Response(
-            status=answer.status,
-            reason=valid_text(answer.reason or ""),
-            headers=answer.headers,
-            body=b"".join(chunks),
-        )
+    async def _read(self, answer: Answer, host: str) -> Response:
+        try:
+            body = await answer.read(max_bytes=self.max_bytes)
+        except BodyTooLargeError:
+            raise ExecutionError(f"The answer of {host} is over {self.max_bytes // 2**20} MiB; ask for less") from None
+        return Response(status=answer.status, reason=valid_text(answer.reason), headers=answer.headers, body=body)
 
 
 _TO_THE_PROXY: Final = AddressGuard(allows_all=True)
@@ -161,12 +145,6 @@ _TO_THE_PROXY: Final = AddressGuard(allows_all=True)
 def valid_text(text: str) -> str:
     """Return `text` with bytes that are not UTF-8, which aiohttp keeps as half surrogate pairs, replaced."""
     return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
-
-
-def _readable(body: bytes | StreamedBody | None) -> bytes | io.BytesIO | PiecesPayload | None:
-    if isinstance(body, StreamedBody):
-        return PiecesPayload(body)
-    return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
 
 
 def check_proxy(proxy: str, problems: Problems) -> None:

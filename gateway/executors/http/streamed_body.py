@@ -6,15 +6,19 @@ Nothing is copied into one piece, the length is known before the first byte goes
 import asyncio
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
+import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
+from yarl import URL
 
 from gateway.errors import ExecutionError
 from gateway.executors.files.regular_files import NotServedError, opened_regular
+from gateway.executors.http.exchange import Answer
 from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
 from gateway.json_types import Json
 
@@ -73,7 +77,39 @@ def disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
     return DiskFile(path=path, size=found.st_size, modified_ns=found.st_mtime_ns, threads=threads)
 
 
-class PiecesPayload(Payload):
+@asynccontextmanager
+async def streamed(
+    session: aiohttp.ClientSession,
+    method: str,
+    url: URL,
+    *,
+    headers: Sequence[tuple[str, str]],
+    body: StreamedBody,
+) -> AsyncIterator[Answer]:
+    """Send a request whose body is written beside the reading of its answer, as aiohttp's own client does it.
+
+    Raises:
+        ExecutionError: a file cannot be read.
+        aiohttp.ClientError: there is no answer.
+    """
+    data = _PiecesPayload(body)
+    try:
+        async with session.request(
+            method,
+            url,
+            headers=headers,
+            skip_auto_headers=("Content-Type",),  # a body brings its type
+            data=data,
+            allow_redirects=False,
+        ) as answer:
+            yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
+    except aiohttp.ClientError as error:
+        if data.error is not None:
+            raise data.error from error
+        raise
+
+
+class _PiecesPayload(Payload):
     """Writes a body to one connection."""
 
     def __init__(self, body: StreamedBody) -> None:

@@ -5,8 +5,7 @@ another origin (only redirects within the origin are followed), and answers with
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
 from typing import Final
 
 import aiohttp
@@ -18,6 +17,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.http.address_guard import AddressPolicy, AddressRefusedError
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.exchange import Answer, BodyTooLargeError, Exchange
 from gateway.executors.http.sender import explained, origin_of
 from gateway.executors.http.tls import ClientTrust
 from gateway.upstreams.failures import (
@@ -53,11 +53,12 @@ class HttpChannel:
     """Sends single requests."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint: Final = endpoint
+        self.endpoint: Final = endpoint
         self.url = endpoint.url
+        guard = endpoint.policy.guard_for(endpoint.url.raw_host or "")
+        self._profile: Final = ClientProfile(guard=guard, proxy=endpoint.proxy, trust=endpoint.trust)
 
-    @asynccontextmanager
-    async def exchange(
+    def exchange(
         self,
         method: str,
         *,
@@ -65,47 +66,83 @@ class HttpChannel:
         body: bytes | None = None,
         url: URL | None = None,
         token: Credential | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, and give its answer for as long as the context lasts.
+    ) -> "ChannelExchange":
+        """Return the exchange of a request for its answer; see `ChannelExchange`.
 
         `token` is the caller's, for ways to sign in that exchange it; with new credentials it is sent once more.
+        """
+        return ChannelExchange(self, method, {**self.endpoint.headers, **fields}, body, url or self.url, token)
+
+    def begin(self, method: str, url: URL, *, fields: Mapping[str, str], body: bytes | None) -> Exchange:
+        """Begin an exchange with one place: this channel's, or within its origin."""
+        return self.endpoint.clients.pool(self._profile).exchange(method, url, headers=fields.items(), body=body)
+
+    def redirected(self, url: URL, location: str) -> URL:
+        """The place where a redirect leads; what leads there once does so from now on.
 
         Raises:
-            NoCredentialsError: the caller has none to sign in with.
-            UnreachableError: nothing was sent.
-            ConnectionLostError: the answer did not come, or ended early.
+            NotMcpError: it is at another origin.
         """
-        try:
-            async with AsyncExitStack() as stack:
-                answer = await self._signed(method, fields, body, url or self.url, token, stack)
-                yield answer
-        except (aiohttp.ClientConnectorError, AddressRefusedError, aiohttp.InvalidURL) as error:
-            raise UnreachableError(_reason(error, self.url.raw_host or "")) from error
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise ConnectionLostError(_reason(error, self.url.raw_host or "")) from error
+        target = url.join(URL(location))
+        if origin_of(target) != origin_of(url):
+            raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}: write that as `url`")
+        if url == self.url:
+            self.url = target
+        return target
 
-    async def _signed(  # noqa: PLR0913, PLR0917 - the parts of a request
+
+class ChannelExchange:
+    """One request and its answer, as a context: signed in, and redirects followed. What fails in it is explained.
+
+    Raises:
+        NoCredentialsError: the caller has none to sign in with.
+        UnreachableError: nothing was sent.
+        ConnectionLostError: the answer did not come, or ended early.
+    """
+
+    __slots__ = ("_body", "_channel", "_fields", "_hop", "_method", "_token", "_url")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a request
         self,
+        channel: HttpChannel,
         method: str,
         fields: Mapping[str, str],
         body: bytes | None,
         url: URL,
         token: Credential | None,
-        stack: AsyncExitStack,
-    ) -> aiohttp.ClientResponse:
-        authorization = self._endpoint.authorization
-        if authorization is None:
-            return await self._followed(method, {**self._endpoint.headers, **fields}, body, url, stack)
-        own = token if authorization.is_per_caller else None
-        for is_last in (False, True):
+    ) -> None:
+        self._channel = channel
+        self._method = method
+        self._fields = fields
+        self._body = body
+        self._url = url
+        self._token = token
+        self._hop: Exchange | None = None
+
+    async def __aenter__(self) -> Answer:
+        authorization = self._channel.endpoint.authorization
+        try:
+            if authorization is None:
+                return await self._followed(self._fields)
+            return await self._signed(authorization)
+        except BaseException as error:
+            await self._leave()
+            self._explain(error)
+            raise
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        await self._leave()
+        if error is not None:
+            self._explain(error)
+
+    async def _signed(self, authorization: Authorization) -> Answer:
+        own = self._token if authorization.is_per_caller else None
+        header = await self._credentials(authorization, own)
+        answer = await self._followed({**self._fields, "Authorization": header})
+        if answer.status == _UNAUTHORIZED and authorization.reject(header, own):
+            await self._leave()
             header = await self._credentials(authorization, own)
-            headers = {**self._endpoint.headers, **fields, "Authorization": header}
-            attempt = AsyncExitStack()
-            answer = await self._followed(method, headers, body, url, attempt)
-            if answer.status != _UNAUTHORIZED or is_last or not authorization.reject(header, own):
-                break
-            await attempt.aclose()
-        stack.push_async_exit(attempt)
+            answer = await self._followed({**self._fields, "Authorization": header})
         return answer
 
     @staticmethod
@@ -116,60 +153,47 @@ class HttpChannel:
         except ExecutionError as error:
             raise NoCredentialsError(str(error)) from error
 
-    async def _followed(
-        self, method: str, headers: Mapping[str, str], body: bytes | None, url: URL, stack: AsyncExitStack
-    ) -> aiohttp.ClientResponse:
+    async def _followed(self, fields: Mapping[str, str]) -> Answer:
+        url = self._url
         for _ in range(_MAX_REDIRECTS + 1):
-            hop = AsyncExitStack()
-            answer = await hop.enter_async_context(self._sent(method, url, headers, body))
-            location = answer.headers.get("Location")
-            if answer.status not in _REDIRECTS or location is None:
-                stack.push_async_exit(hop)
+            hop = self._channel.begin(self._method, url, fields=fields, body=self._body)
+            answer = await hop.__aenter__()
+            self._hop = hop
+            if answer.status not in _REDIRECTS or (location := answer.headers.get("Location")) is None:
                 return answer
-            await hop.aclose()
-            url = self._redirected(url, location)
+            await self._leave()
+            url = self._channel.redirected(url, location)
         raise NotMcpError(f"{url.raw_host} redirects without end")
 
-    @asynccontextmanager
-    async def _sent(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        endpoint = self._endpoint
-        guard = endpoint.policy.guard_for(url.raw_host or "")
-        profile = ClientProfile(guard=guard, proxy=endpoint.proxy, trust=endpoint.trust)
-        async with (
-            endpoint.clients.pool(profile) as session,
-            session.request(method, url, headers=headers, data=body, allow_redirects=False) as answer,
-        ):
-            yield answer
+    async def _leave(self) -> None:
+        hop, self._hop = self._hop, None
+        if hop is not None:
+            await hop.__aexit__()
 
-    def _redirected(self, url: URL, location: str) -> URL:
-        target = url.join(URL(location))
-        if origin_of(target) != origin_of(url):
-            raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}: write that as `url`")
-        if url == self.url:
-            self.url = target
-        return target
+    def _explain(self, error: BaseException) -> None:
+        host = self._url.raw_host or ""
+        if isinstance(error, aiohttp.ClientConnectorError | AddressRefusedError | aiohttp.InvalidURL):
+            raise UnreachableError(_reason(error, host)) from error
+        if isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError):
+            raise ConnectionLostError(_reason(error, host)) from error
 
 
-async def read_body(answer: aiohttp.ClientResponse) -> bytes:
+async def read_body(answer: Answer) -> bytes:
     """Read a body of at most `MAX_BODY` bytes.
 
     Raises:
         ConnectionLostError: it is longer.
     """
-    body = bytearray()
-    async for chunk in answer.content.iter_any():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise ConnectionLostError(f"answers with more than {MAX_BODY // 2**20} MiB")
-    return bytes(body)
+    try:
+        return await answer.read(max_bytes=MAX_BODY)
+    except BodyTooLargeError:
+        raise ConnectionLostError(f"answers with more than {MAX_BODY // 2**20} MiB") from None
 
 
-async def refusal(answer: aiohttp.ClientResponse, *, has_session: bool) -> Exception:
+async def refusal(answer: Answer, *, has_session: bool) -> Exception:
     """The failure that an HTTP status means, where the body is no JSON-RPC message."""
     text = (await read_body(answer))[:_EXCERPT].decode(errors="replace").strip()
-    said = f"answers {answer.status} {answer.reason or ''}".rstrip()
+    said = f"answers {answer.status} {answer.reason}".rstrip()
     if answer.status in {401, 403}:
         return RefusedCredentialsError(f"{said}: it wants other credentials")
     if has_session and speaks_of_a_lost_session(answer.status, text):

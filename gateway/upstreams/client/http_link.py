@@ -12,6 +12,7 @@ from typing import Final
 import aiohttp
 
 from gateway.access.identity.credentials import Credential
+from gateway.executors.http.exchange import Answer
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import (
     Endpoint,
@@ -61,7 +62,7 @@ class HttpLink:
         self.token = outgoing.token or self.token
         fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **outgoing.fields}
         async with self._channel.exchange("POST", fields=fields, body=body, token=self.token) as answer:
-            if answer.status == 200 and answer.content_type == _EVENT_STREAM:
+            if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 self._note_session(answer)
                 response, seen = await self._response_in(answer, outgoing.id)
             else:
@@ -109,13 +110,13 @@ class HttpLink:
     def _of_session(self) -> dict[str, str]:
         return {} if self.session_id is None else {SESSION: self.session_id}
 
-    def _note_session(self, answer: aiohttp.ClientResponse) -> None:
+    def _note_session(self, answer: Answer) -> None:
         if self.session_id is None:
             self.session_id = answer.headers.get(SESSION)
 
-    async def _single(self, answer: aiohttp.ClientResponse, request_id: int) -> Response:
+    async def _single(self, answer: Answer, request_id: int) -> Response:
         """The response in an answer that is no stream. One to a modern request may be an error with any status."""
-        if answer.content_type == "application/json":
+        if answer.media_type == "application/json":
             body = await read_body(answer)
             if (response := self._read(body, request_id)) is not None:
                 if answer.status < 400:
@@ -124,7 +125,7 @@ class HttpLink:
                     raise SessionLostError("the session has ended")
                 return response
         if answer.status < 400:
-            raise NotMcpError(f"answers {answer.status} {answer.content_type} where MCP has JSON or an event stream")
+            raise NotMcpError(f"answers {answer.status} {answer.media_type} where MCP has JSON or an event stream")
         raise await refusal(answer, has_session=self.session_id is not None)
 
     def _read(self, body: bytes, request_id: int) -> Response | None:
@@ -137,7 +138,7 @@ class HttpLink:
         return self._taken(message, request_id, alone=True)
 
     async def _response_in(
-        self, answer: aiohttp.ClientResponse, request_id: int | None, seen: "_Seen | None" = None
+        self, answer: Answer, request_id: int | None, seen: "_Seen | None" = None
     ) -> "tuple[Response | None, _Seen]":
         """Take what a stream brings up to the response; None if it ends before that."""
         seen = seen or _Seen()
@@ -197,13 +198,13 @@ class HttpLink:
         raise ConnectionLostError("ended the stream without a response")
 
     @asynccontextmanager
-    async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse | None]:
+    async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:
         """A GET stream; None where the server has none (405)."""
         resuming = {} if seen.event_id is None else {"Last-Event-ID": seen.event_id}
         kept = {name: value for name, value in fields.items() if not name.lower().startswith(_OF_A_REQUEST)}
         headers = {"Accept": _EVENT_STREAM, **self._of_session(), **kept, **resuming}
         async with self._channel.exchange("GET", fields=headers, token=self.token) as answer:
-            if answer.status == 200 and answer.content_type == _EVENT_STREAM:
+            if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 yield answer
             elif answer.status in {405, 501}:
                 yield None

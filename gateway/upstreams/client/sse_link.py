@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-import aiohttp
 from yarl import URL
 
 from gateway.access.identity.credentials import Credential
+from gateway.executors.http.exchange import Answer
 from gateway.executors.http.sender import origin_of
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal
@@ -68,7 +68,7 @@ class SseLink:
             async with self._channel.exchange(
                 "GET", fields={"Accept": "text/event-stream"}, token=self.token
             ) as answer:
-                if answer.status != 200 or answer.content_type != "text/event-stream":
+                if answer.status != 200 or answer.media_type != "text/event-stream":
                     raise await refusal(answer, has_session=False)
                 await self._events(answer)
             raise ConnectionLostError("ended its stream")
@@ -78,7 +78,7 @@ class SseLink:
             self._lost(ConnectionLostError("was ended"))
             raise
 
-    async def _events(self, answer: aiohttp.ClientResponse) -> None:
+    async def _events(self, answer: Answer) -> None:
         parser = EventParser()
         async for chunk in answer.content.iter_any():
             for event in parser.feed(chunk):

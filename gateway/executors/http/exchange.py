@@ -1,0 +1,212 @@
+"""Exchanges one request for its answer, over a connection of aiohttp's pool.
+
+Why not `ClientSession.request`: the request, the writer, the response and the task for a body that it makes cost
+several times what the connection does. What guards, encrypts, tunnels, parses and decompresses stays aiohttp's: the
+connector,
+and the protocol that it makes. Neither cookies nor redirects are followed here, and nothing is said twice but what
+may be (RFC 9110 §9.2.2), where a kept connection turns out to be closed.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
+
+import aiohttp
+import msgspec
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError, RawResponseMessage
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from gateway import __version__
+
+USER_AGENT: Final = f"mcp-gateway/{__version__}"
+_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods whose requests need not say that they have none."""
+_BREAKS_A_LINE: Final = ("\r", "\n", "\0")
+_UNKNOWN_TYPE: Final = "application/octet-stream"
+_MAX_TARGETS: Final = 256
+_NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
+"""Calls have deadlines of their own."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The head of an answer, and the stream of its body."""
+
+    status: int
+    reason: str
+    headers: CIMultiDictProxy[str]
+    """As they came: bytes that are not UTF-8 are half surrogate pairs."""
+    content: aiohttp.StreamReader
+
+    @property
+    def media_type(self) -> str:
+        """The media type without its parameters (RFC 9110 §8.3.1)."""
+        return self.headers.get("Content-Type", _UNKNOWN_TYPE).partition(";")[0].strip().lower()
+
+    async def read(self, *, max_bytes: int) -> bytes:
+        """Read the body, decompressed.
+
+        Raises:
+            BodyTooLargeError: it is longer.
+        """
+        chunks, size = [], 0
+        while not self.content.at_eof():
+            chunk = await self.content.readany()
+            size += len(chunk)
+            if size > max_bytes:
+                raise BodyTooLargeError
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+class BodyTooLargeError(Exception):
+    """The body of an answer is longer than its reader takes."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """An origin, and the way to it."""
+
+    request: aiohttp.ClientRequest
+    """What the connector asks where it leads, and whether it can lead there by a connection that it has."""
+    fields: Mapping[str, str]
+    """The lines of header fields that every request has, by name; it may bring others of these names."""
+    is_absolute: bool
+    """Whether the request target is the whole URL, for a proxy (RFC 9112 §3.2.2)."""
+
+
+class Connections:
+    """The connections of one session's connector."""
+
+    def __init__(self, session: aiohttp.ClientSession, *, proxy: str | None) -> None:
+        self._session: Final = session
+        self._proxy: Final = None if proxy is None else URL(proxy)
+        self._targets: Final[dict[tuple[str, str], Target]] = {}
+
+    def target(self, url: URL) -> Target:
+        key = (url.scheme, url.raw_authority)
+        target = self._targets.get(key)
+        if target is None:
+            if len(self._targets) >= _MAX_TARGETS:
+                self._targets.clear()
+            target = self._targets[key] = self._make(url)
+        return target
+
+    async def connect(self, target: Target) -> Connection:
+        if (connector := self._session.connector) is None:
+            raise aiohttp.ClientConnectionError("the pool is closed")
+        return await connector.connect(target.request, [], _NO_TIMEOUT)
+
+    def _make(self, url: URL) -> Target:
+        request = aiohttp.ClientRequest(
+            "GET", url.with_user(None), headers={"User-Agent": USER_AGENT}, proxy=self._proxy
+        )
+        fields = {name.lower(): f"{name}: {value}" for name, value in request.headers.items()}
+        return Target(request, fields, is_absolute=self._proxy is not None and not request.is_ssl())
+
+
+class Pool(Protocol):
+    """Connections that stay open at least as long as the pool is entered."""
+
+    @property
+    def connections(self) -> Connections: ...
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class Exchange:
+    """One request and its answer, as a context: entering sends the one and gives the other."""
+
+    __slots__ = ("_body", "_connection", "_headers", "_method", "_pool", "_url")
+
+    def __init__(
+        self,
+        pool: Pool,
+        method: str,
+        url: URL,
+        *,
+        headers: Collection[tuple[str, str]],
+        body: bytes | None,
+    ) -> None:
+        self._pool = pool
+        self._method = method
+        self._url = url
+        self._headers = headers
+        self._body = body
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Answer:
+        """Raises: aiohttp.ClientError: there is no answer."""
+        await self._pool.__aenter__()
+        try:
+            return await self._sent()
+        except BaseException:
+            await self._pool.__aexit__()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        """Keep the connection for others, unless there is more to come on it, or to go."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            transport = connection.transport
+            if transport is not None and transport.get_write_buffer_size():
+                connection.close()
+            else:
+                connection.release()
+            await self._pool.__aexit__()
+
+    async def _sent(self) -> Answer:
+        connections, may_repeat = self._pool.connections, self._method in _IDEMPOTENT
+        target = connections.target(self._url)
+        while True:
+            connection = await connections.connect(target)
+            try:
+                answer = await self._answer(connection, target)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                connection.close()
+                if not may_repeat:
+                    raise
+                may_repeat = False
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self._connection = connection
+                return answer
+
+    async def _answer(self, connection: Connection, target: Target) -> Answer:
+        protocol = connection.protocol
+        if protocol is None or protocol.transport is None:
+            raise aiohttp.ServerDisconnectedError
+        protocol.set_response_params(skip_payload=self._method == "HEAD", read_until_eof=True)
+        # One write: a head and a body that are sent apart are two segments, and two turns of the server.
+        protocol.transport.write(self._head(target) + (self._body or b""))
+        message, content = await self._final(protocol)
+        return Answer(message.code, message.reason, message.headers, content)
+
+    async def _final(self, protocol: ResponseHandler) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
+        """The answer after the interim ones (RFC 9110 §15.2)."""
+        try:
+            while True:
+                message, content = await protocol.read()
+                if message.code >= 200 or message.code == 101:
+                    return message, content
+        except HttpProcessingError as error:
+            about = aiohttp.RequestInfo(self._url, self._method, CIMultiDictProxy(CIMultiDict()), self._url)
+            raise aiohttp.ClientResponseError(about, (), status=error.code, message=error.message) from error
+
+    def _head(self, target: Target) -> bytes:
+        url = self._url
+        lines = [f"{self._method} {url if target.is_absolute else url.raw_path_qs} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self._headers]
+        given = {name.lower() for name, _ in self._headers}
+        lines += [line for name, line in target.fields.items() if name not in given]
+        if target.is_absolute and (authorization := target.request.headers.get("Proxy-Authorization")) is not None:
+            lines.append(f"Proxy-Authorization: {authorization}")
+        if (self._body is not None or self._method not in _WITHOUT_BODY) and "content-length" not in given:
+            lines.append(f"Content-Length: {len(self._body or b'')}")
+        text = "".join(lines)
+        if any(character in text for character in _BREAKS_A_LINE):
+            raise ValueError("a header field holds a line break")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode(errors="surrogateescape")

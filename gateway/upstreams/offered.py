@@ -11,7 +11,6 @@ import uritemplate
 from gateway.catalog.compile.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
-from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.common_keys import Access, Definition
 from gateway.config.models.definitions import PromptArgument, ToolAnnotations
 from gateway.config.models.tasks import ToolTask
@@ -51,14 +50,15 @@ Definitions = dict[tuple[str, str], SourceDefinition]
 
 
 class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An upstream's entry, with the way to it and the place to report at."""
+    """An upstream's entry, with the way to it, and what is reported of it."""
 
     name: str
     config: Upstream
     relay: Relay
-    problems: Problems
     written: JsonObject
     """The entry as it is written, nothing filled in."""
+    warnings: list[tuple[DocumentPath, str]]
+    """What is found on the way: places within the entry, and what is said of them."""
 
     @property
     def prefix(self) -> str:
@@ -71,7 +71,7 @@ def definitions_of(entry: UpstreamEntry, offer: Offer) -> Definitions:
     for key, definition in (*_tools(entry, offer), *_resources(entry, offer), *_prompts(entry, offer)):
         if key in found:
             what = f"the {key[0].removesuffix('s')} `{key[1]}` is not offered: this upstream has another of that name"
-            entry.problems.warning(what)
+            entry.warnings.append(((), what))
         else:
             found[key] = definition
     return found
@@ -216,18 +216,20 @@ def _warn_of_strangers(
     for key in ("include", "exclude"):
         for index, pattern in enumerate(getattr(selection, key)):
             if pattern != "*" and not any(fnmatchcase(name, pattern) for name in names):
-                entry.problems.at(kind, key, index).warning(f"`{pattern}` fits none of the upstream's {kind}")
+                entry.warnings.append(((kind, key, index), f"`{pattern}` fits none of the upstream's {kind}"))
     for name in selection.override:
         if name not in names:
-            entry.problems.at(kind, "override", name).warning(f"the upstream has no `{name}` among its {kind}")
+            what = f"the upstream has no `{name}` among its {kind}"
+            entry.warnings.append(((kind, "override", name), what))
 
 
 def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:
     if len(name) > MAX_NAME:
-        entry.problems.warning(
+        what = (
             f"the {kind} `{name}` is not offered: a name of {len(name)} characters, and {MAX_NAME} are allowed;"
             " a shorter `prefix`, or a `name` in `override`, makes it fit"
         )
+        entry.warnings.append(((), what))
         return True
     return False
 

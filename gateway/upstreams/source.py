@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -16,7 +16,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.services import Services
-from gateway.json_types import Json
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.bridge import ParkedCalls
 from gateway.upstreams.memory import Documents, OfferMemory
 from gateway.upstreams.offer import Offer
@@ -58,6 +58,8 @@ class UpstreamSource:
         self._updated: Final = updated
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
+        self._entries: Final[dict[str, _MadeEntry]] = {}
+        """What was made last of each offer, used by the thread that loads."""
         self._is_at_start = True
         """Whether the first lists are still to be waited for: later ones are announced."""
         self._closing: Final[set[asyncio.Task[None]]] = set()
@@ -68,6 +70,8 @@ class UpstreamSource:
         return None if server is None else server.pool
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
+        for name in self._entries.keys() - config.document.upstreams.keys():
+            del self._entries[name]
         for name, upstream in config.document.upstreams.items():
             place = problems.at("upstreams", name)
             compile_spec(
@@ -77,22 +81,10 @@ class UpstreamSource:
             if offer is None:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
-            written = config.sources.written(("upstreams", name))
-            relay = Relay(
-                servers=self,
-                upstream=name,
-                uris=PrefixedUris(upstream.uri_prefix or ""),
-                ask_timeout=config.document.defaults.ask_timeout or _ASK_TIMEOUT,
-            )
-            entry = UpstreamEntry(
-                name=name,
-                config=upstream,
-                relay=relay,
-                problems=place,
-                written=written if isinstance(written, Mapping) else {},
-            )
-            definitions = definitions_of(entry, offer)
-            yield SourceEntry(definitions=definitions, fingerprint=_fingerprint(name, offer))
+            made = self._made_of(name, upstream, offer, config)
+            for path, warning in made.warnings:
+                place.at(*path).warning(warning)
+            yield made.entry
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
         before, self._servers = self._servers, {}
@@ -160,6 +152,26 @@ class UpstreamSource:
             return None
         return server.offer
 
+    def _made_of(self, name: str, upstream: Upstream, offer: Offer, config: LoadedConfig) -> "_MadeEntry":
+        """The definitions of an upstream; the same objects while they are made of the same."""
+        found = config.sources.written(("upstreams", name))
+        written = found if isinstance(found, Mapping) else {}
+        ask_timeout = config.document.defaults.ask_timeout or _ASK_TIMEOUT
+        before = self._entries.get(name)
+        if before is not None and before.offer is offer and before.made_of == (upstream, written, ask_timeout):
+            return before
+        relay = Relay(
+            servers=self, upstream=name, uris=PrefixedUris(upstream.uri_prefix or ""), ask_timeout=ask_timeout
+        )
+        entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
+        made = self._entries[name] = _MadeEntry(
+            offer=offer,
+            made_of=(upstream, written, ask_timeout),
+            entry=SourceEntry(definitions=definitions_of(entry, offer), fingerprint=_fingerprint(name, offer)),
+            warnings=entry.warnings,
+        )
+        return made
+
     def _made(
         self, name: str, config: Upstream, document: Document, changed: Callable[[], None]
     ) -> UpstreamServer | None:
@@ -191,6 +203,15 @@ class UpstreamSource:
                 wait.cancel()
             for server in new:
                 server.is_awaited = False
+
+
+class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The definitions that were made of an offer, and all that they were made of."""
+
+    offer: Offer
+    made_of: tuple[Upstream, JsonObject, timedelta]
+    entry: SourceEntry
+    warnings: Sequence[tuple[DocumentPath, str]]
 
 
 async def _known(server: UpstreamServer) -> None:

@@ -50,6 +50,17 @@ async def said(client: MemoryClient, name: str) -> str:
     return str((await call(client, name))["content"][0]["text"])
 
 
+async def until_listed(running: Gateway, *names: str) -> None:
+    """Wait until tools are listed, for which a busy machine may need longer than the start waits."""
+    await running.start()
+    client = running.memory_client()
+
+    async def are_listed() -> bool:
+        return {*names} <= {*await tools(client)}
+
+    await until(are_listed)
+
+
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(SECONDS):
         while not await condition():
@@ -296,6 +307,39 @@ async def test_patterns_that_fit_nothing_are_warned_of(tmp_path: Path) -> None:
 
     assert "upstreams.odd.tools.include.1: `nothing_*` fits none of the upstream's tools" in warnings
     assert "upstreams.odd.tools.override.missing: the upstream has no `missing` among its tools" in warnings
+
+
+async def test_a_template_of_the_file_goes_before_an_equal_one_of_an_upstream(tmp_path: Path) -> None:
+    path = config(tmp_path, odd=odd("readable"))
+    own = 'resources: {own: {uri: "odd://{name}", text: "{{ name }}"}}\n'
+    path.write_text(own + path.read_text(encoding="utf-8"), encoding="utf-8")
+    async with gateway(path) as running:
+        await running.start()
+        client = running.memory_client()
+        listed = (await client.request("resources/templates/list"))["resourceTemplates"]
+        [contents] = (await client.request("resources/read", {"uri": "odd://x"}))["contents"]
+        warnings = "\n".join(running.status()["warnings"])
+
+    assert [each["name"] for each in listed] == ["own"]
+    assert contents["text"] == "x"
+    assert "the resource `odd://{name}` is not offered: `resources.own.uri`" in warnings
+    assert "overlaps" not in warnings
+
+
+async def test_a_reload_compiles_nothing_again_of_an_upstream_that_is_as_it_was(tmp_path: Path) -> None:
+    path = config(tmp_path, odd=odd("good"), other=odd("good"))
+    async with gateway(path) as running:
+        await until_listed(running, "odd_work", "other_work")
+        before = running._live.store.current
+        written = path.read_text(encoding="utf-8")
+        path.write_text(written.replace("  other: {", "  other: {timeout: 9s, ") + "tools: {own: {content: x}}\n")
+
+        await running._reload()
+
+        after = running._live.store.current
+        assert (after.tool("own") is None, before is after) == (False, False)
+        assert after.tool("odd_work") is before.tool("odd_work")
+        assert after.tool("other_work") is not before.tool("other_work")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -224,7 +224,7 @@ def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, proble
         first = places.setdefault(each.uri, path)
         if path in loaded.origins and by_uri.setdefault(each.uri, each) is not each:
             problems.at(*path, "uri").error(not_offered(loaded, path, first=first))
-    _warn_of_overlaps(compiled.templates, problems=in_resources)
+    _warn_of_overlaps(_untaken(compiled.templates, loaded, problems=problems), problems=in_resources)
     # A name that another server gives to something of its own takes an alias away, and is no error in this file.
     own = {
         kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins}
@@ -251,6 +251,22 @@ def _add(
         if first is not resource and path not in reported:  # the first of many files says enough
             reported.add(path)
             problems.at(*path).error(f"`{resource.uri}` is a URI of `resources.{first.name}` too")
+
+
+def _untaken(
+    templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
+) -> Sequence[ResourceTemplate]:
+    """The templates without those of other servers that the file has, too, which are reported."""
+    paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
+    own = {template: path for template, path in paths.items() if path not in loaded.origins}
+    untaken: list[ResourceTemplate] = []
+    for each in templates:
+        path = ("resources", each.name)
+        if path in loaded.origins and (first := own.get(each.uri_template)) is not None:
+            problems.at(*path, "uri").error(not_offered(loaded, path, first=(*first, "uri")))
+        else:
+            untaken.append(each)
+    return untaken
 
 
 def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:

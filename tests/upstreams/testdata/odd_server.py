@@ -52,7 +52,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         case "resources/list":
             return {"resources": [{"uri": uri, "name": uri} for uri in RESOURCES]}
         case "resources/templates/list":
-            return {"resourceTemplates": []}
+            found = [{"uriTemplate": "odd://{name}", "name": "theirs"}] if MODE == "readable" else []
+            return {"resourceTemplates": found}
         case "tools/call":
             return call(params["name"])
     return {}

@@ -288,6 +288,7 @@ class Gateway:
         await self._dispatcher.tasks.runner.load()
         self._dispatcher.notifier.watch_changed = self._watch_upstreams
         self._dispatcher.notifier.roots_changed = upstreams.roots_changed
+        self._dispatcher.notifier.session_ended = upstreams.session_ended
         pipeline.store.subscribe(lambda _, catalog: self._call_metrics.keep(names(catalog)))
         pipeline.store.subscribe(lambda _, catalog: self._services.databases.keep(catalog.databases))
         self._reloader = Reloader(pipeline, poll=self._settings.poll, loaded_at=loaded_at)

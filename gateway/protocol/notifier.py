@@ -99,10 +99,13 @@ class ChangeNotifier:
         """Called when other resources are watched than before."""
         self.roots_changed: Callable[[str], None] = lambda _: None
         """Called with the id of a session whose client has other roots than before."""
+        self.session_ended: Callable[[str], None] = lambda _: None
+        """Called with the id of a session that has ended."""
         self._is_closed = False
 
     def add_session(self, session: Session) -> None:
         session.outbox.counters = self.counters
+        session.on_end = self.session_ended
         self._sessions.add(session)
 
     def restore_session(self, session: Session, catalog: Catalog, *, told: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 from gateway.access.identity.identity import Identity
@@ -26,6 +27,7 @@ class Session:
         "in_flight",
         "is_initialized",
         "log_level",
+        "on_end",
         "outbox",
         "pending_answers",
         "revision",
@@ -61,6 +63,13 @@ class Session:
         self.pending_answers: Final[dict[str, asyncio.Future[Response]]] = {}
         """By request id, what the client was asked and has not answered."""
         self.outbox: Final = Outbox()
+        self.on_end: Callable[[str], None] = lambda _: None
+        """Called with its id when it ends."""
+
+    def end(self) -> None:
+        """End: its client has gone, or is not served any more."""
+        self.outbox.close()
+        self.on_end(self.id)
 
     def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
         """A new id for a request to the client, and what its answer will come as."""

@@ -118,6 +118,8 @@ class DuplexSession:
         if self._outbox is not None:
             self._outbox.cancel()
         await self._cancel()
+        if self._session is not None:
+            self._session.end()
 
     async def _cancel(self) -> None:
         for task in self._requests:

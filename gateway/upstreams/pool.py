@@ -203,6 +203,13 @@ class SessionPool:
         if held is not None and not held.session.is_closed:
             held.session.roots_changed()
 
+    def end_session_of(self, key: str) -> None:
+        """End the session of this client, where it is its own; a call of it that is still open is cut off."""
+        if (connecting := self._connecting.get(key)) is not None:
+            connecting.add_done_callback(lambda _: self.end_session_of(key))
+        elif (held := self._held.get(key)) is not None:
+            self.drop(held.session)
+
     def drop(self, session: Session) -> None:
         """Have nobody use a session any more, and end it."""
         for key, held in tuple(self._held.items()):

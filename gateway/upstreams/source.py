@@ -129,6 +129,11 @@ class UpstreamSource:
         for server in self._servers.values():
             server.pool.roots_changed(f"session {session_id}")
 
+    def session_ended(self, session_id: str) -> None:
+        """End the sessions with upstreams that were for this session of a client alone."""
+        for server in self._servers.values():
+            server.pool.end_session_of(f"session {session_id}")
+
     def status(self) -> dict[str, Json]:
         """The part `upstreams` of the status."""
         return {name: server.status() for name, server in self._servers.items()}

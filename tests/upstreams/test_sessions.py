@@ -13,9 +13,10 @@ from tests import local_server
 from tests.behaviour.cells import Cell
 from tests.behaviour.conftest import Newcomer
 from tests.behaviour.inside import product
+from tests.behaviour.wires import HttpWire, SseWire
 from tests.e2e.daemon import Daemon, serving
 from tests.ports import free_port
-from tests.upstreams.test_failures import odd
+from tests.upstreams.test_failures import is_alive, odd
 from tests.upstreams.upstream_servers import SERVER, over_stdio
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -60,6 +61,28 @@ async def test_a_change_of_a_clients_roots_is_told_to_its_own_session_alone(
         while (await one.call("odd_roots")).text != "1 changes":
             await asyncio.sleep(0.02)
     assert (await other.call("odd_roots")).text == "0 changes"
+
+
+@pytest.mark.parametrize("binding", ["http", "sse"])
+async def test_the_session_of_a_client_ends_with_the_clients_own(
+    binding: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    daemon = await processes.enter_async_context(gateway(tmp_path, f"upstreams: {{odd: {{{odd('good')}}}}}\n"))
+    staying, going = [await newcomer(Cell(binding=binding, revision="2025-11-25"), daemon=daemon) for _ in range(2)]
+    stays, goes = [(await client.call("odd_work")).text for client in (staying, going)]
+    assert is_alive(pid_in(goes))
+
+    assert isinstance(going.wire, HttpWire | SseWire)
+    await going.wire.close()
+
+    async with asyncio.timeout(30):
+        while is_alive(pid_in(goes)):
+            await asyncio.sleep(0.02)
+    assert (await staying.call("odd_work")).text == stays
+
+
+def pid_in(said: str) -> int:
+    return int(said.rpartition(" ")[2])
 
 
 async def test_no_more_than_max_sessions_are_open(

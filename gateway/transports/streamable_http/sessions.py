@@ -127,7 +127,7 @@ class LiveSession:
             self.touch()
 
     def end(self) -> None:
-        self.session.outbox.close()
+        self.session.end()
         self.streams.close()
         for task in self._tasks:
             task.cancel()

@@ -36,6 +36,9 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "delete_customer": {"number": 7},
     "roll_back": {"service": "web"},
     "write_report": {"topic": "tides"},
+    "find_orders": {"customer": "Ada Lovelace", "status": ["open", "paid"]},
+    "customer_of_order": {"id": 4},
+    "pay_order": {"id": 0},
 }
 TEXTS: Final = {
     "measure_text": '"words":3',
@@ -53,6 +56,9 @@ TEXTS: Final = {
     "run_awk": "4750",
     "render_film": "rendered 3 frames",
     "write_report": "A short report on tides.",
+    "find_orders": "2 | open | 35.5 | 2026-03-02\n1 | paid",
+    "customer_of_order": "city: Arlington",
+    "pay_order": "0 rows affected",
     "rebuild_index": "the index is rebuilt",
 }
 """What must stand in a tool's text."""
@@ -61,7 +67,7 @@ ELSEWHERE: Final = frozenset(
 )
 """Tools that ask somebody who is not here: they fail, in words."""
 FAILING: Final = ELSEWHERE | {"restart_everything"}
-TEMPLATES: Final = {"manual://{program}": "manual://du"}
+TEMPLATES: Final = {"manual://{program}": "manual://du", "order://{id}": "order://3"}
 
 FILES: Final = [CONFIG / "demo.yaml", *sorted((CONFIG / "examples").glob("*.yaml"))]
 
@@ -118,6 +124,7 @@ async def listed(client: Any, method: str, key: str) -> list[Any]:
         ("examples/prompts", {"type": "ref/prompt", "name": "triage"}, "urgency", "h", ["high"]),
         ("examples/prompts", {"type": "ref/prompt", "name": "review"}, "focus", "c", ["clarity", "correctness"]),
         ("examples/resource-template", {"type": "ref/resource", "uri": "manual://{program}"}, "program", "s", ["sort"]),
+        ("examples/databases", {"type": "ref/resource", "uri": "customer://{name}"}, "name", "a", ["Ada Lovelace"]),
     ],
 )
 async def test_arguments_are_completed(  # one row for each source

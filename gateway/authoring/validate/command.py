@@ -2,15 +2,16 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
 from gateway.audit.audit_file import check_audit_file
-from gateway.authoring.dry_run import dry_run
+from gateway.authoring.dry_run import DryRun, dry_run
 from gateway.authoring.test.running import check_test_files
 from gateway.authoring.upstreams import asked_upstreams, unreachable
 from gateway.authoring.validate.cross_check import cross_check_schemas
+from gateway.authoring.validate.query_check import refused_queries
 from gateway.command_line.console import Console, counted
 from gateway.command_line.options import add_config, add_json, one_shot_settings
 from gateway.command_line.parser import Parser
@@ -41,7 +42,10 @@ exit codes:
     add_config(arguments)
     arguments.add_argument("--strict", action="store_true", default=False, help="fail on warnings too")
     arguments.add_argument(
-        "--connect", action="store_true", default=False, help="ask the upstreams, and check what they offer, too"
+        "--connect",
+        action="store_true",
+        default=False,
+        help="ask the upstreams what they offer, and the databases to prepare each query, and check that too",
     )
     add_json(arguments, "the problems as a JSON list")
     return arguments
@@ -71,8 +75,15 @@ async def _checked(settings: Settings, *, connects: bool, on_left_out: Callable[
     if not connects:
         return check(settings, on_left_out=on_left_out)
     async with asked_upstreams(settings) as upstreams:
-        problems = check(settings, on_left_out=on_left_out, upstreams=upstreams)
-        return problems if upstreams is None else (*problems, *unreachable(upstreams))
+        queries: list[Awaitable[Sequence[Problem]]] = []
+        problems = check(
+            settings,
+            on_left_out=on_left_out,
+            upstreams=upstreams,
+            on_checked=lambda dry: queries.append(refused_queries(dry.loaded, dry.catalog.databases)),
+        )
+        refused = [problem for query in queries for problem in await query]
+        return (*problems, *refused, *(() if upstreams is None else unreachable(upstreams)))
 
 
 def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
@@ -87,10 +98,12 @@ def check(
     *,
     on_left_out: Callable[[str], None] = lambda _: None,
     upstreams: UpstreamSource | None = None,
+    on_checked: Callable[[DryRun], None] = lambda _: None,
 ) -> Sequence[Problem]:
     """Load and compile the file, and return its warnings.
 
-    `on_left_out` is called for each definition that is right, and cannot be served on this machine.
+    `on_left_out` is called for each definition that is right, and cannot be served on this machine; `on_checked` with
+    what was compiled.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
@@ -98,6 +111,7 @@ def check(
     with dry_run(settings, checks=(check_audit_file, check_test_files), upstreams=upstreams) as dry:
         for each in dry.catalog.left_out:
             on_left_out(str(each))
+        on_checked(dry)
         exposed = _exposures(dry.loaded, settings)
         return (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
 

@@ -1,0 +1,100 @@
+"""Has the databases of a file prepare each query, for `validate --connect`. Nothing is run."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.compile.arguments import compile_arguments
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.backends import SqlCompletion
+from gateway.config.models.definitions import CommandCompletion
+from gateway.errors import ExecutionError, Problem
+from gateway.executors.sql.compiler import compile_query
+from gateway.executors.sql.dialects import dialect_of
+from gateway.executors.sql.failures import failure_of
+from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
+from gateway.executors.sql.query import ListParameter, Statement, words_of
+from gateway.executors.sql.sessions import Session, StatementRefusedError
+from gateway.executors.sql.tokens import tokens_of
+from gateway.json_types import DocumentPath
+from gateway.language.scope import Inputs, Scope
+
+_SECONDS: Final = 10.0
+"""For all that one database is asked."""
+_DEFINING: Final = frozenset({"CREATE", "ALTER", "DROP"})
+"""What follows such a statement in a query may name what is not there yet."""
+
+
+class _WrittenQuery(msgspec.Struct, frozen=True):
+    config: SqlCompletion
+    path: DocumentPath
+    inputs: Inputs
+
+
+async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProfile]) -> tuple[Problem, ...]:
+    """The complaints of the databases: errors at the place in a query, warnings where one cannot be reached."""
+    problems = Problems(loaded.sources, redactor=loaded.redactor)
+    async with DatabasePools() as pools:
+        for profile in sorted(profiles, key=lambda each: each.name):
+            queries = [each for each in _queries_of(loaded) if each.config.database == profile.name]
+            place = problems.at("databases", profile.name)
+            try:
+                async with asyncio.timeout(_SECONDS), pools.pool(profile, read_only=True).session() as session:
+                    for query in queries:
+                        await _check(query, session, profile=profile, problems=problems)
+            except TimeoutError:
+                place.warning("did not answer in time, so that its queries are not checked")
+            except Exception as error:  # Boundary: a driver may raise anything; what is ours goes on
+                failure = failure_of(error, profile.name)
+                if not isinstance(failure, ExecutionError):
+                    raise
+                place.warning(f"cannot be asked about its queries: {failure}")
+    return tuple(problems)
+
+
+async def _check(query: _WrittenQuery, session: Session, *, profile: DatabaseProfile, problems: Problems) -> None:
+    place = problems.at(*query.path)
+    scope = Scope(inputs=query.inputs, problems=place)
+    compiled = compile_query(query.config, dialect=dialect_of(profile.dialect), scope=scope)
+    for statement, text in zip(compiled.statements, compiled.texts, strict=True):
+        bound = statement.bind({name: [None] for name in _lists_of(statement)})
+        try:
+            await session.prepare(bound)
+        except StatementRefusedError as error:
+            offset = bound.written_offset(_first_word(bound.text, profile) if error.offset is None else error.offset)
+            text.report(offset, f"the database says: {error}")
+        words = words_of(tokens_of(bound.text, dialect=profile.dialect))
+        if words and words[0].text.upper() in _DEFINING:
+            return
+
+
+def _first_word(text: str, profile: DatabaseProfile) -> int:
+    words = words_of(tokens_of(text, dialect=profile.dialect))
+    return words[0].start if words else 0
+
+
+def _lists_of(statement: Statement) -> set[str]:
+    return {piece.name for piece in statement.pieces if isinstance(piece, ListParameter)}
+
+
+def _queries_of(loaded: LoadedConfig) -> Iterator[_WrittenQuery]:
+    """Yield every query of the file, with the schemas of its inputs."""
+    document, unnamed = loaded.document, Inputs(is_open=True)
+    for name, tool in document.tools.items():
+        if tool.sql is not None:
+            unreported = loaded.start_problems().at("tools", name)
+            yield _WrittenQuery(tool.sql, ("tools", name, "sql"), compile_arguments(tool, unreported).inputs)
+    for name, resource in document.resources.items():
+        if resource.sql is not None:
+            yield _WrittenQuery(resource.sql, ("resources", name, "sql"), unnamed)
+        for variable, source in resource.complete.items():
+            if isinstance(source, CommandCompletion) and source.sql is not None:
+                yield _WrittenQuery(source.sql, ("resources", name, "complete", variable, "sql"), unnamed)
+    for name, prompt in document.prompts.items():
+        for key, argument in prompt.arguments.items():
+            if isinstance(argument.complete, CommandCompletion) and argument.complete.sql is not None:
+                path = ("prompts", name, "arguments", key, "complete", "sql")
+                yield _WrittenQuery(argument.complete.sql, path, unnamed)

@@ -46,7 +46,7 @@ class Outbox:
         """Let readers end, once they have read what is here."""
         self.is_closed = True
         for reader in self.readers:
-            reader.woken.set()
+            reader.wake()
 
     def reader(self) -> "OutboxReader":
         """A new reader; while entered as a context manager it is the newest."""
@@ -55,17 +55,18 @@ class Outbox:
     def wake(self) -> None:
         """Let the newest reader look."""
         if self.readers and self.messages:
-            self.readers[-1].woken.set()
+            self.readers[-1].wake()
 
 
 class OutboxReader:
     """One stream's turn at an outbox; the newest that is entered is the one that reads."""
 
-    __slots__ = ("_outbox", "woken")
+    __slots__ = ("_outbox", "_woken")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox: Final = outbox
-        self.woken: Final = asyncio.Event()
+        self._woken: asyncio.Future[None] | None = None
+        """Done once it is to look again. An event would hold a kibibyte for each open stream."""
 
     def __enter__(self) -> Self:
         self._outbox.readers.append(self)
@@ -76,14 +77,19 @@ class OutboxReader:
         self._outbox.readers.remove(self)
         self._outbox.wake()
 
+    def wake(self) -> None:
+        """Let it look again, if it waits."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
     async def get(self) -> JsonObject | None:
         """The next message, once there is one and no newer reader; None once the outbox is closed and empty."""
         messages = self._outbox.messages
         while not (messages and self._outbox.readers[-1] is self):
             if self._outbox.is_closed:
                 return None
-            self.woken.clear()
-            await self.woken.wait()
+            self._woken = asyncio.get_running_loop().create_future()
+            await self._woken
         message = messages.pop(next(iter(messages)))
         if self._outbox.counters is not None:
             self._outbox.counters.sent[message["method"]] += 1

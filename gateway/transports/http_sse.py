@@ -78,7 +78,8 @@ class HttpSse:
         task, identity = current_task(), request.identity
         self._active_requests.begin(task, identity, view=request.view)
         try:
-            with self._streams.hold(request.caller.rate_limit_key), self._active_requests.stream(task, identity):
+            self._active_requests.begin_stream(task, identity)
+            with self._streams.hold(request.caller.rate_limit_key):
                 view = "" if request.view is None else f"/{request.view}"
                 endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
                 await client.stream.send(endpoint.encode(), event="endpoint")

@@ -6,8 +6,7 @@ What outlives its request belongs to a session, which is looked at where session
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from gateway.access.identity.identity import Identity
@@ -25,7 +24,8 @@ class ActiveRequests:
     def __init__(self) -> None:
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
         """Each with the view that it was sent to."""
-        self._streams: Final[set[Task]] = set()
+        self._streams: Final[dict[Task, asyncio.TimerHandle | None]] = {}
+        """Those that are answered with a stream, and what ends it with the credential."""
 
     def __len__(self) -> int:
         return len(self._served)
@@ -36,20 +36,15 @@ class ActiveRequests:
 
     def end(self, task: Task) -> None:
         del self._served[task]
+        if (expiry := self._streams.pop(task, None)) is not None:
+            expiry.cancel()
 
-    @contextmanager
-    def stream(self, task: Task, identity: Identity) -> Iterator[None]:
-        """A context in which a request is answered with a stream, which ends with the credential at the latest."""
+    def begin_stream(self, task: Task, identity: Identity) -> None:
+        """Note that a request is answered with a stream, until `end` or the end of the credential."""
         expiry = None
         if identity.expires_at is not None:
             expiry = asyncio.get_running_loop().call_later(max(0.0, identity.expires_at - time.time()), task.cancel)
-        self._streams.add(task)
-        try:
-            yield
-        finally:
-            self._streams.discard(task)
-            if expiry is not None:
-                expiry.cancel()
+        self._streams[task] = expiry
 
     def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
         """End requests whose credential is no longer accepted, and streams of callers whose scopes changed.

@@ -137,7 +137,8 @@ class StreamableHttp:
         caller = request.caller.rate_limit_key
         if (refusal := self._streams.refusal_of(caller)) is not None:
             return request.refuse(refusal, message)
-        with self._streams.hold(caller), self._active_requests.stream(task, request.identity):
+        self._active_requests.begin_stream(task, request.identity)
+        with self._streams.hold(caller):
             return await self._answer(message, request, task)
 
     async def _answer(

@@ -88,8 +88,8 @@ class SessionEndpoint:
         if (refusal := self._streams.refusal_of(http.caller.rate_limit_key)) is not None:
             return http.refuse(refusal)
         self._dispatcher.identity_changed(live.session, http.caller.identity)
-        with self._active_requests.stream(current_task(), http.caller.identity):
-            return await self._open_stream(live, http)
+        self._active_requests.begin_stream(current_task(), http.caller.identity)
+        return await self._open_stream(live, http)
 
     async def _open_stream(self, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         cursor = None if http.last_event_id is None else await live.streams.find(http.last_event_id)
@@ -167,15 +167,18 @@ class SessionEndpoint:
 
     async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
         """Write what came after the cursor, then what comes, until there is no more or the reader goes."""
+        self._streams.acquire(live.caller)  # no context managers, which an open stream would hold
+        live.begin_reading()
         try:
-            with self._streams.hold(live.caller), live.reading():
-                await out.open()
-                ending = await cursor.stream.resume(out, after=cursor.after)
-                if not cursor.stream.answers_request:
-                    await _carry_outbox(live.session, cursor.stream)
-                    cursor.stream.disconnect(out)
-                return await out.close(await ending)
+            await out.open()
+            ending = await cursor.stream.resume(out, after=cursor.after)
+            if not cursor.stream.answers_request:
+                await _carry_outbox(live.session, cursor.stream)
+                cursor.stream.disconnect(out)
+            return await out.close(await ending)
         finally:
+            live.end_reading()
+            self._streams.release(live.caller)
             cursor.stream.disconnect(out)
             out.abandon()
 

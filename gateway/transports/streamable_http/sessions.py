@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -116,15 +115,13 @@ class LiveSession:
         task.add_done_callback(self._forget)
         return task
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Somebody has a stream open."""
+    def begin_reading(self) -> None:
+        """Note that its client has a stream open, until `end_reading`."""
         self._readers += 1
-        try:
-            yield
-        finally:
-            self._readers -= 1
-            self.touch()
+
+    def end_reading(self) -> None:
+        self._readers -= 1
+        self.touch()
 
     def end(self) -> None:
         self.session.end()

@@ -43,6 +43,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     listener: Listener,
     capabilities: JsonObject,
     token: Credential | None = None,
+    is_anonymous: bool = False,
 ) -> tuple[Session, Way]:
     """Open a session, by the way that worked last or else by each that may work.
 
@@ -60,7 +61,11 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
             try:
                 if session is None:
                     session = Session(
-                        spec.links[way.transport](), listener=listener, capabilities=capabilities, token=token
+                        spec.links[way.transport](),
+                        listener=listener,
+                        capabilities=capabilities,
+                        token=token,
+                        is_anonymous=is_anonymous,
                     )
                     opened = way.transport
                     await session.open()

@@ -26,6 +26,7 @@ from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import (
     ConnectionLostError,
     NoCredentialsError,
+    RefusedCredentialsError,
     SessionLostError,
     UnreachableError,
     UpstreamError,
@@ -190,6 +191,10 @@ class SessionPool:
                 raise
         self._heard()
 
+    def blames_nobody(self, error: Exception) -> bool:
+        """Whether a refusal is what a server whose callers sign in may say to a request without a caller."""
+        return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
+
     def note_failure(self, reason: str) -> None:
         """Wait longer before the next attempt."""
         self._failed_connects += 1
@@ -264,6 +269,7 @@ class SessionPool:
                     listener=self._hearer,
                     capabilities=self._declared(caller),
                     token=None if caller is None else caller.access_token,
+                    is_anonymous=caller is None,
                 )
         except TimeoutError:
             seconds = self.config.connect_timeout.total_seconds()
@@ -271,6 +277,8 @@ class SessionPool:
         except NoCredentialsError:
             raise
         except UpstreamError as failure:
+            if caller is None and self.blames_nobody(failure):
+                raise
             error = failure
         else:
             return self._opened(key, session, way)

@@ -191,7 +191,9 @@ class UpstreamServer:
 
     def _note(self, error: Exception) -> None:
         reason = str(error) or "no answer in time"
-        if asyncio.get_running_loop().time() >= self.pool.next_try:
+        if self.pool.blames_nobody(error):
+            self.pool.reason = reason  # and callers with tokens are let through
+        elif asyncio.get_running_loop().time() >= self.pool.next_try:
             self.pool.note_failure(reason)
         log.warning("upstream failed", upstream=self.name, reason=reason)
 

@@ -41,6 +41,8 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The ways to connect to an upstream: its transports in the order in which they are tried."""
 
     links: Mapping[str, Callable[[], Link]]
+    signs_in_callers: bool = False
+    """Whether each caller signs in there by its own access token."""
 
 
 def compile_spec(
@@ -128,7 +130,8 @@ def _over_http(
         authorization=authorization,
     )
     links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(endpoint), "sse": lambda: SseLink(endpoint)}
-    return ServerSpec(links={name: links[name] for name in _TRANSPORTS[config.kind]})
+    signs_in_callers = authorization is not None and authorization.is_per_caller
+    return ServerSpec(links={name: links[name] for name in _TRANSPORTS[config.kind]}, signs_in_callers=signs_in_callers)
 
 
 class NoSources:

@@ -6,6 +6,7 @@ no redirect is followed. The addresses are judged by the connection's own guard.
 """
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -26,6 +27,9 @@ REQUEST_SECONDS: Final = 10.0
 MAX_BYTES: Final = 512 * 1024
 """The largest answer of an authorization server."""
 _PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
+_UNAUTHORIZED: Final = 401
+_AUTH_PARAM: Final = re.compile(r"([!#$%&'*+.^_`|~\w-]+)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))")
+"""RFC 9110 §11.2: a parameter of a challenge, a token or a quoted string."""
 _ACCEPT: Final = Header(name="Accept", value="application/json", is_bound=False)
 
 
@@ -70,7 +74,9 @@ async def discover_of_service(service_url: str, sender: Sender) -> ServerMetadat
         ExecutionError: it cannot be fetched, or is not acceptable.
     """
     what = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
-    url, found = await _first(_resource_metadata_urls(service_url), sender, what=what)
+    named = await _named_metadata_url(service_url, sender)
+    urls = _resource_metadata_urls(service_url)
+    url, found = await _first(urls if named is None else iter((named,)), sender, what=what)
     resource = found.get("resource")
     if not isinstance(resource, str) or not _is_of(resource, service_url):
         raise ExecutionError(f"{url} is the metadata of another service than {service_url}")
@@ -96,6 +102,31 @@ def url_of(text: str) -> URL:
         return URL(text, encoded=True)
     except ValueError:
         raise ExecutionError(f"{text} is not a URL") from None
+
+
+async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
+    """The URL that the service itself names for its metadata when it is asked without credentials (RFC 9728 §5.1).
+
+    Raises:
+        ExecutionError: the URL is not to be trusted.
+    """
+    deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+    request = Request(method="GET", url=url_of(service_url), headers=(_ACCEPT,))
+    try:
+        response = await sender.send(request, deadline=deadline)
+    except ExecutionError:
+        return None  # as an answer without end; a service that is away says so at its well-known places
+    if response.status != _UNAUTHORIZED:
+        return None
+    for field in response.headers.getall("WWW-Authenticate", ()):
+        for name, quoted, token in _AUTH_PARAM.findall(field):
+            if name.lower() != "resource_metadata":
+                continue
+            url = re.sub(r"\\(.)", r"\1", quoted) or token
+            if not is_trustworthy(url):
+                raise ExecutionError(f"{service_url} names {url} for its metadata, which is no https URL")
+            return str(url)
+    return None
 
 
 def _resource_metadata_urls(service_url: str) -> Iterator[str]:

@@ -58,7 +58,7 @@ class HttpChannel:
         guard = endpoint.policy.guard_for(endpoint.url.raw_host or "")
         self._profile: Final = ClientProfile(guard=guard, proxy=endpoint.proxy, trust=endpoint.trust)
 
-    def exchange(
+    def exchange(  # noqa: PLR0913 - the parts of a request
         self,
         method: str,
         *,
@@ -66,12 +66,16 @@ class HttpChannel:
         body: bytes | None = None,
         url: URL | None = None,
         token: Credential | None = None,
+        is_anonymous: bool = False,
     ) -> "ChannelExchange":
         """Return the exchange of a request for its answer; see `ChannelExchange`.
 
         `token` is the caller's, for ways to sign in that exchange it; with new credentials it is sent once more.
+        `is_anonymous`: without a token it goes out all the same, without credentials.
         """
-        return ChannelExchange(self, method, {**self.endpoint.headers, **fields}, body, url or self.url, token)
+        exchange = ChannelExchange(self, method, {**self.endpoint.headers, **fields}, body, url or self.url, token)
+        exchange.is_anonymous = is_anonymous
+        return exchange
 
     def begin(self, method: str, url: URL, *, fields: Mapping[str, str], body: bytes | None) -> Exchange:
         """Begin an exchange with one place: this channel's, or within its origin."""
@@ -100,7 +104,7 @@ class ChannelExchange:
         ConnectionLostError: the answer did not come, or ended early.
     """
 
-    __slots__ = ("_body", "_channel", "_fields", "_hop", "_method", "_token", "_url")
+    __slots__ = ("_body", "_channel", "_fields", "_hop", "_method", "_token", "_url", "is_anonymous")
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a request
         self,
@@ -117,6 +121,7 @@ class ChannelExchange:
         self._body = body
         self._url = url
         self._token = token
+        self.is_anonymous = False
         self._hop: Exchange | None = None
 
     async def __aenter__(self) -> Answer:
@@ -137,6 +142,8 @@ class ChannelExchange:
 
     async def _signed(self, authorization: Authorization) -> Answer:
         own = self._token if authorization.is_per_caller else None
+        if own is None and authorization.is_per_caller and self.is_anonymous:
+            return await self._followed(self._fields)
         header = await self._credentials(authorization, own)
         answer = await self._followed({**self._fields, "Authorization": header})
         if answer.status == _UNAUTHORIZED and authorization.reject(header, own):

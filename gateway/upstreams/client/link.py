@@ -23,6 +23,8 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     message: JsonObject
     token: Credential | None = None
     """The access token of the caller, which some ways to sign in exchange."""
+    is_own: bool = False
+    """Whether it is a request of the gateway, and of no caller."""
     fields: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Header fields for it, where the transport has any."""
 
@@ -38,7 +40,9 @@ class Link(Protocol):
     """One connection to a server."""
 
     token: Credential | None
-    """The access token that requests without one of their own use."""
+    """The newest access token of a caller, for requests of the gateway itself; never for those of other callers."""
+    is_anonymous: bool
+    """Whether it is no caller's: its own requests go without credentials where only callers have any."""
     closed: asyncio.Future[str]
     """Done when nothing can be sent any more, with the reason for people."""
 

@@ -49,10 +49,16 @@ class Session:
     """One session. `capabilities` are those of the client that it is for (legacy; modern requests bring their own)."""
 
     def __init__(
-        self, link: Link, *, listener: Listener, capabilities: JsonObject, token: Credential | None = None
+        self,
+        link: Link,
+        *,
+        listener: Listener,
+        capabilities: JsonObject,
+        token: Credential | None = None,
+        is_anonymous: bool = False,
     ) -> None:
-        """Connect not yet; `token` is the access token of whoever it is for."""
-        link.token = token
+        """Connect not yet; `token` is the access token of whoever it is for, `is_anonymous` that it is nobody's."""
+        link.token, link.is_anonymous = token, is_anonymous
         self._link: Final = link
         self._listener: Final = listener
         self._declared: Final = capabilities
@@ -144,6 +150,7 @@ class Session:
             id=request_id,
             message=message,
             token=None if caller is None else caller.access_token,
+            is_own=caller is None,
             fields=self._fields(method, given, caller, mirrored),
         )
         call = None if caller is None else OpenCall(caller, permit)

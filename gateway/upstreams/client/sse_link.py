@@ -29,6 +29,7 @@ class SseLink:
         self._target: asyncio.Future[URL]
         self._inbox: Inbox
         self.token: Credential | None = None
+        self.is_anonymous = False
         self.closed: asyncio.Future[str]
 
     async def open(self, inbox: Inbox) -> None:
@@ -41,17 +42,22 @@ class SseLink:
         self.token = outgoing.token or self.token
         waiting = self._pending.expect(outgoing.id)
         try:
-            await self.send(outgoing.message, outgoing.fields)
+            await self._post(outgoing.message, outgoing.fields, token=self.token if outgoing.is_own else outgoing.token)
             return await waiting
         finally:
             self._pending.forget(outgoing.id)
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
+        await self._post(message, fields, token=self.token)
+
+    async def _post(self, message: JsonObject, fields: Mapping[str, str], *, token: Credential | None) -> None:
         if self.closed.done():
             raise ConnectionLostError(self.closed.result())
         body, url = jsonrpc.encode(message), await self._target
         all_fields = {"Content-Type": "application/json", **fields}
-        async with self._channel.exchange("POST", fields=all_fields, body=body, url=url, token=self.token) as answer:
+        async with self._channel.exchange(
+            "POST", fields=all_fields, body=body, url=url, token=token, is_anonymous=self.is_anonymous
+        ) as answer:
             if answer.status >= 400:
                 raise await refusal(answer, has_session=True)
 
@@ -66,7 +72,7 @@ class SseLink:
     async def _read(self) -> None:
         try:
             async with self._channel.exchange(
-                "GET", fields={"Accept": "text/event-stream"}, token=self.token
+                "GET", fields={"Accept": "text/event-stream"}, token=self.token, is_anonymous=self.is_anonymous
             ) as answer:
                 if answer.status != 200 or answer.media_type != "text/event-stream":
                     raise await refusal(answer, has_session=False)

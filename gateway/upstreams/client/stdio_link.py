@@ -55,6 +55,7 @@ class StdioLink:
         self._running: asyncio.Task[None] | None = None
         self._inbox: Inbox
         self.token: Credential | None = None
+        self.is_anonymous = False
         self.closed: asyncio.Future[str]
 
     async def open(self, inbox: Inbox) -> None:

@@ -57,6 +57,7 @@ POSTGRESQL: Final = Dialect(
         InputType.UUID: "uuid",
         InputType.NUMBER: "numeric",
         InputType.JSON: "jsonb",
+        InputType.PRESENCE: "text",
     },
     # Not a subquery, whose NULL would be text: an array literal takes the type of what it is compared with.
     empty_in="= ANY ('{}')",

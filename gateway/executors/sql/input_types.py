@@ -21,6 +21,8 @@ class InputType(Enum):
     DATE = auto()
     DATE_TIME = auto()
     UUID = auto()
+    PRESENCE = auto()
+    """Whether there is a value."""
     JSON = auto()
     """An object, or an array that is no list of an `IN`."""
 

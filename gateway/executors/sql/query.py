@@ -21,6 +21,8 @@ class Parameter(msgspec.Struct, frozen=True):
     name: str
     start: int
     """Characters before it in the text that it was written in."""
+    is_null_test: bool = False
+    """Whether `IS NULL` or `IS NOT NULL` follows, where PostgreSQL has nothing to tell a type by."""
 
 
 class ListParameter(msgspec.Struct, frozen=True):
@@ -82,6 +84,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
             match piece:
                 case Fragment(text=text):
                     writing.text(self.dialect.escape(text))
+                case Parameter(name=name, is_null_test=True):
+                    writing.value(name, None if arguments.get(name) is None else "", InputType.PRESENCE)
                 case Parameter(name=name):
                     writing.parameter(name, arguments.get(name), type_of(self.schemas.get(name)))
                 case ListParameter():
@@ -169,7 +173,8 @@ def words_of(tokens: Iterable[Token]) -> list[Token]:
 
 def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
     """Put the tokens of a statement together to text, parameters and lists."""
-    lists = dict(_lists_in(words_of(tokens)))
+    words = words_of(tokens)
+    lists, null_tests = dict(_lists_in(words)), _null_tests_in(words)
     pieces: list[Piece] = []
     skip_to = 0
     for token in tokens:
@@ -179,12 +184,23 @@ def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
             piece, skip_to = lists[token.start]
             pieces.append(piece)
         elif token.kind is Kind.PARAMETER:
-            pieces.append(Parameter(token.text, token.start))
+            pieces.append(Parameter(token.text, token.start, token.start in null_tests))
         elif pieces and isinstance(last := pieces[-1], Fragment):
             pieces[-1] = Fragment(last.text + token.text, last.start)
         else:
             pieces.append(Fragment(token.text, token.start))
     return tuple(pieces)
+
+
+def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
+    """The starts of parameters before `IS NULL` and `IS NOT NULL`."""
+    return {
+        token.start
+        for index, token in enumerate(tokens)
+        if token.kind is Kind.PARAMETER
+        and [each.text.upper() for each in tokens[index + 1 : index + 4] if each.text.upper() != "NOT"][:2]
+        == ["IS", "NULL"]
+    }
 
 
 def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[ListParameter, int]]]:

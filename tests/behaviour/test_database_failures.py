@@ -1,0 +1,269 @@
+"""Databases that are away, restarted, replaced, slow or too large, and what the file must not hold of them."""
+
+import asyncio
+import sqlite3
+import tracemalloc
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.app.gateway import Gateway
+from gateway.authoring.validate.command import check
+from gateway.authoring.validate.query_check import refused_queries
+from gateway.config.loader import load
+from gateway.config.settings import read_settings
+from gateway.errors import ConfigError, Problem
+from gateway.executors.sql.pools import DatabaseProfile
+from tests.postgresql import Postgresql
+
+MIB: Final = 2**20
+
+
+class Served:
+    """A gateway in this process that serves one file."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.client = gateway.memory_client()
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        return await self.client.request("tools/call", {"name": tool, "arguments": arguments})
+
+    async def text(self, tool: str, **arguments: Any) -> str:
+        text: str = (await self.call(tool, **arguments))["content"][0]["text"]
+        return text
+
+    def status(self) -> dict[str, Any]:
+        databases: dict[str, Any] = self.gateway.status()["databases"]
+        return databases
+
+
+def gateway_of(folder: Path, text: str) -> Gateway:
+    (folder / "config.yaml").write_text(text)
+    return Gateway(read_settings({"config": folder / "config.yaml", "log_level": "error"}))
+
+
+async def test_a_database_that_is_away_is_named_and_one_that_is_back_needs_no_restart(
+    postgresql: Postgresql, tmp_path: Path
+) -> None:
+    config = f"""
+databases: {{shop: {{url: "{postgresql.url}"}}}}
+tools:
+  one: {{timeout: 60s, sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
+  soon: {{timeout: 500ms, sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
+"""
+    async with gateway_of(tmp_path, config) as gateway:
+        served = Served(gateway)
+        assert await served.text("one") == "one: 1"
+        postgresql.stop()
+        try:
+            said = await served.text("soon")
+            assert "`shop`" in said
+            assert "is away" in said
+            waiting = asyncio.ensure_future(served.text("one"))
+            async with asyncio.timeout(60):
+                while served.status()["shop"]["failures"] < 4:
+                    await asyncio.sleep(0.01)
+        finally:
+            await asyncio.to_thread(postgresql.start)
+        assert await waiting == "one: 1"
+        assert await served.text("one") == "one: 1"
+
+
+async def test_a_cancelled_query_is_gone_from_the_server(postgresql: Postgresql, tmp_path: Path) -> None:
+    config = f"""
+databases: {{shop: {{url: "{postgresql.url}", pool: 2}}}}
+tools:
+  wait: {{sql: {{database: shop, query: "SELECT pg_sleep(600) -- canary"}}}}
+  change:
+    sql:
+      database: shop
+      writes: true
+      query: [CREATE TABLE cancelled (id int), "SELECT pg_sleep(600) -- canary"]
+  one: {{sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
+"""
+    running = (
+        "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%canary' AND pid <> pg_backend_pid()"
+    )
+    async with gateway_of(tmp_path, config) as gateway:
+        served = Served(gateway)
+        for tool in ("wait", "change", "wait"):
+            call = asyncio.ensure_future(served.call(tool))
+            await postgresql.wait_for(running)
+            call.cancel()
+            await asyncio.wait({call})
+            await postgresql.wait_for(f"SELECT 1 WHERE NOT EXISTS ({running})")
+        assert await postgresql.run("SELECT 1 FROM pg_class WHERE relname = 'cancelled'") == []
+        assert await served.text("one") == "one: 1"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_a_million_rows_take_no_memory(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = "sqlite:many.db" if kind == "sqlite" else request.getfixturevalue("postgresql").url
+    sqlite3.connect(tmp_path / "many.db").close()
+    (tmp_path / "many.db").touch()
+    config = f"""
+databases: {{many: {{url: "{url}"}}}}
+tools:
+  rows:
+    sql:
+      database: many
+      max_rows: 1000000
+      query: >
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+        SELECT i, 'a row that is as long as rows often are, number ' || i AS label FROM n
+"""
+    async with gateway_of(tmp_path, config) as gateway:
+        served = Served(gateway)
+        await served.call("rows")  # what is made once
+        tracemalloc.start()
+        try:
+            result = await served.call("rows")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert result["structuredContent"]["truncated"] is True
+    assert len(result["structuredContent"]["rows"]) > 1000
+    assert peak < 20 * MIB
+
+
+async def test_a_changed_database_gets_new_connections_and_others_keep_theirs(tmp_path: Path) -> None:
+    for name in ("first", "second", "other"):
+        with sqlite3.connect(tmp_path / f"{name}.db") as connection:
+            connection.executescript(f"CREATE TABLE t (name); INSERT INTO t VALUES ('{name}')")
+        connection.close()
+    config = """
+databases: {main: {url: "sqlite:first.db"}, other: {url: "sqlite:other.db"}}
+tools:
+  main: {sql: {database: main, query_file: name.sql, single: true}}
+  other: {sql: {database: other, query_file: name.sql, single: true}}
+  slow:
+    sql:
+      database: main
+      query: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n
+"""
+    (tmp_path / "name.sql").write_text("SELECT name FROM t;\n")
+    async with gateway_of(tmp_path, config) as gateway:
+        served = Served(gateway)
+        assert [await served.text("main"), await served.text("other")] == ["name: first", "name: other"]
+        pools = dict(gateway._services.databases._pools)
+        slow = asyncio.ensure_future(served.call("slow"))
+        async with asyncio.timeout(60):
+            while not served.status()["main"]["in_use"]:
+                await asyncio.sleep(0.01)
+        (tmp_path / "config.yaml").write_text(config.replace("first.db", "second.db"))
+        assert (await gateway._reloader.reload()).problems == ()
+        assert [await served.text("main"), await served.text("other")] == ["name: second", "name: other"]
+        old = {profile.url: pool for (profile, _), pool in pools.items()}
+        now = {profile.url: pool for (profile, _), pool in gateway._services.databases._pools.items()}
+        assert now[str(tmp_path / "other.db")] is old[str(tmp_path / "other.db")]
+        assert old[str(tmp_path / "first.db")].open == 1  # the call that uses it goes on
+        slow.cancel()
+        await asyncio.wait({slow})
+        async with asyncio.timeout(60):
+            while old[str(tmp_path / "first.db")].open:
+                await asyncio.sleep(0.01)
+        (tmp_path / "name.sql").write_text("SELECT upper(name) AS name FROM t")
+        assert (await gateway._reloader.reload()).problems == ()
+        assert await served.text("main") == "name: SECOND"
+
+
+async def test_a_password_stays_here(postgresql: Postgresql, tmp_path: Path) -> None:
+    await postgresql.run("DROP TABLE IF EXISTS said", "CREATE TABLE said (name text)")
+    url = postgresql.url.replace("tester@", "tester:correct%20horse@")
+    config = f"""
+databases: {{shop: {{url: "{url}"}}, away: {{url: "postgresql://app@127.0.0.1:9/x", password: battery-staple}}}}
+tools:
+  said: {{sql: {{database: shop, query: "SELECT 'correct horse battery-staple' AS a", single: true}}}}
+  wrong: {{sql: {{database: shop, query: "SELECT CAST('correct horse' AS integer)"}}}}
+  away: {{timeout: 300ms, sql: {{database: away, query: SELECT 1}}}}
+"""
+    async with gateway_of(tmp_path, config) as gateway:
+        served = Served(gateway)
+        assert await served.text("said") == "a: *** ***"
+        for tool in ("wrong", "away"):
+            assert "correct" not in await served.text(tool)
+            assert "battery" not in await served.text(tool)
+        assert "horse" not in str(gateway.status())
+        assert "battery" not in str(gateway.status())
+
+
+BROKEN: Final = """
+databases:
+  shop: {url: "sqlite:shop.db"}
+tools:
+  a:
+    input: {title: string, extra: string}
+    sql:
+      database: shop
+      query: |
+        SELECT *
+        FROM orders WHERE title = :titel AND x = '{{ title }}'
+  b:
+    input: {id: integer}
+    sql: {database: shp, query: ["/* x */ commit", "SET TRANSACTION READ WRITE", "SELECT $1 + :id", "SELECT 'a"]}
+  c:
+    input: {id: integer, more: string}
+    sql: {database: shop, query: "SELECT :id"}
+  d:
+    annotations: {read_only: true}
+    sql: {database: shop, query: DELETE FROM orders, writes: true}
+  e:
+    sql: {database: shop, query_file: none.sql}
+"""
+
+
+def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(BROKEN)
+    (tmp_path / "shop.db").touch()
+    with pytest.raises(ConfigError) as raised:
+        check(read_settings({"config": tmp_path / "config.yaml"}))
+    lines = BROKEN.split("\n")
+    said = {
+        lines[place.line - 1][place.column - 1 :]: problem.message
+        for problem in raised.value.errors
+        if (place := problem.location) is not None
+    }
+    for start, message in {
+        ":titel AND": "`:titel` is no input; did you mean `title`?",
+        "{{ title }}": "write `:title`, without quotes",
+        "shp, query": "there is no database `shp`; did you mean `shop`?",
+        "commit": "COMMIT cannot stand in a query: the whole query is one transaction",
+        "SET TRANSACTION": "SET cannot stand in a query: the whole query is one transaction",
+        "$1 + :id": "`$1` is numbered; an input is bound by its name, as `:name`",
+        "'a\"]": "quoted text has no ' at its end",
+        "string}": "no query uses `more`; bind it as `:more`, or take it out",
+        "annotations: {read_only: true}": "says `read_only: true`, and its `sql` says `writes: true`",
+        "none.sql": "`none.sql`: no such file",
+    }.items():
+        assert [found for place, found in said.items() if place.startswith(start) and message in found], (start, said)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_databases_check_queries_at_their_place(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = "sqlite:shop.db" if kind == "sqlite" else request.getfixturevalue("postgresql").url
+    (tmp_path / "shop.db").touch()
+    (tmp_path / "wrong.sql").write_text("-- the first line\nSELECT 1;\nSELECT 2\n  FROM missing\n")
+    (tmp_path / "config.yaml").write_text(f"""
+databases: {{shop: {{url: "{url}"}}}}
+tools:
+  a:
+    input: {{x: array}}
+    sql:
+      database: shop
+      query: |
+        SELECT 1 WHERE 1 IN (:x)
+        FORM nothing
+  b: {{sql: {{database: shop, query_file: wrong.sql}}}}
+  c: {{sql: {{database: shop, writes: true, query: [CREATE TABLE t (id integer), SELECT id FROM t]}}}}
+""")
+    profiles: list[DatabaseProfile] = []
+    settings = read_settings({"config": tmp_path / "config.yaml"})
+    check(settings, on_checked=lambda dry: profiles.extend(dry.catalog.databases))
+    problems: tuple[Problem, ...] = await refused_queries(load(tmp_path / "config.yaml"), frozenset(profiles))
+    places = [(each.location.file.name, each.location.line, each.location.column) for each in problems if each.location]
+    assert places == [("config.yaml", 10, 9), ("wrong.sql", 4, 8)]
+    assert "FORM" in problems[0].message

@@ -56,11 +56,13 @@ def dry_run(
     heeds_lock: bool = True,
     checks: Sequence[Check] = (),
     upstreams: UpstreamSource | None = None,
+    dependencies: FileDependencies | None = None,
 ) -> Iterator[DryRun]:
     """Load and compile the file, or the directory of files. No tool can run, and plugins are only imported.
 
     Definitions that differ from the lock are warned of if `heeds_lock`; none is left out for it. Problems that `checks`
     find are reported with the others. Without `upstreams` that were asked, theirs are checked, and offer nothing.
+    `dependencies` are filled in.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
@@ -69,7 +71,7 @@ def dry_run(
     source = upstreams or UpstreamSource(services=services, documents=None)
     with _loaded(settings, source) as loaded:
         try:
-            yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks)
+            yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
         finally:
             plugins.close()
 
@@ -133,13 +135,25 @@ def _loaded(settings: Settings, source: UpstreamSource | None) -> Iterator[Loade
         yield loaded
 
 
-def _compiled(
-    loaded: LoadedConfig, services: Services, plugins: Plugins, *, heeds_lock: bool, checks: Sequence[Check] = ()
+def _compiled(  # noqa: PLR0913 - what a file is compiled with
+    loaded: LoadedConfig,
+    services: Services,
+    plugins: Plugins,
+    *,
+    heeds_lock: bool,
+    checks: Sequence[Check] = (),
+    dependencies: FileDependencies | None = None,
 ) -> DryRun:
     lock = replace(read_lock(loaded.root), excludes=False) if heeds_lock else None
     with gc_paused():
         catalog = compile_catalog(
-            loaded, services=services, plugins=plugins, generation=1, lock=lock, checks=(*CHECKS, *checks)
+            loaded,
+            services=services,
+            plugins=plugins,
+            generation=1,
+            lock=lock,
+            checks=(*CHECKS, *checks),
+            dependencies=dependencies,
         )
     return DryRun(loaded=loaded, catalog=catalog, services=services)
 

@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "plan": Command("show what serving another file would change, and for whom", "gateway.authoring.plan.command"),
     "test": Command("run the tests under `tests:` of the tools", "gateway.authoring.test.command"),
     "client-config": Command("print what to paste into a client", "gateway.authoring.client_config.command"),
+    "bundle": Command("pack the file into a bundle that desktop clients install", "gateway.authoring.bundle.command"),
     "status": Command("show how a running server is doing", "gateway.cli.status"),
     "tasks": Command("list, show or cancel the tasks of a running server", "gateway.cli.tasks"),
     "init": Command("write a first file", "gateway.authoring.init"),

@@ -1,0 +1,162 @@
+"""`mcp-gateway bundle`: an MCP bundle that serves as it lies, with nothing secret in it and nothing from elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.typed import Finished, Run
+from tests.node import NodePackage, find_package
+from tests.programs import do_without
+
+PROJECT = Path(__file__).parents[2]
+SECRET = "hunter2-hunter2-hunter2"
+CONFIG = """\
+server: {name: Ops & Co, title: Ops, instructions: Look first., version: 1.2.3}
+include: [tools.d/*.yaml]
+plugins: [plugins]
+tools:
+  greet: {description: "Says hello.\\nAnd more.", python: "hello:greet"}
+  ask:
+    description: Asks an API.
+    http:
+      url: "https://api.example.com"
+      headers: {Authorization: "Bearer ${env:API_TOKEN}", X-Key: "${file:key.txt}"}
+resources:
+  notes: {files: "notes/**/*.md"}
+  elsewhere: {files: "../elsewhere/*.md"}
+"""
+
+
+@pytest.fixture
+def folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    del run  # which has moved here
+    for path, text in {
+        "ops/config.yaml": CONFIG,
+        "ops/tools.d/one.yaml": "tools: {one: {description: One., content: '1'}}\n",
+        "ops/plugins/hello.py": 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n',
+        "ops/plugins/__pycache__/hello.pyc": "cached",
+        "ops/notes/deep/a.md": "A.",
+        "ops/notes/b.txt": "not asked for",
+        "ops/key.txt": SECRET,
+        "ops/unrelated.txt": "unrelated",
+        "ops/notes/tls.md": "-----BEGIN EC PRIVATE KEY-----\nx\n",
+        "elsewhere/e.md": "E.",
+    }.items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "ops/key.txt").chmod(0o600)
+    (tmp_path / "ops/notes/link.md").symlink_to(tmp_path / "elsewhere/e.md")
+    monkeypatch.setenv("API_TOKEN", SECRET)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def official_tool() -> NodePackage:
+    found = find_package(PROJECT / "tests/interop", name="@anthropic-ai/mcpb", variable="MCP_GATEWAY_TEST_INSPECTOR")
+    return do_without(found) if isinstance(found, str) else found
+
+
+def bundled(run: Run, *words: str) -> Finished:
+    return run("bundle", "ops/config.yaml", "-o", "ops.mcpb", *words)
+
+
+def test_a_bundle_holds_what_is_named_and_no_secret(run: Run, folder: Path) -> None:
+    finished = bundled(run)
+    assert finished.code == 0, finished.hints
+    with zipfile.ZipFile(folder / "ops.mcpb") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    assert set(members) == {
+        "manifest.json",
+        "pyproject.toml",
+        "server/start.py",
+        "server/config.yaml",
+        "server/tools.d/one.yaml",
+        "server/plugins/hello.py",
+        "server/notes/deep/a.md",
+    }
+    assert not [name for name, content in members.items() if SECRET.encode() in content]
+    assert f"holds a secret: {folder}/ops/key.txt" in finished.hints
+    assert f"holds a secret: {folder}/ops/notes/tls.md" in finished.hints
+    assert f"outside of the file's directory: {folder}/elsewhere/e.md" in finished.hints
+    first = (folder / "ops.mcpb").read_bytes()
+    assert bundled(run).code == 0
+    assert (folder / "ops.mcpb").read_bytes() == first
+
+
+def test_the_manifest_asks_for_what_the_file_reads(run: Run, folder: Path) -> None:
+    bundled(run, "--author", "Ada")
+    with zipfile.ZipFile(folder / "ops.mcpb") as archive:
+        manifest: dict[str, Any] = json.loads(archive.read("manifest.json"))
+    assert (manifest["name"], manifest["version"], manifest["author"]) == ("ops-co", "1.2.3", {"name": "Ada"})
+    assert {"name": "greet", "description": "Says hello."} in manifest["tools"]
+    assert manifest["server"]["mcp_config"]["env"] == {"API_TOKEN": "${user_config.api_token}"}
+    asked = manifest["user_config"]["api_token"]
+    assert (asked["required"], asked["sensitive"]) == (True, True)
+
+
+def test_the_program_of_a_bundle_serves_it(run: Run, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (folder / "ops/config.yaml").write_text(CONFIG.replace(', X-Key: "${file:key.txt}"', "").split("  elsewhere:")[0])
+    assert bundled(run).code == 0
+    directory = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(folder / "ops.mcpb") as archive:
+        archive.extractall(directory)
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "greet", "arguments": {"name": "Ada"}}},
+    ]
+    done = subprocess.run(
+        [sys.executable, directory / "server/start.py"],
+        env={**os.environ, "API_TOKEN": SECRET, "MCP_GATEWAY_STATE_DIR": "none"},
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    answers = {message["id"]: message for message in map(json.loads, done.stdout.splitlines()) if "id" in message}
+    assert answers[2]["result"]["content"] == [{"type": "text", "text": "Hello, Ada!"}]
+
+
+@pytest.mark.build
+def test_the_official_tool_takes_the_manifest(official_tool: NodePackage, run: Run, folder: Path) -> None:
+    bundled(run)
+    with zipfile.ZipFile(folder / "ops.mcpb") as archive:
+        archive.extract("manifest.json", folder)
+    checked = subprocess.run(
+        [official_tool.node, official_tool.directory / "dist/cli/cli.js", "validate", folder / "manifest.json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert "passes" in checked.stdout
+
+
+def test_code_that_lies_elsewhere_makes_no_bundle(run: Run, folder: Path) -> None:
+    (folder / "ops/plugins").rename(folder / "plugins")
+    (folder / "ops/config.yaml").write_text(CONFIG.replace("[plugins]", "[../plugins]"))
+    finished = bundled(run)
+    assert finished.code == 2
+    assert f"{folder}/plugins/hello.py lies outside of {folder}/ops" in finished.hints
+    assert not (folder / "ops.mcpb").exists()
+
+
+def test_a_file_with_mistakes_makes_no_bundle(run: Run, folder: Path) -> None:
+    (folder / "ops/config.yaml").write_text("tools: {a: {}}\n")
+    assert bundled(run).code == 2
+    assert [path.name for path in folder.glob("*.mcpb*")] == []
+
+
+def test_a_bundle_that_cannot_be_written_is_said(run: Run, folder: Path) -> None:
+    finished = run("bundle", "ops/config.yaml", "-o", str(folder / "nowhere/ops.mcpb"))
+    assert finished.code == 2
+    assert "nowhere/ops.mcpb: cannot be written: No such file or directory" in finished.hints

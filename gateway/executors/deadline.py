@@ -1,8 +1,8 @@
 """The deadline of a call, which is moved back while an input request to the caller's client is open."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 
 import msgspec
 
@@ -17,27 +17,22 @@ class Deadline(msgspec.Struct, eq=False):
     _paused_at: float | None = None
     _limits: dict[asyncio.Timeout, float] = {}
 
-    @asynccontextmanager
-    async def limit(self, what: str, seconds: float | None = None) -> AsyncIterator[None]:
+    def limit(self, what: str, seconds: float | None = None) -> "Limit":
         """Let the body, which does `what`, run until the deadline, and no longer than `seconds`.
 
         Raises:
             DeadlineExceededError: it took longer; pauses do not count.
         """
-        began = self._now()
-        end = self.at if seconds is None else min(self.at, began + seconds)
+        return Limit(self, what, seconds)
+
+    def begin(self, end: float) -> asyncio.Timeout:
+        """Make a timeout that is moved back with this deadline, until `end_of` is called with it."""
         timeout = asyncio.timeout_at(end if self._paused_at is None else None)
-        try:
-            async with timeout:
-                self._limits[timeout] = end
-                try:
-                    yield
-                finally:
-                    del self._limits[timeout]
-        except TimeoutError as error:
-            if not timeout.expired():
-                raise  # the body's own
-            raise DeadlineExceededError(what, end - began) from error
+        self._limits[timeout] = end
+        return timeout
+
+    def end_of(self, timeout: asyncio.Timeout) -> None:
+        del self._limits[timeout]
 
     def pause(self) -> None:
         """Stop counting until `resume`."""
@@ -57,9 +52,36 @@ class Deadline(msgspec.Struct, eq=False):
             self._limits[timeout] += paused
             _reschedule(timeout, self._limits[timeout])
 
-    def _now(self) -> float:
+    def now(self) -> float:
         """The current time; during a pause, the time at which that began."""
         return asyncio.get_running_loop().time() if self._paused_at is None else self._paused_at
+
+
+class Limit:
+    """A body of work that must be done by a deadline: `async with deadline.limit(…)`."""
+
+    __slots__ = ("_began", "_deadline", "_end", "_seconds", "_timeout", "_what")
+
+    def __init__(self, deadline: Deadline, what: str, seconds: float | None) -> None:
+        self._deadline = deadline
+        self._what = what
+        self._seconds = seconds
+
+    async def __aenter__(self) -> None:
+        deadline = self._deadline
+        self._began = deadline.now()
+        self._end = deadline.at if self._seconds is None else min(deadline.at, self._began + self._seconds)
+        self._timeout = deadline.begin(self._end)
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._deadline.end_of(self._timeout)
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError as expiry:
+            raise DeadlineExceededError(self._what, self._end - self._began) from expiry
 
 
 def _reschedule(timeout: asyncio.Timeout, when: float | None) -> None:

@@ -140,11 +140,16 @@ def size_of(outcome: Outcome) -> int:
         case Value(size=size):
             return size
         case Blocks(content=content):
-            return text_size(content) if (text := sole_text(content)) is None else len(text)
+            return _content_size(content)
         case Relayed(content=content, structured=structured):
-            return text_size(content) + (0 if structured is ABSENT else text_size(structured))
+            return _content_size(content) + (0 if structured is ABSENT else text_size(structured))
         case Failure(text=text):
             return len(text)
+
+
+def _content_size(content: Sequence[JsonObject]) -> int:
+    text = sole_text(content)
+    return text_size(content) if text is None else len(text)
 
 
 def sole_text(content: Sequence[JsonObject]) -> str | None:

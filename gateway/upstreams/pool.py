@@ -376,8 +376,8 @@ class SessionPool:
         """
         queue = _QUEUE if self.config.queue is None else self.config.queue
         limit = (self.config.concurrency or _CONCURRENCY, queue)
-        name = f"upstreams.{self.name}.concurrency"
         if not self._places.try_acquire(limit):
+            name = f"upstreams.{self.name}.concurrency"
             await self._places.acquire(limit, caller=caller.key, deadline=self._now() + _FOR_EVER, name=name)
         return Permit((self._places,))
 
@@ -402,7 +402,7 @@ class SessionPool:
     def _heard(self) -> None:
         self._failed_calls = 0
         self.said_at = self._now()
-        if self.sessions:
+        if self._failed_connects and self.sessions:
             self.reason, self._failed_connects, self.next_try = "", 0, 0.0
 
     @staticmethod
@@ -412,5 +412,7 @@ class SessionPool:
 
 def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:
     """The capabilities that the keys of an upstream let it use."""
+    if not capabilities:
+        return {}
     permitted = {name for name in QUESTIONS.values() if getattr(config, name)}
     return {name: value for name, value in capabilities.items() if name in permitted}

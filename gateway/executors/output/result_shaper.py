@@ -92,11 +92,13 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
         if self.schema is not None and not blocks.is_error:
             raise ExecutionError("The tool promises structured content, and gave content blocks instead")
-        text = sole_text(blocks.content)
+        return ToolResult(content=self._finished(blocks.content, invocation), is_error=blocks.is_error)
+
+    def _finished(self, content: Sequence[JsonObject], invocation: Invocation) -> Sequence[JsonObject]:
+        text = sole_text(content)
         if text is not None and self.room.has_room_for(sanitized := self.sanitizer.text(text)):
-            return ToolResult(content=(text_block(sanitized),), is_error=blocks.is_error)
-        content = [finished for block in blocks.content for finished in self._block(block, invocation)]
-        return ToolResult(content=content, is_error=blocks.is_error)
+            return (text_block(sanitized),)
+        return [finished for block in content for finished in self._block(block, invocation)]
 
     def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
         match block:
@@ -114,7 +116,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
                 return self._value(result.structured, invocation)
             if text is not None:
                 return self._raw(RawOutput(data=text.encode(errors="surrogatepass")), invocation)
-        content = [finished for block in result.content for finished in self._block(block, invocation)]
+        content = self._finished(result.content, invocation)
         meta = self.sanitizer.json(result.meta) if result.meta else result.meta
         structured = result.structured if result.structured is ABSENT else self.sanitizer.json(result.structured)
         if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):

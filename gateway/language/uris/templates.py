@@ -6,6 +6,7 @@ its simple form: the package leaves a value that holds any percent-encoded octet
 
 import re
 from collections.abc import Collection
+from urllib.parse import quote
 
 import msgspec
 import uritemplate
@@ -39,7 +40,7 @@ class UriTemplate(msgspec.Struct, frozen=True):
 class Expansion:
     """One compiled expression; `{+var}` and `{#var}` leave the characters `kept` as they are."""
 
-    __slots__ = ("_kept", "_lead", "_template", "expression")
+    __slots__ = ("_kept", "_lead", "_single", "_template", "expression")
 
     def __init__(self, expression: Expression, *, kept: str = RESERVED) -> None:
         self.expression = expression
@@ -48,8 +49,13 @@ class Expansion:
         self._lead = "#" if expression.operator == "#" else ""
         source = expression.source.replace(expression.operator, "", 1) if is_reserved else expression.source
         self._template = uritemplate.URITemplate(source)
+        variable = expression.variables[0]
+        is_simple = not expression.operator and len(expression.variables) == 1 and not variable.has_modifier
+        self._single = variable.name if is_simple else None
 
     def expand(self, variables: JsonObject) -> str:
+        if self._single is not None and isinstance(value := variables.get(self._single), str):
+            return quote(value, safe="")  # RFC 6570 §3.2.2: all but unreserved characters are encoded
         values = {name: _value(variables.get(name)) for name in self.expression.names}
         given: VariableValueDict = {name: value for name, value in values.items() if value is not None}
         text = self._template.expand(given)

@@ -46,6 +46,8 @@ _DELETE_SECONDS: Final = 2.0
 class HttpLink:
     """One session over Streamable HTTP; without an id from the server, a series of requests."""
 
+    has_fields = True
+
     def __init__(self, endpoint: Endpoint) -> None:
         self._channel: Final = HttpChannel(endpoint)
         self._inbox: Inbox

@@ -39,6 +39,8 @@ class Inbox(Protocol):
 class Link(Protocol):
     """One connection to a server."""
 
+    has_fields: bool
+    """Whether messages have header fields beside them."""
     token: Credential | None
     """The newest access token of a caller, for requests of the gateway itself; never for those of other callers."""
     is_anonymous: bool

@@ -137,9 +137,10 @@ class Session:
             RpcError: the server's own error.
             UpstreamError: there was no response.
         """
-        await self._set_level(caller)
+        if caller is not None and caller.log_level is not None:
+            await self._set_level(caller.log_level)
         request_id = next(self._ids)
-        given = dict(params or {})
+        given = params or {}
         message = {
             "jsonrpc": jsonrpc.VERSION,
             "id": request_id,
@@ -274,7 +275,7 @@ class Session:
 
     # What goes out.
 
-    def _with_meta(self, params: dict[str, Json], request_id: int, caller: Caller | None) -> dict[str, Json]:
+    def _with_meta(self, params: JsonObject, request_id: int, caller: Caller | None) -> JsonObject:
         fields: dict[str, Json] = {} if caller is None else dict(caller.meta)
         if caller is not None and caller.wants_progress:
             fields[meta.META_PROGRESS_TOKEN] = request_id
@@ -288,7 +289,9 @@ class Session:
 
     def _fields(
         self, method: str, params: JsonObject, caller: Caller | None, mirrored: tuple[HeaderParameter, ...]
-    ) -> dict[str, str]:
+    ) -> Mapping[str, str]:
+        if not self._link.has_fields:
+            return {}
         fields = {} if caller is None else dict(caller.fields)
         if method != "initialize":
             fields |= self._session_fields()
@@ -300,10 +303,9 @@ class Session:
     def _session_fields(self) -> Mapping[str, str]:
         return {"MCP-Protocol-Version": self.revision}
 
-    async def _set_level(self, caller: Caller | None) -> None:
+    async def _set_level(self, level: str) -> None:
         """Have a legacy server log at the level that its client wants."""
-        level = None if caller is None else caller.log_level
-        if self.era is Era.MODERN or level in {None, self._log_level} or "logging" not in self.capabilities:
+        if self.era is Era.MODERN or level == self._log_level or "logging" not in self.capabilities:
             return
         self._log_level = level
         with suppress(RpcError):

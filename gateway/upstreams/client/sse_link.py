@@ -22,6 +22,8 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
 class SseLink:
     """One session, which is its stream."""
 
+    has_fields = True
+
     def __init__(self, endpoint: Endpoint) -> None:
         self._channel: Final = HttpChannel(endpoint)
         self._pending: Final = Pending()

@@ -45,6 +45,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 class StdioLink:
     """One child process; it is ended with the link."""
 
+    has_fields = False
+
     def __init__(self, launch: Launch) -> None:
         self._launch: Final = launch
         self._input: Final = LastingInput(limit=MAX_UNREAD)

@@ -6,6 +6,10 @@ A plugin function's parameters become the tool's input schema, its return annota
 the description. A parameter annotated `Context` (async functions) or `SyncContext` (plain functions, run in a thread)
 receives the context of the call.
 
+**Files**: a parameter annotated `bytes` is an input of `type: file`: clients send base64 or a `data:` URI, the function
+gets what it holds. `Annotated[bytes, Field(max_length=2**20, json_schema_extra={"media_types": ["image/*"]})]` says
+which files; so does `input` in the YAML file.
+
 **Questions to the client** (`elicit`, `elicit_url`, `sample`, `list_roots`, `ask`) are written once for all revisions.
 A client until 2025-11-25 answers while the function waits. One of 2026-07-28 answers by calling again, and then the
 function runs again from its start, with the answer at hand:

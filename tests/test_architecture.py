@@ -45,7 +45,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "app": LEAVES
     | {"config", "language", "executors", "catalog", "access", "audit", "telemetry", "protocol", "transports", "reload"}
     | {"tasks", "upstreams", "wire", "held_signals", "state"},
-    "command_line": LEAVES | {"config", "wire"},
+    "command_line": LEAVES | {"config", "language", "wire"},
     "authoring": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
     | {"upstreams", "command_line", "state"},

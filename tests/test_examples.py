@@ -39,6 +39,9 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "find_orders": {"customer": "Ada Lovelace", "status": ["open", "paid"]},
     "customer_of_order": {"id": 4},
     "pay_order": {"id": 0},
+    "compress_files": {"files": ["aGVsbG8=", "data:text/plain,hello"]},
+    "words_in_text": {"text": "data:text/plain,one%20two%20three"},
+    "examine_file": {"file": "aGVsbG8K"},
 }
 TEXTS: Final = {
     "measure_text": '"words":3',
@@ -52,6 +55,8 @@ TEXTS: Final = {
     "numbers": "100000",
     "restart_everything": "restart_service",
     "search_text": "README.md",
+    "examine_file": '"size":6,"lines":1',
+    "words_in_text": "3 words",
     "count_words": "README.md",
     "run_awk": "4750",
     "render_film": "rendered 3 frames",
@@ -63,7 +68,16 @@ TEXTS: Final = {
 }
 """What must stand in a tool's text."""
 ELSEWHERE: Final = frozenset(
-    {"list_issues", "create_issue", "get_issue", "get_ticket", "daemon_status", "open_tickets", "my_meetings"}
+    {
+        "upload_photo",
+        "list_issues",
+        "create_issue",
+        "get_issue",
+        "get_ticket",
+        "daemon_status",
+        "open_tickets",
+        "my_meetings",
+    }
 )
 """Tools that ask somebody who is not here: they fail, in words."""
 FAILING: Final = ELSEWHERE | {"restart_everything"}

@@ -153,9 +153,17 @@ class AuditTrail:
             text = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
         except TypeError:  # deeper than orjson writes (254), which `limits.request_depth` may allow
             return {"arguments_digest": "none: the arguments are nested too deep"}
-        if self._keeps_arguments and len(text) <= MAX_ARGUMENT_BYTES:
-            return {"arguments": arguments}
+        if self._keeps_arguments and (kept := _kept(call, arguments, size=len(text))) is not None:
+            return {"arguments": kept}
         return {"arguments_digest": f"hmac-sha256:{hmac.digest(self._key, text, 'sha256').hex()}"}
+
+
+def _kept(call: Call, arguments: Json, *, size: int) -> Json:
+    """The arguments as they are kept in full: without the bytes of files; None where they are too long."""
+    described = call.described_params.get("arguments")
+    if described is not None and described != arguments:
+        arguments, size = described, len(orjson.dumps(described))
+    return arguments if size <= MAX_ARGUMENT_BYTES else None
 
 
 def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:

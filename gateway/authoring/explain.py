@@ -17,6 +17,7 @@ from gateway.authoring.dry_run import dry_run
 from gateway.authoring.upstreams import asked_upstreams
 from gateway.catalog.primitives import Catalog, Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.command_line.console import Console
+from gateway.command_line.file_arguments import with_files
 from gateway.command_line.options import one_shot_settings
 from gateway.command_line.positional import refusal
 from gateway.command_line.protect_stdout import protect_stdout
@@ -137,7 +138,8 @@ async def _explained(
         explained: list[Explained] = []
         client = dry.client(_explaining(dry.catalog, explained.append), capabilities=_EVERYTHING)
         try:
-            result = await client.request(method, params)
+            given = await with_files(client, params) if method == "tools/call" else params
+            result = await client.request(method, given)
         except RpcError as error:
             if (reason := _why_left_out(dry.catalog, params)) is None:
                 raise

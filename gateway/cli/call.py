@@ -7,6 +7,7 @@ from gateway.authoring.explain import show_explanation
 from gateway.cli.requests import name_and_pairs, open_client
 from gateway.cli.task_calls import call_tool
 from gateway.command_line.console import Console, say
+from gateway.command_line.file_arguments import with_files
 from gateway.command_line.options import add_explain, add_output, add_url
 from gateway.command_line.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.command_line.positional import arguments_of, split_config
@@ -28,6 +29,7 @@ examples:
   {name} config.yaml search --json '{{"text": "needle", "paths": ["a", "b"]}}'
   {name} config.yaml annotate 'labels:=["x", "y"]' text@=notes.txt
   {name} --url http://127.0.0.1:8000 disk_usage path=/srv
+  {name} config.yaml describe_photo photo=@garden.jpg
   {name} config.yaml chart -o chart.png
   {name} config.yaml disk_usage path=/srv --explain
 
@@ -35,6 +37,7 @@ arguments:
   key=text     the text; where the tool wants a number, a boolean or a list, its JSON
   key:=json    any JSON value
   key@=file    the content of a text file; - is standard input
+  key=@file    a file, where the tool's input is one; several: files=@a.pdf files=@b.pdf
 
 Progress is shown on standard error.
 
@@ -61,7 +64,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         _show_notification(notification, hints)
 
     async with open_client(options, config, hints, about=name) as client:
-        result = await call_tool(client, params, show=show, hints=hints)
+        result = await call_tool(client, await with_files(client, params), show=show, hints=hints)
     failed = result.get("isError") is True
     if options.raw:
         show_raw(result, out)

@@ -39,7 +39,13 @@ def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, 
         ConfigError: a word is no argument, a file cannot be read, or the JSON is broken; the problem names it.
     """
     arguments = _object(json) if json is not None else {}
-    return arguments | dict(map(_argument, pairs))
+    files: dict[str, list[str]] = {}
+    for key, value in map(_argument, pairs):
+        arguments[key] = value
+        if isinstance(value, str) and value.startswith("@"):  # several files of one key make a list
+            files.setdefault(key, []).append(value)
+            arguments[key] = files[key] if len(files[key]) > 1 else value
+    return arguments
 
 
 def _argument(pair: str) -> tuple[str, Json]:

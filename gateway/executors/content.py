@@ -19,8 +19,8 @@ from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks, Invocation, Outcome
-from gateway.executors.output.media_types import media_type_of
 from gateway.json_types import JsonObject
+from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.language.uris.templates import UriTemplate, compile_uri_template

@@ -180,7 +180,7 @@ class Dispatcher:
         if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
             with message_log.new_log_context():
                 logged = message_log.LoggedExchange(exchange)
-                logged.received(message)
+                logged.received(message, self._store.current)
                 return logged.answered(await self.answer(message, logged, session, in_flight=in_flight))
         if isinstance(message, Batch):
             return await self._answer_batch(message, exchange, session)

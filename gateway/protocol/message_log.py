@@ -13,7 +13,9 @@ from typing import Final
 import orjson
 import structlog
 
+from gateway.catalog.primitives import Catalog
 from gateway.json_types import Json, JsonObject
+from gateway.protocol.described_params import described_params
 from gateway.protocol.exchange import Caller, Exchange, Reply
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, new_id
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
@@ -56,8 +58,8 @@ class LoggedExchange:
     async def close_stream(self, retry_ms: int | None) -> None:
         await self._exchange.close_stream(retry_ms)
 
-    def received(self, message: Message | InvalidMessageError) -> None:
-        self._log("message received", _loggable(message))
+    def received(self, message: Message | InvalidMessageError, catalog: Catalog) -> None:
+        self._log("message received", _loggable(message, catalog))
 
     def answered(self, reply: Reply) -> Reply:
         if reply.body is not None:
@@ -68,15 +70,16 @@ class LoggedExchange:
         log.debug(event, binding=self.caller.binding.value, message=message)
 
 
-def _loggable(message: Message | InvalidMessageError) -> Json:
+def _loggable(message: Message | InvalidMessageError, catalog: Catalog) -> Json:
     match message:
         case Request():
-            return {"id": message.id, "method": message.method, "params": message.params}
+            params = described_params(message.method, message.params, catalog)
+            return {"id": message.id, "method": message.method, "params": params}
         case Notification():
             return {"method": message.method, "params": message.params}
         case Response():
             return {"id": message.id, "result": message.result, "error": message.error}
         case Batch():
-            return [_loggable(entry) for entry in message.entries]
+            return [_loggable(entry, catalog) for entry in message.entries]
         case InvalidMessageError():
             return str(message)

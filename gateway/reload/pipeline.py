@@ -27,6 +27,7 @@ from gateway.access.identity.identity import Identity
 from gateway.audit.audit_file import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.compile.compiler import compile_catalog
+from gateway.catalog.compile.file_sizes import check_file_sizes
 from gateway.catalog.file_dependencies import FileDependencies, RootPlace
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, read_lock
@@ -57,7 +58,7 @@ log: Final = structlog.get_logger()
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections of the file that only a start of the process takes up."""
 
-CHECKS: Final = (check_auth, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
+CHECKS: Final = (check_auth, check_file_sizes, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
 """Checks of the sections that no part of the catalog is made of; for every command that compiles."""
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")

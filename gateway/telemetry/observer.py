@@ -60,6 +60,10 @@ class Call(Protocol):
         """The parameters as the client sent them: unmasked."""
 
     @property
+    def described_params(self) -> JsonObject:
+        """The parameters with a description in place of each file that was given: unmasked, too."""
+
+    @property
     def revision(self) -> str: ...
     @property
     def era(self) -> Era: ...

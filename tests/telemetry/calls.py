@@ -38,6 +38,10 @@ class ObservedCall(NamedTuple):
     generation: int
     redactor: Redactor
 
+    @property
+    def described_params(self) -> JsonObject:
+        return self.params
+
 
 def call_of(
     method: str,

@@ -164,6 +164,9 @@ class Anything:
     def prepare(self, arguments: JsonObject) -> JsonObject:
         return arguments
 
+    def described(self, arguments: JsonObject) -> JsonObject:
+        return arguments
+
 
 class AsItIs:
     """Blocks as a tool's result."""

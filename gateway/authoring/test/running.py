@@ -19,7 +19,9 @@ from msgspec.structs import replace
 
 from gateway.authoring.dry_run import DryRun, offline_gateway
 from gateway.authoring.test.comparison import Mismatch, mismatch
+from gateway.authoring.test.given_files import given_files
 from gateway.authoring.test.stub_server import StubServer, diverted_to
+from gateway.catalog.compile.arguments import CompiledArguments
 from gateway.catalog.primitives import Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_file
@@ -128,7 +130,7 @@ class _Attempt(msgspec.Struct, frozen=True):
     async def _mismatch(self, tool: Tool) -> Mismatch | None:
         try:
             async with self._with_stub(tool) as prepared:
-                result = await _confirmed(self._client(prepared), self.tool, self.test.with_)
+                result = await _confirmed(self._client(prepared), self.tool, self._arguments(tool))
         except ExecutionError as error:
             return Mismatch(str(error))
         except RpcError as error:
@@ -144,6 +146,12 @@ class _Attempt(msgspec.Struct, frozen=True):
             return
         async with StubServer(self.test.http, directory=self._directory()) as stub:
             yield replace(tool, executor=diverted_to(tool.executor, stub))
+
+    def _arguments(self, tool: Tool) -> JsonObject:
+        """The arguments, with files read where the test names one: `photo: {file: photo.png}`."""
+        place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "with")
+        places = tool.arguments.files if isinstance(tool.arguments, CompiledArguments) else None
+        return given_files(self.test.with_, places, directory=place.directory)
 
     def _directory(self) -> Path:
         place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "http", "file")

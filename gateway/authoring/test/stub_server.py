@@ -19,8 +19,8 @@ from gateway.executors.http.request import Header, Request
 from gateway.executors.http.sender import Response, Sender
 from gateway.executors.http.tls import ClientIdentity
 from gateway.executors.invocation import Executor
-from gateway.executors.output.media_types import media_type_of
 from gateway.json_types import JsonObject
+from gateway.language.files.media_types import media_type_of
 
 _UNKNOWN_BYTES: Final = "application/octet-stream"
 _LOOPBACK_TOO: Final = AddressPolicy(guard=AddressGuard(allows_all=True))

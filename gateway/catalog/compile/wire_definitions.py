@@ -14,8 +14,8 @@ from gateway.control_characters import visible
 from gateway.executors.content import content_annotations
 from gateway.executors.files.globs import Found
 from gateway.executors.files.regular_files import Facts
-from gateway.executors.output.media_types import media_type_of
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.media_types import media_type_of
 
 _HINTS: Final = {
     "title": "title",

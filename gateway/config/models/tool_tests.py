@@ -100,7 +100,7 @@ class ToolTest(Model):
     name: str | None = None
     """What is tested."""
     with_: VerbatimObject = Field(_NO_ARGUMENTS, alias="with")
-    """The arguments."""
+    """The arguments. A file is `photo: {file: photo.png}`, relative to this file; or base64, as clients send it."""
     http: StandInAnswer | None = None
     """What the server would have answered; without this, an HTTP backend asks the real one."""
     expect: Expectation | None = None

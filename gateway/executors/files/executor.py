@@ -22,9 +22,9 @@ from gateway.executors.explanation import Explanation
 from gateway.executors.files.globs import Globs, compile_globs, split_glob
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
 from gateway.executors.invocation import Invocation, Outcome, RawOutput
-from gateway.executors.output.media_types import media_type_of
 from gateway.executors.threads import DaemonThreadPool
 from gateway.executors.workers import run_in_worker
+from gateway.language.files.media_types import media_type_of
 
 _READS: Final = "reads a file"
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})

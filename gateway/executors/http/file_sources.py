@@ -9,11 +9,11 @@ from gateway.config.fs_checks import is_file
 from gateway.errors import ExecutionError
 from gateway.executors.http.multipart import base_name, checked_media_type
 from gateway.executors.http.streamed_body import DiskFile, disk_file
-from gateway.executors.output.media_types import media_type_of
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.file_inputs import holds_files_alone
+from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED
 from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions

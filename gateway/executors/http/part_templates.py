@@ -15,10 +15,11 @@ from gateway.executors.http.file_sources import (
     sent_file,
 )
 from gateway.executors.http.multipart import PartContent
-from gateway.executors.output.media_types import JSON, OCTETS, suffix_of
+from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import ABSENT, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
+from gateway.language.files.media_types import suffix_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text

@@ -7,9 +7,10 @@ import msgspec
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Relayed, Value
-from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, media_type_of
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.media_types import media_type_of
 from gateway.language.templates.render_state import json_of
 
 

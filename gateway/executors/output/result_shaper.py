@@ -27,10 +27,11 @@ from gateway.executors.invocation import (
     Value,
     sole_text,
 )
-from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, decoded, essence, is_json, is_textual
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, decoded, is_json, is_textual
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import SizeLimit, text_block
 from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.files.media_types import essence
 from gateway.language.schemas.json_schema import Validator
 from gateway.language.templates.expressions import ALL_INPUTS
 from gateway.language.templates.render_state import json_of

@@ -13,12 +13,12 @@ from typing import Final
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Invocation
-from gateway.executors.output.media_types import suffix_of
 from gateway.executors.shell.scratch import CallFolder
 from gateway.executors.threads import DaemonThreadPool
 from gateway.executors.workers import MAX_ON_LOOP, run_in_worker
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
+from gateway.language.files.media_types import suffix_of
 
 _FOLDER: Final = "files"
 _CHUNK: Final = 2**20

@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
-from gateway.language.files.signatures import agrees, has_signature, media_type_in
+from gateway.language.files.signatures import agrees, has_signature, is_text, media_type_in
 
 _MAX_HEAD: Final = 1024
 """Characters of a `data:` URI before its comma."""
@@ -24,6 +24,7 @@ _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+
 """RFC 6838 §4.2."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]")
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
+_TEXT: Final = "text/plain"
 _URL_SAFE: Final = str.maketrans("-_", "+/")
 
 
@@ -129,7 +130,7 @@ def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
     1. Where any will do, nothing is checked.
     2. What is given must be wanted, and the bytes must not be those of something else.
     3. What is not given is told from the bytes; where these tell nothing, it is the only type that is wanted, if files
-       of that have no signature to tell them by.
+       of that have no signature to tell them by; or else text, if that is wanted and they are UTF-8.
     """
     found = media_type_in(data)
     if not rule.media_types:
@@ -150,6 +151,8 @@ def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
         raise FileRefusedError(f"must be {wanted}; its bytes are those of {found}")
     if only is not None and not has_signature(only):
         return only
+    if _is_wanted(_TEXT, rule) and is_text(data):
+        return _TEXT
     raise FileRefusedError(f"must be {wanted}, which its bytes do not tell: send it as data:<media type>;base64,…")
 
 

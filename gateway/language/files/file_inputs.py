@@ -50,11 +50,11 @@ def compile_file_inputs(
 
     Mistakes are reported, each where `place` says that it was written below `problems`.
     """
-    if not any(is_file(found) for _, found in _all_schemas(schema)):
+    if not any(is_file(found) for _, found in all_schemas(schema)):
         return schema, None
     finder = _Finder(root=schema, problems=problems, place=place)
     places = finder.places_of(schema, ())
-    for path, found in _all_schemas(schema):
+    for path, found in all_schemas(schema):
         if is_file(found) and id(found) not in finder.made:
             message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
             problems.at(*place((*path, "type"))).error(message)
@@ -62,7 +62,8 @@ def compile_file_inputs(
     return shown, places
 
 
-def _all_schemas(schema: JsonObject, path: SchemaPath = ()) -> Iterator[tuple[SchemaPath, JsonObject]]:
+def all_schemas(schema: JsonObject, path: SchemaPath = ()) -> Iterator[tuple[SchemaPath, JsonObject]]:
+    """Yield a schema and those in it, each with its path."""
     waiting = [(path, schema)]
     while waiting:
         at, found = waiting.pop()

@@ -11,8 +11,9 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, description_of
 from gateway.language.schemas.errors import Path, SchemaError
 
-Replace = Callable[[Json, FileRule, Path], Json]
-"""Makes something else of the text, or object, that was given where a file belongs; the path is its place."""
+Replace = Callable[[Json, FileRule | None, Path], Json]
+"""Makes something else of a text, or an object, that was given where a file belongs; the path is its place. Without a
+rule it is a text where an object or a list with files belongs."""
 
 
 class FilePlaces(msgspec.Struct):
@@ -31,7 +32,9 @@ class FilePlaces(msgspec.Struct):
         for places in self.also:
             value = places.replaced(value, replace, path)
         match value:
-            case str() | dict() if self.rule is not None:
+            case str():
+                return replace(value, self.rule, path) if self._leads_on else value
+            case dict() if self.rule is not None:
                 return replace(value, self.rule, path)
             case dict() if self.members or self.other_members is not None:
                 return {name: self._member(name, member, replace, path) for name, member in value.items()}
@@ -41,6 +44,10 @@ class FilePlaces(msgspec.Struct):
             case _:
                 return value
 
+    @property
+    def _leads_on(self) -> bool:
+        return self.rule is not None or bool(self.members) or self.other_members is not None or self.items is not None
+
     def _member(self, name: str, value: Json, replace: Replace, path: Path) -> Json:
         places = self.members.get(name, self.other_members)
         return value if places is None else places.replaced(value, replace, (*path, name))
@@ -49,9 +56,11 @@ class FilePlaces(msgspec.Struct):
         """Decode the files among valid arguments; the errors say which are refused."""
         errors: list[SchemaError] = []
 
-        def decode(value: Json, rule: FileRule, path: Path) -> Json:
+        def decode(value: Json, rule: FileRule | None, path: Path) -> Json:
+            if rule is None or not isinstance(value, str):
+                return value
             try:
-                return decoded_file(value, rule) if isinstance(value, str) else value
+                return decoded_file(value, rule)
             except FileRefusedError as error:
                 errors.append(SchemaError(path=path, message=str(error)))
                 return value

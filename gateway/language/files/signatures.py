@@ -49,12 +49,21 @@ _FAMILIES: Final = (
 )
 """Types told from the bytes, and the more special or older names that go with them."""
 
+_BINARY: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _KNOWN: Final = frozenset(media_type for media_type, _ in _SIGNATURES)
 
 
 def media_type_in(data: bytes) -> str | None:
     """The media type that the first bytes are a signature of; None if they are none that we know."""
     return next((media_type for media_type, pattern in _SIGNATURES if pattern.match(data)), None)
+
+
+def is_text(data: bytes) -> bool:
+    """Whether these are UTF-8 without what WHATWG MIME Sniffing §3 calls binary data bytes."""
+    try:
+        return _BINARY.search(data.decode()) is None
+    except UnicodeDecodeError:
+        return False
 
 
 def has_signature(media_type: str) -> bool:

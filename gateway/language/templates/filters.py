@@ -4,6 +4,7 @@ They bear Jinja's names and do what Jinja's do, on JSON values alone. An absent 
 unchanged, until `default` replaces it or rendering it removes the element.
 """
 
+import base64
 import re
 from collections.abc import Callable, Mapping
 from inspect import signature
@@ -14,6 +15,7 @@ import msgspec
 
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
+from gateway.language.files.file_argument import FileArgument
 from gateway.language.templates.render_state import ITEM, UNDEFINED, RenderState, cost_of, json_of, kind_of, text_of
 
 Function = Callable[..., Json]
@@ -68,6 +70,12 @@ def _as_object(value: Json) -> Mapping[str, Json]:
     if isinstance(value, Mapping):
         return value
     raise ExecutionError(f"an object is needed where {kind_of(value)} was given")
+
+
+def _as_base64(value: Json) -> str:
+    if isinstance(value, FileArgument):
+        return value.base64
+    return base64.b64encode(text_of(value).encode(errors="surrogatepass")).decode()
 
 
 def _as_text_or_list(value: Json) -> str | list[Json]:
@@ -222,6 +230,11 @@ _DEFAULT: Final = Filter(
 
 FILTERS: Final[Mapping[str, Filter]] = {
     "abs": Filter(function=lambda _, number: abs(number), takes=_as_number, meaning="a number without its sign"),
+    "base64": Filter(
+        function=lambda _, text: text,
+        takes=_as_base64,
+        meaning="base64 of a file's bytes, or of text in UTF-8",
+    ),
     "capitalize": Filter(
         function=lambda _, text: text.capitalize(), takes=text_of, meaning="first letter upper case, the others lower"
     ),

@@ -19,6 +19,7 @@ from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter
+from gateway.protocol.described_params import described_params
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.input_requests.requester import InputRequester
@@ -130,6 +131,11 @@ class Call:
     def is_modern_http(self) -> bool:
         """Whether header fields mirror the body (2026-07-28 over Streamable HTTP)."""
         return self.session is None and self.caller.binding is Binding.STREAMABLE_HTTP and not self.is_wrapped
+
+    @property
+    def described_params(self) -> JsonObject:
+        """The parameters with a description in place of each file."""
+        return described_params(self.method, self.params, self.catalog)
 
     @property
     def trace(self) -> TraceContext | None:

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import fork_server
 from tests.examples import DEFAULT, IS_BUILD, share_of
 from tests.postgresql import Postgresql, running_postgresql
 
@@ -49,6 +50,9 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+fork_server.install()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

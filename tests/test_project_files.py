@@ -14,6 +14,7 @@ import pytest
 from gateway import __version__
 from gateway.authoring.validate.command import check
 from gateway.config.settings import read_settings
+from tests.fork_server import FORKED
 
 PROJECT: Final = Path(__file__).parents[1]
 README: Final = (PROJECT / "README.md").read_text()
@@ -28,7 +29,7 @@ def commands_of(markdown: str) -> list[str]:
 def gateway(*words: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # examples start mcp-gateway itself
     return subprocess.run(
-        [sys.executable, "-m", "gateway", *words],
+        [FORKED, *words],
         cwd=cwd,
         env={**os.environ, "PATH": path},
         capture_output=True,

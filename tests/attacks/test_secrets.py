@@ -7,7 +7,6 @@ beside a control that shows that the way is open.
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from tests.attacks import seeds
 from tests.attacks.seeds import SECRETS
 from tests.attacks.tap import Sieve
 from tests.attacks.target import Plan, Target
+from tests.fork_server import FORKED
 
 PLUGIN: Final = '''
 import os
@@ -408,7 +408,7 @@ def test_the_audit_log_and_the_lock_hold_none(target: Target) -> None:
 
 def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "gateway", *words],
+        [FORKED, *words],
         cwd=folder,
         env={**seeds.environment(unreachable="http://127.0.0.1:9"), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
         capture_output=True,

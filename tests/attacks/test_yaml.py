@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from tests.attacks import seeds
 from tests.attacks.client import Answer
 from tests.attacks.target import Plan, Target
+from tests.fork_server import FORKED
 
 PLAN = Plan(
     file="""
@@ -210,7 +210,7 @@ def test_an_escape_in_a_file_reaches_no_operators_terminal(target: Target) -> No
     with attacked(target, text) as answer:
         assert (answer.status, len(answer.json["problems"])) == (422, 5)
         known = seeds.environment(unreachable="http://x")
-        command = [sys.executable, "-m", "gateway", "validate", str(target.folder)]
+        command = [FORKED, "validate", str(target.folder)]
         shown = subprocess.run(command, check=False, capture_output=True, text=True, env=known)
     assert shown.returncode == 2
     assert len(shown.stderr + shown.stdout) > 200

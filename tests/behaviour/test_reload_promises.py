@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
 from tests.behaviour.following import CHANGED, STREAMS, Place, following, save
 from tests.behaviour.wires import HttpWire
+from tests.fork_server import FORKED
 
 MODERN: Final = Cell(binding=HTTP, revision=LATEST)
 LEGACY: Final = Cell(binding=HTTP, revision=LATEST_LEGACY)
@@ -182,9 +182,7 @@ async def test_a_broken_file_is_visible_until_it_is_right_and_changes_nothing(fo
 
 async def status_command(place: Place) -> tuple[int, str]:
     url = place.url.removesuffix("/mcp")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "status", "--url", url), stdout=asyncio.subprocess.PIPE
-    )
+    process = await asyncio.create_subprocess_exec(*(FORKED, "status", "--url", url), stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(20):
         said, _ = await process.communicate()
     assert process.returncode is not None

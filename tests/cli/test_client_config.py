@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import yaml
 from gateway.authoring.client_config.clients import CLIENTS
 from gateway.authoring.client_config.command import _variable_for
 from tests.cli.typed import Run, started
+from tests.fork_server import FORKED
 
 KEY = "hunter2-hunter2"
 INITIALIZE = {
@@ -293,7 +293,7 @@ def test_stdio_serves_a_view(run: Run, tmp_path: Path) -> None:
     assert initialized["result"]["instructions"] == "For support."
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["hi"]
     missing = subprocess.run(  # not in this process, which it would end
-        [sys.executable, "-m", "gateway", "serve", "views.yaml", "--stdio", "--view", "nobody"],
+        [FORKED, "serve", "views.yaml", "--stdio", "--view", "nobody"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.cli.commands import COMMANDS
 from tests.cli.typed import CONFIG, Finished, Run, started
+from tests.fork_server import FORKED
 
 
 def test_without_a_command_the_overview_is_shown(run: Run) -> None:
@@ -375,7 +376,7 @@ def chat() -> str:
 """
     (tmp_path / "plugins" / "chat.py").write_text(plugin, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "gateway", *words.split()],
+        [FORKED, *words.split()],
         check=False,
         cwd=tmp_path,
         capture_output=True,

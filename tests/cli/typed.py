@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.fork_server import FORKED
 
 CONFIG: Final = """\
 server: {name: small}
@@ -67,7 +68,7 @@ Run = Callable[..., Finished]
 @contextmanager
 def started(*words: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, "-m", "gateway", *words],
+        [FORKED, *words],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

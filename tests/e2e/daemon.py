@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import orjson
 
 from gateway.json_types import Json, JsonObject
 from tests.e2e.handover import handing_over
+from tests.fork_server import FORKED, REAL
 
 MODERN: Final = "2026-07-28"
 ENVELOPE: Final = {
@@ -103,13 +103,16 @@ async def serving(
     names: str = "",
     environment: Mapping[str, str] = MappingProxyType({}),
     launcher: Sequence[str] = (),
+    is_forked: bool = True,
 ) -> AsyncIterator[Daemon]:
     """A daemon that is ended with the context, should it not have ended by then.
 
     `sockets` are handed over to it, under `names` with colons between them; `launcher` is a program that starts it.
+    Where `is_forked` is False, its own start is part of the test, with all imports (`tests/fork_server.py`).
     """
     flags = flags if watch else ("--no-watch", *flags)
-    command = (*launcher, sys.executable, "-m", "gateway", "serve", str(config), "--log-format", "json", *flags)
+    program = (FORKED,) if is_forked and not launcher and not sockets else REAL
+    command = (*launcher, *program, "serve", str(config), "--log-format", "json", *flags)
     process = await asyncio.create_subprocess_exec(
         *(handing_over(sockets, *command, names=names) if sockets else command),
         stdin=asyncio.subprocess.PIPE,

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import aiohttp
 
 from gateway.json_types import Json
 from tests.e2e.daemon import PATIENCE_SECONDS, serving
+from tests.fork_server import FORKED
 
 MAIN = """\
 server: {lock: enforce}
@@ -21,7 +21,7 @@ TOOLS = "tools: {look: {description: Look., content: x}}"
 
 def lock(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway", "lock", *words, "config.yaml"],
+        [FORKED, "lock", *words, "config.yaml"],
         cwd=cwd,
         capture_output=True,
         text=True,

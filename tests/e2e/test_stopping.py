@@ -138,7 +138,7 @@ LAST_WORDS = """
 
 async def test_a_hang_up_at_any_time_ends_nothing_and_changes_no_exit_code(config: Path) -> None:
     """From the moment that the process minds signals at all, which is before its imports, to its very end."""
-    async with serving(config) as daemon, aiohttp.ClientSession() as client:
+    async with serving(config, is_forked=False) as daemon, aiohttp.ClientSession() as client:
         await minds_hang_ups(daemon.process.pid)
         assert "pydantic" not in Path(f"/proc/{daemon.process.pid}/maps").read_text()
         hanging_up = asyncio.create_task(hang_up_until_the_end(daemon))
@@ -187,7 +187,7 @@ async def test_a_signal_while_it_starts_ends_it_cleanly(tmp_path: Path, number: 
 
 
 async def test_a_signal_before_anything_was_loaded_ends_it_cleanly(config: Path) -> None:
-    async with serving(config) as daemon:
+    async with serving(config, is_forked=False) as daemon:
         await minds_hang_ups(daemon.process.pid)
         daemon.signal(signal.SIGTERM)
         assert await daemon.exit_code() == 0

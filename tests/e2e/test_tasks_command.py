@@ -3,12 +3,12 @@
 import asyncio
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Final
 
 from gateway.json_types import Json
 from tests.e2e.test_tasks_over_restarts import TESTDATA, served
+from tests.fork_server import FORKED
 
 SECONDS: Final = 30
 
@@ -16,7 +16,7 @@ SECONDS: Final = 30
 async def typed(*words: str) -> tuple[int, str, str]:
     """The exit code of a command, and what it printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        FORKED, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(SECONDS):
         out, errors = await process.communicate()

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.fork_server import FORKED
 from tests.upstreams.test_failures import odd
 
 SECONDS: Final = 60
@@ -15,7 +15,7 @@ SECONDS: Final = 60
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway", *words],
+        [FORKED, *words],
         cwd=folder,
         capture_output=True,
         text=True,

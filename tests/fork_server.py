@@ -1,0 +1,202 @@
+"""A fork server: starts `mcp-gateway` as a fork of a process that has imported it.
+
+Imports are most of what a start costs, and the suite starts some five hundred. A command whose first word is `FORKED`
+becomes a child of the test's process as any other, with its own environment, directory and standard streams, and runs
+`python -m gateway` from its first line; only its modules are there already. Tests of what comes before that line
+(interpreter, terminal, handed-over sockets), or of what the system knows of a process (`/proc/PID/environ`), start
+`sys.executable` themselves. So does a `FORKED` with an option that only a real start can have.
+
+Why by `Popen._execute_child`: asyncio and `subprocess` both start through it, and all else of them stays as it is.
+"""
+
+import atexit
+import ctypes
+import gc
+import inspect
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import orjson
+from pydantic import BaseModel
+
+FORKED: Final = "forked mcp-gateway"
+REAL: Final = (sys.executable, "-m", "gateway")
+_PROJECT: Final = Path(__file__).parents[1]
+_INTERPRETER: Final = ("PYTHON", "LC_", "LD_", "LANG", "MALLOC_", "OPENSSL_", "SSL_", "TZ")
+"""What begins like this is read by an interpreter or a library as it starts."""
+_UNUSUAL: Final = ("preexec_fn", "pass_fds", "start_new_session", "gids")
+_PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_NUMBER: Final = 4
+"""Bytes of a process id, and of a length."""
+
+
+class ForkServer:
+    """The process to fork, from the first order on; it ends with this one."""
+
+    def __init__(self) -> None:
+        self.environ: Final = dict(os.environ)
+        """What its interpreter has read."""
+        self._connection: socket.socket | None = None
+        self._lock: Final = threading.Lock()
+
+    def start(self, *, words: Sequence[str], environ: Mapping[str, str], folder: str, streams: Sequence[int]) -> int:
+        """Start a child of this process and return its id."""
+        order = orjson.dumps({"words": words, "environ": environ, "folder": folder})
+        with self._lock, _Subreaper():
+            connection = self._connection = self._connection or self._connected()
+            socket.send_fds(connection, [len(order).to_bytes(_NUMBER)], streams)
+            connection.sendall(order)
+            answer = connection.recv(_NUMBER)
+        assert answer, "the fork server has ended"
+        return int.from_bytes(answer)
+
+    def _connected(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                cwd=_PROJECT,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(process.wait)
+        atexit.register(ours.close)  # before, which ends it
+        return ours
+
+
+class _Subreaper:
+    """Makes this process the parent of orphans below it for a while: the fork server orphans each child (prctl(2))."""
+
+    _libc: Final = ctypes.CDLL(None, use_errno=True)
+
+    def __enter__(self) -> None:
+        was = ctypes.c_int()
+        self._libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
+        self._was = was.value
+        self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def __exit__(self, *_: object) -> None:
+        self._libc.prctl(_PR_SET_CHILD_SUBREAPER, self._was, 0, 0, 0)
+
+
+def install() -> None:
+    """Let each `Popen` of this process start what begins with `FORKED` by a fork."""
+    original: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    signature = inspect.signature(original)
+    server = ForkServer()
+
+    def execute_child(popen: Any, *given: Any) -> None:
+        asked = signature.bind(popen, *given)
+        arguments = asked.arguments
+        words = [] if isinstance(arguments["args"], str) else [os.fsdecode(word) for word in arguments["args"]]
+        if words[:1] != [FORKED]:
+            original(popen, *given)
+            return
+        streams = [
+            number if arguments[name] == -1 else arguments[name]
+            for number, name in enumerate(("p2cread", "c2pwrite", "errwrite"))
+        ]
+        environ = dict(os.environ if arguments["env"] is None else arguments["env"])
+        is_unusual = any(arguments[name] for name in _UNUSUAL) or any(map(os.isatty, streams))
+        if is_unusual or _differs(environ, server.environ):
+            arguments.update(args=[*REAL, *words[1:]], executable=REAL[0])
+            original(*asked.args)
+            return
+        folder = os.fspath(arguments["cwd"] or Path.cwd())
+        popen.pid = server.start(words=words[1:], environ=environ, folder=folder, streams=streams)
+        popen._child_created = True
+        popen._close_pipe_fds(*(arguments[name] for name in _PIPES))
+
+    subprocess.Popen._execute_child = execute_child  # type: ignore[attr-defined]
+
+
+def _differs(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    names = {name for name in {*one, *other} if name.startswith(_INTERPRETER)}
+    return any(one.get(name) != other.get(name) for name in names)
+
+
+def _serve(connection: socket.socket) -> None:
+    """Fork for each order; return in a child that is ready to run, and exit with the connection."""
+    while True:
+        length, streams, *_ = socket.recv_fds(connection, _NUMBER, 3)
+        if not length:
+            sys.exit()
+        order = orjson.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
+        pid = _orphan()
+        if pid == 0:
+            connection.close()
+            _take_on(order, streams)
+            return
+        for stream in streams:
+            os.close(stream)
+        connection.sendall(pid.to_bytes(_NUMBER))
+
+
+def _orphan() -> int:
+    """Fork a child whose parent ends at once; return its id, and 0 in it."""
+    reading, writing = os.pipe()
+    if parent := os.fork():
+        os.close(writing)
+        os.waitpid(parent, 0)
+        with os.fdopen(reading, "rb") as file:
+            return int.from_bytes(file.read())
+    os.close(reading)
+    if child := os.fork():
+        os.write(writing, child.to_bytes(_NUMBER))
+        os._exit(0)
+    os.close(writing)
+    return 0
+
+
+def _take_on(order: Any, streams: Sequence[int]) -> None:
+    """Be what was ordered, as far as `execve` would see to it."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    for name in ("stdin", "stdout", "stderr"):  # which remember whether they can seek
+        setattr(sys, name, _reopened(getattr(sys, name)))
+        setattr(sys, f"__{name}__", getattr(sys, name))
+    os.environ.clear()
+    os.environ.update(order["environ"])
+    os.chdir(order["folder"])
+    sys.path[0] = order["folder"]
+    sys.argv[1:] = order["words"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _reopened(stream: TextIO) -> TextIO:
+    buffer = os.fdopen(stream.fileno(), "rb" if stream is sys.stdin else "wb", closefd=False)
+    return TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream is sys.stderr)
+
+
+def _models(parent: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in parent.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+if __name__ == "__main__":
+    from gateway.cli.commands import COMMANDS, EVENT_LOOP
+    from gateway.config.models.base import Model
+
+    for module in ("jsonschema", EVENT_LOOP, *(command.module for command in COMMANDS.values())):
+        import_module(module)
+    for model in _models(Model):
+        model.model_rebuild()  # what pydantic defers until the first value is validated
+    gc.freeze()  # else the collection at each child's exit would copy every page
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is for who runs the tests
+    _serve(socket.socket(fileno=int(sys.argv[1])))
+    runpy.run_module("gateway", run_name="__main__", alter_sys=True)

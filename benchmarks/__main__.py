@@ -17,6 +17,9 @@ from benchmarks.durable import durable
 from benchmarks.footprint import Start, held, start_over_http, start_over_stdio
 from benchmarks.many_upstreams import MANY, many_upstreams
 from benchmarks.proxies import Others
+from benchmarks.queries import COLUMNS as QUERY_COLUMNS
+from benchmarks.queries import WORK as QUERY
+from benchmarks.queries import queries
 from benchmarks.relays import COLUMNS, relays
 from benchmarks.reloads import TOOLS as RELOADED_TOOLS
 from benchmarks.reloads import reloads
@@ -54,7 +57,7 @@ def main() -> int:
     parser.add_argument("--no-sdk", action="store_true", help="leave the official SDK out")
     parser.add_argument("--fastmcp", metavar="PYTHON", help="a Python that has FastMCP, whose proxy is measured")
     parser.add_argument("--mcp-proxy", metavar="PYTHON", help="a Python that has mcp-proxy")
-    parser.add_argument("--toolbox", metavar="PROGRAM", help="MCP Toolbox, whose HTTP tool is measured")
+    parser.add_argument("--toolbox", metavar="PROGRAM", help="MCP Toolbox, whose HTTP tool and SQL tool are measured")
     parser.add_argument("--before", metavar="PYTHON", help="a Python that has another state of mcp-gateway installed")
     options = parser.parse_args()
     if not options.no_sdk:
@@ -91,7 +94,11 @@ async def measure(options: argparse.Namespace, effort: Effort) -> list[Table]:
             if options.only in _RELOAD:
                 rows += await _reloads(ours, effort)
             relayed = await _relayed(ours, options, effort)
-            tables: list[Table] = [(rows, [contender.name for contender in contenders]), (relayed, COLUMNS)]
+            queried: list[Row] = []
+            if options.only in QUERY:
+                queried = await queries(ours, options.toolbox, rounds=effort.rounds, seconds=effort.seconds)
+            names = [contender.name for contender in contenders]
+            tables: list[Table] = [(rows, names), (relayed, COLUMNS), (queried, QUERY_COLUMNS)]
             return [table for table in tables if table[0]]
 
 

@@ -70,7 +70,12 @@ def toolbox(program: str, *, port: int, service: str, directory: Path) -> list[s
             "pathParams": [{"name": "item", "type": "string", "description": "What to fetch."}],
         },
     )
+    return toolbox_serving(program, port=port, documents=list(map(json.dumps, documents)), directory=directory)
+
+
+def toolbox_serving(program: str, *, port: int, documents: Sequence[str], directory: Path) -> list[str]:
+    """The command of MCP Toolbox with these documents."""
     file = directory / "toolbox.yaml"
-    file.write_text("\n---\n".join(map(json.dumps, documents)))
+    file.write_text("\n---\n".join(documents))
     quiet = ["--disable-version-check", "--disable-reload", "--log-level", "ERROR"]
     return [program, "--config", str(file), "--port", str(port), *quiet]

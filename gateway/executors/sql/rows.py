@@ -56,13 +56,18 @@ class RowCollector:
         self._texts = frozenset(json_columns)
 
     @property
+    def first_wanted(self) -> int:
+        """How many rows to fetch of a result that has not begun."""
+        return min(self._limits.max_rows + 1, _FIRST_CHUNK)
+
+    @property
     def wanted(self) -> int:
         """How many rows to fetch next; 0 if there is no room for any. One more than fits is asked for, and seen."""
         if self.is_truncated:
             return 0
         missing = self._limits.max_rows + 1 - len(self.rows)
         if not self.rows:
-            return min(missing, _FIRST_CHUNK)
+            return self.first_wanted
         average = max(self.size // len(self.rows), 1)
         return max(1, min(missing, _MAX_CHUNK, _CHUNK_BYTES // average))
 

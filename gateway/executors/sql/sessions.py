@@ -1,4 +1,4 @@
-"""The interface of sessions: one connection to a database, for one call."""
+"""The interface of database sessions: one connection to a database, for one call."""
 
 from typing import Protocol
 

@@ -6,15 +6,20 @@ and an authorizer refuses ATTACH, by which other files would come within reach.
 
 import asyncio
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseAwayError, StatementRefusedError
+from gateway.json_types import Json
 
 if TYPE_CHECKING:
     import aiosqlite
+
+T = TypeVar("T")
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
@@ -52,17 +57,30 @@ class SqliteSession:
             await self._connection.execute("BEGIN")  # a statement alone sees one state of the database anyway
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
-        cursor = await self._connection.execute(statement.text, statement.values)
+        wanted = rows.first_wanted
+
+        def execute() -> tuple[sqlite3.Cursor, list[tuple[Json, ...]]]:
+            cursor = self._connection._conn.execute(statement.text, statement.values)  # noqa: SLF001 - see `_in_thread`
+            return cursor, [] if cursor.description is None else cursor.fetchmany(wanted)
+
+        cursor, fetched = await self._in_thread(execute)
         if cursor.description is None:
             rows.note_affected(cursor.rowcount)
             return
         rows.begin([column[0] for column in cursor.description])
-        while wanted := rows.wanted:
-            fetched = await cursor.fetchmany(wanted)
-            rows.add(list(fetched))
-            if len(list(fetched)) < wanted:
-                return
-        await cursor.close()
+        rows.add(fetched)
+        while len(fetched) == wanted and (wanted := rows.wanted):
+            fetched = await self._in_thread(partial(cursor.fetchmany, wanted))
+            rows.add(fetched)
+        if len(fetched) == wanted or rows.is_truncated:
+            await self._in_thread(cursor.close)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run steps in the connection's thread.
+
+        Why not aiosqlite's own methods: each is a trip to the thread and back, which costs more than a small query.
+        """
+        return cast("T", await self._connection._execute(work))  # type: ignore[no-untyped-call]  # noqa: SLF001
 
     async def commit(self) -> None:
         await self._connection.commit()

@@ -1,11 +1,14 @@
 """Writes rows as a short table of text, for clients and models that do not read structured content. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.json_types import Json
 from gateway.language.templates.render_state import json_of
 
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "|": "\\|", "\r": "\\r", "\n": "\\n"})
+_SPECIAL: Final = re.compile(r"[\\|\r\n]")
 MAX_CELL: Final = 500
 """Characters of a cell; the structured content has the whole."""
 
@@ -25,7 +28,9 @@ def record_of(row: Mapping[str, Json]) -> str:
 
 
 def _cell(value: Json) -> str:
-    text = "" if value is None else value if isinstance(value, str) else json_of(value)
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else str(value) if type(value) is int else json_of(value)
     if len(text) > MAX_CELL:
         text = f"{text[:MAX_CELL]}…"
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "\\r").replace("\n", "\\n")
+    return text if _SPECIAL.search(text) is None else text.translate(_ESCAPES)

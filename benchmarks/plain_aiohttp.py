@@ -227,10 +227,16 @@ async def shell_echo(arguments: Arguments) -> str:
     return output.decode()
 
 
+async def item(_: web.Request) -> web.Response:
+    """What an HTTP tool fetches, where it is compared with a relayed call to this server."""
+    return web.Response(text="hello")
+
+
 async def serve_http(application: Application, port: int) -> None:
     await application.open_client()
     app = web.Application(client_max_size=4 << 20)
     app.router.add_post("/mcp", application.post)
+    app.router.add_get("/{item}", item)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()

@@ -82,8 +82,9 @@ async def relays(gateway: Gateway, others: Others, *, only: str, rounds: int, se
     service = gateway.upstream
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(ready(partial(plain_server, service), Era.MODERN))
-        url = f"http://127.0.0.1:{upstream.port}/mcp"
-        file = _file(gateway.directory, service=service, url=url)
+        origin = f"http://127.0.0.1:{upstream.port}"
+        url = f"{origin}/mcp"
+        file = _file(gateway.directory, service=origin, url=url)
         ours = await stack.enter_async_context(ready(partial(gateway.serve, file), Era.MODERN))
         cells: list[Cell] = []
         for each in relaying:
@@ -93,7 +94,7 @@ async def relays(gateway: Gateway, others: Others, *, only: str, rounds: int, se
                 proxy = await stack.enter_async_context(ready(command, each.era))
                 cells.append(_cell(each.work, name, proxy, tool="echo", era=each.era))
         if program is not None:
-            command = partial(toolbox, program, service=service, directory=gateway.directory)
+            command = partial(toolbox, program, service=origin, directory=gateway.directory)
             server = await stack.enter_async_context(ready(command, Era.SESSION))
             cells.append(_cell(_BESIDE_TOOLBOX, OURS, ours, tool="http_get", era=Era.SESSION))
             cells.append(_cell(_BESIDE_TOOLBOX, TOOLBOX, server, tool="http_get", era=Era.SESSION))

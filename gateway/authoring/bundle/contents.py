@@ -60,7 +60,7 @@ def contents_of(loaded: LoadedConfig, dependencies: FileDependencies) -> Content
 
 
 def _files(paths: Iterable[Path]) -> set[Path]:
-    """Those that are files, without symbolic links on the way to them."""
+    """The real paths of those that are files."""
     return {path.resolve() for path in paths if path.is_file()}
 
 

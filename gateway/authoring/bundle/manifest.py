@@ -80,7 +80,7 @@ def _key(variable: str) -> str:
 
 
 def _setting(name: str, variable: Variable) -> dict[str, Json]:
-    """What the client asks its user for. An optional variable that is left empty is as good as not set."""
+    """The setting that the client asks its user for. An optional variable that is left empty is as good as not set."""
     return {
         "type": "string",
         "title": name,

@@ -76,7 +76,7 @@ def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> 
             b',"resultType":"complete",%b'
             % jsonrpc.encode({meta.META: {meta.META_SERVER_INFO: catalog.server_info}})[1:-1]
         )
-    return b'{"content":[{"type":"text","text":%b}]%b}' % (orjson.dumps(text), rest)
+    return b"".join((b'{"content":[{"type":"text","text":', orjson.dumps(text), b"}]", rest, b"}"))
 
 
 def _has_room_for(structured: Json, revision: str) -> bool:

@@ -98,7 +98,8 @@ def encode(message: Mapping[str, Json]) -> bytes:
 
 def encode_result(request_id: RequestId, result: bytes) -> bytes:
     """Put an encoded result into its envelope without reading it again."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request_id), result)
+    # Formatting would allocate more than it fills: glibc then maps and unmaps the pages of each long list anew.
+    return b"".join((b'{"jsonrpc":"2.0","id":', orjson.dumps(request_id), b',"result":', result, b"}"))
 
 
 def plain(value: object) -> Json:

@@ -29,7 +29,7 @@ from gateway.wire.jsonrpc import Batch, Notification, Request, Response
 from tests.transports.http_server import Course, http_server, modern_request, said
 from tests.transports.test_stdio import wired
 
-MAX_FRAMES: Final = 12
+MAX_FRAMES: Final = 11
 MAX_FORMS: Final = 6
 ECHO: Final[Mapping[str, Json]] = {"name": "echo", "arguments": {"text": "hello"}}
 FORMS: Final = (

@@ -1,6 +1,6 @@
 """Files that a request sends: at a literal path, or given by the caller for an input of `type: file`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -12,7 +12,7 @@ from gateway.executors.http.streamed_body import DiskFile, disk_file
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
 from gateway.language.files.file_argument import FileArgument
-from gateway.language.files.file_inputs import holds_files_alone
+from gateway.language.files.file_inputs import is_file_input
 from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED
@@ -72,9 +72,17 @@ def compile_source(written: str, scope: Scope, *, threads: DaemonThreadPool) -> 
         return _LiteralPath(path=path, threads=threads)
     template = compile_text(written, scope.taking_files())
     schema = scope.inputs.schemas.get(template.input or "")
-    if template.single is None or (schema is not None and not holds_files_alone(schema)):
+    if template.single is None or (schema is not None and not _may_be_files(schema)):
         scope.problems.error("expected a literal path, or one expression that gives an input of `type: file`")
     return _GivenFiles(template=template)
+
+
+def _may_be_files(schema: JsonObject) -> bool:
+    """Whether a value may be a file, or a list of files; what the schema leaves open, each call finds out."""
+    items = schema.get("items", {})
+    if schema.get("type") == "array":
+        return not isinstance(items, Mapping) or "type" not in items or is_file_input(items)
+    return "type" not in schema or is_file_input(schema)
 
 
 def compile_media_type(written: str | None, scope: Scope) -> TextTemplate | None:

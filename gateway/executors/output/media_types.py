@@ -1,4 +1,4 @@
-"""How bytes of a media type are to be read. Pure."""
+"""Reads bytes as their media type says: as JSON, as text of a charset, or as neither. Pure."""
 
 import re
 from typing import Final

@@ -109,13 +109,12 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
     return data
 
 
-def _not_base64(text: str, why: str = "") -> FileRefusedError:
+def _not_base64(text: str, why: str = "has `=` before its end") -> FileRefusedError:
     message = "must be a file's bytes as base64, or as a data: URI such as data:image/png;base64,…"
     if len(text) <= _MAX_HEAD and _PLACE.match(text):
         return FileRefusedError(f"{message}, and no path, name or URL of a file")
-    if not why:
-        foreign = _FOREIGN.search(text)
-        why = f"has {foreign[0]!r} at character {foreign.start() + 1}" if foreign else "has `=` before its end"
+    if (foreign := _FOREIGN.search(text)) is not None:
+        why = f"has {foreign[0]!r} at character {foreign.start() + 1}"
     return FileRefusedError(f"{message}; this {why}")
 
 

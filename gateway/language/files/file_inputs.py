@@ -31,7 +31,7 @@ _ANNOTATIONS: Final = frozenset(
 )
 
 
-def is_file(schema: JsonObject) -> bool:
+def is_file_input(schema: JsonObject) -> bool:
     """Whether a value of this schema is a file, or null."""
     kind = schema.get("type")
     return kind == FILE or (isinstance(kind, list) and FILE in kind)
@@ -40,7 +40,9 @@ def is_file(schema: JsonObject) -> bool:
 def holds_files_alone(schema: JsonObject) -> bool:
     """Whether a value of this schema is a file, or a list of files."""
     items = schema.get("items")
-    return is_file(schema) or (schema.get("type") == "array" and isinstance(items, Mapping) and is_file(items))
+    return is_file_input(schema) or (
+        schema.get("type") == "array" and isinstance(items, Mapping) and is_file_input(items)
+    )
 
 
 def compile_file_inputs(
@@ -50,12 +52,12 @@ def compile_file_inputs(
 
     Mistakes are reported, each where `place` says that it was written below `problems`.
     """
-    if not any(is_file(found) for _, found in all_schemas(schema)):
+    if not any(is_file_input(found) for _, found in all_schemas(schema)):
         return schema, None
     finder = _Finder(root=schema, problems=problems, place=place)
     places = finder.places_of(schema, ())
     for path, found in all_schemas(schema):
-        if is_file(found) and id(found) not in finder.made:
+        if is_file_input(found) and id(found) not in finder.made:
             message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
             problems.at(*place((*path, "type"))).error(message)
     shown: JsonObject = _shown(schema)
@@ -84,7 +86,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         if (known := self.made.get(id(schema))) is not None:
             return known
         places = self.made[id(schema)] = FilePlaces()
-        if is_file(schema):
+        if is_file_input(schema):
             places.rule = self._rule(schema, path)
         else:
             self._add_parts(places, schema, path)
@@ -136,7 +138,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
             if id(found) in seen:
                 continue
             seen.add(id(found))
-            if is_file(found):
+            if is_file_input(found):
                 return True
             waiting += [below for _, below in subschemas(found)]
             waiting += [below for _, below in self._same_value(found)]
@@ -192,7 +194,7 @@ def _shown(schema: Json) -> Json:
         return [_shown(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    if is_file(schema):
+    if is_file_input(schema):
         return _shown_file(schema)
     copy = dict(schema)
     for keyword, value in schema.items():

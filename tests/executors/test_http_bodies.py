@@ -1,0 +1,254 @@
+"""Bodies of HTTP backends against a real server: multipart, nested forms, files; a value stays in its place."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import pytest
+from aiohttp import web
+
+from gateway.config.models.backends import Http
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import ExecutionError
+from gateway.executors.explanation import Explainable
+from gateway.executors.http.executor import HttpExecutor, compile_http
+from gateway.executors.invocation import RawOutput
+from gateway.executors.services import Services
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_argument import FileArgument
+from gateway.language.scope import Inputs, Scope
+from tests.executors.recording import make_invocation, make_scope, messages_of
+from tests.local_server import listening
+
+PHOTO: Final = FileArgument(b"\x89PNG\r\n\x1a\n" * 100_000, media_type="image/png", name="lamp.png")
+
+
+class Server:
+    """Reads what it is sent, and answers 503 to the first so many requests."""
+
+    def __init__(self) -> None:
+        self.seen: list[web.Request] = []
+        self.bodies: list[bytes] = []
+        self.parts: list[tuple[str | None, str | None, str | None, bytes]] = []
+        self.failures = 0
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.seen.append(request)
+        if self.failures:
+            self.failures -= 1
+            await request.read()
+            return web.Response(status=503)
+        if request.content_type == "multipart/form-data":
+            self.parts = []
+            async for part in await request.multipart():
+                data: Any = await part.read()  # type: ignore[union-attr]
+                self.parts.append((part.name, part.filename, part.headers.get("Content-Type"), bytes(data)))  # type: ignore[union-attr]
+        else:
+            self.bodies.append(await request.read())
+        return web.Response(text="taken")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    application = web.Application(client_max_size=2**28)
+    application.router.add_route("*", "/{path:.*}", server.handle)
+    async with listening(application) as port:
+        server.url = f"http://127.0.0.1:{port}"
+        yield server
+
+
+def compiled(services: Services, server: Server, config: JsonObject, folder: Path = Path("/")) -> HttpExecutor:
+    inputs = Inputs(schemas={"f": {"type": "file"}, "fs": {"type": "array"}, "v": {}}, has_files=True)
+    scope = Scope(inputs=inputs, problems=make_scope(folder=folder).problems)
+    http = Http.model_validate({"url": f"{server.url}/x", "allow_private": True, "method": "PUT", **config})
+    executor = compile_http(http, connections={}, scope=scope, services=services, redactor=Redactor())
+    assert messages_of(scope) == []
+    assert isinstance(executor, HttpExecutor)
+    return executor
+
+
+async def sent(executor: HttpExecutor, **arguments: Json) -> None:
+    outcome = await executor.execute(make_invocation(arguments))
+    assert isinstance(outcome, RawOutput), outcome
+
+
+async def test_parts_are_files_texts_and_json_as_their_values_are(
+    services: Services, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "terms.txt").write_bytes(b"x" * 3_000_000)
+    executor = compiled(
+        services,
+        server,
+        {
+            "multipart": {
+                "f": "{{ f }}",
+                "more": {"file": "{{ fs }}", "type": "application/x-own"},
+                "v": "{{ v }}",
+                "terms": {"file": "terms.txt", "name": "t-{{ v | length }}.txt"},
+                "meta": {"json": {"v": "{{ v }}"}},
+                "fixed": ["a", {"text": "b", "type": "text/markdown"}],
+            }
+        },
+        tmp_path,
+    )
+    await sent(executor, f=PHOTO, fs=[FileArgument(b"1"), FileArgument(b"2", name="two")], v=["x", 1, {"a": None}])
+    assert server.parts == [
+        ("f", "lamp.png", "image/png", PHOTO.data),
+        ("more", "more", "application/x-own", b"1"),
+        ("more", "two", "application/x-own", b"2"),
+        ("v", None, None, b"x"),
+        ("v", None, None, b"1"),
+        ("v", None, "application/json", b'{"a":null}'),
+        ("terms", "t-3.txt", "text/plain", b"x" * 3_000_000),
+        ("meta", None, "application/json", b'{"v":["x",1,{"a":null}]}'),
+        ("fixed", None, None, b"a"),
+        ("fixed", None, "text/markdown", b"b"),
+    ]
+    assert int(server.seen[0].headers["Content-Length"]) > 3_800_000
+    await sent(executor, v=None)
+    assert [name for name, *_ in server.parts] == ["terms", "meta", "fixed", "fixed"]
+
+
+async def test_a_body_is_sent_again_whole(services: Services, server: Server) -> None:
+    server.failures = 2
+    retry = {"attempts": 3, "on": [503]}
+    await sent(compiled(services, server, {"multipart": {"f": "{{ f }}"}, "retry": retry}), f=PHOTO)
+    assert server.parts == [("f", "lamp.png", "image/png", PHOTO.data)]
+    server.failures = 1
+    await sent(compiled(services, server, {"body": "{{ f }}", "retry": retry}), f=PHOTO)
+    assert server.bodies == [PHOTO.data]
+    assert server.seen[-1].headers["Content-Type"] == "image/png"
+
+
+async def test_a_file_of_this_machine_that_changes_while_it_is_sent_is_an_error(
+    services: Services, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "big").write_bytes(bytes(2**22))
+    executor = compiled(services, server, {"body": {"file": "big"}}, tmp_path)
+    await sent(executor)
+    request = executor.request.render(make_invocation({}))
+    (tmp_path / "big").write_bytes(bytes(2**21))
+    with pytest.raises(ExecutionError, match="was changed while it was sent"):
+        await executor.sender.send(request, deadline=asyncio.get_running_loop().time() + 30)
+    (tmp_path / "big").unlink()
+    with pytest.raises(ExecutionError, match="cannot be read: No such file"):
+        await sent(executor)
+
+
+HOSTILE: Final = [
+    'a"; filename="evil.sh', "a\r\nX-Admin: 1", "a\r\n\r\nbody", "a\nb", "a\r", '\\"', "../../etc/passwd",
+    "..\\..\\boot.ini", "/", "", ".", "a" * 10_000, "\x00", "\x7f\x1b[2J", "ü.png", "😀.png", "\u202egnp.exe",
+    "\ud800", "%22%0D%0A", "; name=admin", "=?utf-8?q?x?=", "filename*=UTF-8''x", "a\u2028b", "\u0085", "a;b=c",
+    "--mcp-gateway-", "\r\n--mcp-gateway--\r\n", "name\r\n\tfolded", "'\"`$(id)", "a\x0bb\x0cc",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+async def test_no_value_leaves_its_part_or_field(services: Services, server: Server, value: str) -> None:
+    multipart = {"f": "{{ f }}", "named": {"file": "{{ f }}", "name": "{{ v }}"}, "v": "{{ v }}", "end": "fixed"}
+    executor = compiled(services, server, {"multipart": multipart})
+    written = value.encode(errors="replace")
+    content = written + b"\r\n--mcp-gateway-0\r\nContent-Disposition: form-data; name=admin\r\n\r\n1\r\n"
+    await sent(executor, f=FileArgument(content, name=value), v=value)
+    assert [(name, kind, data) for name, _, kind, data in server.parts] == [
+        ("f", "application/octet-stream", content),
+        ("named", "application/octet-stream", content),
+        ("v", None, written),
+        ("end", None, b"fixed"),
+    ]
+    for _, name, *_ in server.parts[:2]:
+        assert name is not None
+        assert not set(name) & set('/\\\r\n\0"')
+    await sent(compiled(services, server, {"form": {"v": "{{ v }}", "end": "fixed"}}), v=value)
+    fields = parse_qsl(server.bodies[-1].decode(), keep_blank_values=True, strict_parsing=True)
+    assert fields == [("v", written.decode()), ("end", "fixed")]
+
+
+@pytest.mark.parametrize(
+    "value", ["x", "text/html\r\nX-Admin: 1", 'text/plain; a="b\r\nc"', "a/b/c", "a/b; c", "text/\u00fc"]
+)
+async def test_a_media_type_is_one_or_refused(services: Services, server: Server, value: str) -> None:
+    executor = compiled(services, server, {"multipart": {"f": {"file": "{{ f }}", "type": "{{ v }}"}}})
+    await sent(executor, f=PHOTO, v='text/plain; charset="utf-8"')
+    with pytest.raises(ExecutionError, match="is not a media type"):
+        await sent(executor, f=PHOTO, v=value)
+
+
+@pytest.mark.parametrize(
+    "value", ["/etc/passwd", "~/.ssh/id_rsa", ["x"], {"name": "x", "type": "y", "size": 1}, 7, True]
+)
+async def test_a_value_that_is_no_file_is_never_sent_as_one(services: Services, server: Server, value: Json) -> None:
+    executor = compiled(services, server, {"multipart": {"f": {"file": "{{ inputs.v }}"}}, "method": "POST"})
+    await sent(executor, v=PHOTO)
+    with pytest.raises(ExecutionError, match="is no file of an input of `type: file`"):
+        await sent(executor, v=value)
+
+
+async def test_forms_nest_by_brackets_and_lists_repeat(services: Services, server: Server) -> None:
+    form = {"a": "{{ v }}", "l": ["x", "{{ v.k }}"], "o": {"p": [1, {"q": "y"}]}, "f": "{{ f }}"}
+    await sent(compiled(services, server, {"form": form}), v={"k": ["s", True], "n": None}, f=FileArgument(b"one"))
+    assert parse_qsl(server.bodies[-1].decode()) == [
+        ("a[k][0]", "s"), ("a[k][1]", "true"), ("l[0]", "x"), ("l[1][0]", "s"), ("l[1][1]", "true"),
+        ("o[p][0]", "1"), ("o[p][1][q]", "y"), ("f", "b25l"),
+    ]  # fmt: skip
+    repeating = compiled(services, server, {"form": {"a": "{{ v }}"}})
+    await sent(repeating, v=["x", None, "y"])
+    assert server.bodies[-1] == b"a=x&a=y"
+    for value in ({"a][admin": "1"}, {"x": {"[": "1"}}):
+        with pytest.raises(ExecutionError, match="holds a bracket"):
+            await sent(repeating, v=value)
+    with pytest.raises(ExecutionError, match="the form would be over 16 MiB"):
+        await sent(repeating, v={"n" * 100_000: ["x"] * 1000})
+
+
+async def test_the_key_of_a_request_is_its_content_whatever_its_boundary(services: Services, server: Server) -> None:
+    executor = compiled(services, server, {"multipart": {"f": "{{ f }}", "v": "{{ v }}"}})
+    keys = [
+        executor.cache_key(make_invocation({"f": FileArgument(data, name=name), "v": value}))
+        for data, name, value in (
+            (b"1", "a", "x"),
+            (b"1", "a", "x"),
+            (b"2", "a", "x"),
+            (b"1", "b", "x"),
+            (b"1", "a", "y"),
+        )
+    ]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+
+
+async def test_an_explanation_shows_parts_and_no_bytes(services: Services, server: Server) -> None:
+    executor = compiled(services, server, {"multipart": {"f": "{{ f }}", "v": "{{ v }}"}})
+    assert isinstance(executor, Explainable)
+    body = executor.explain(make_invocation({"f": PHOTO, "v": "x"})).facts["body"]
+    assert body == [
+        {"field": "f", "name": "lamp.png", "type": "image/png", "size": len(PHOTO.data)},
+        {"field": "v", "text": "x"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"multipart": {"f": {"file": "{{ v }}"}}}, "expected a literal path, or one expression"),
+        ({"multipart": {"f": {"file": "/srv/{{ v }}"}}}, "expected a literal path, or one expression"),
+        ({"multipart": {"f": "x {{ f }}"}}, "`f` is a file, which cannot stand in a text"),
+        ({"headers": {"X-F": "{{ f }}"}}, "`f` is a file, which cannot stand in a text"),
+        ({"query": {"f": "{{ f }}"}}, "`f` is a file, which cannot stand in a text"),
+        ({"url": "https://a.example/{f}"}, "`f` is a file, which cannot stand in a URI"),
+        ({"multipart": {"f": {"file": "{{ f }}", "type": "png"}}}, "expected a media type"),
+        ({"multipart": {}, "headers": {"content-type": "x/y"}}, "is set by `multipart`"),
+    ],
+)
+async def test_a_file_in_the_wrong_place_is_a_mistake_of_the_file(
+    services: Services, config: JsonObject, message: str
+) -> None:
+    inputs = Inputs(schemas={"f": {"type": "file"}, "v": {"type": "string"}}, has_files=True)
+    scope = Scope(inputs=inputs, problems=make_scope().problems)
+    http = Http.model_validate({"url": "https://a.example/", **config})
+    compile_http(http, connections={}, scope=scope, services=services, redactor=Redactor())
+    assert [each for each in messages_of(scope) if message in each]

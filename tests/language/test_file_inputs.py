@@ -1,0 +1,186 @@
+"""Files that callers send: what is taken, what is refused and why, and what clients are told to send."""
+
+import base64
+from typing import Final
+from urllib.parse import quote
+
+import pytest
+
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file
+from gateway.language.files.file_argument import FileArgument
+from gateway.language.files.file_inputs import compile_file_inputs
+from tests.executors.recording import make_scope, messages_of
+
+PNG: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(248, 256)) * 3 + b"?>"
+STANDARD: Final = base64.b64encode(PNG).decode()
+URL_SAFE: Final = base64.urlsafe_b64encode(PNG).decode()
+ANY: Final = FileRule()
+IMAGE: Final = FileRule(max_size=64, media_types=("image/*",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STANDARD,
+        URL_SAFE,
+        STANDARD.rstrip("="),
+        URL_SAFE.rstrip("="),
+        "\r\n".join(STANDARD[at : at + 8] for at in range(0, len(STANDARD), 8)),
+        f"  {STANDARD}\n",
+        f"data:image/png;base64,{STANDARD}",
+        f"DATA:image/PNG;name=a.png;BASE64,{quote(STANDARD, safe='')}",
+        f"data:;base64,{URL_SAFE}",
+        f"data:image/png,{quote(PNG)}",
+    ],
+)
+def test_every_usual_way_to_write_a_file_gives_its_bytes_and_type(text: str) -> None:
+    for rule in (ANY, IMAGE):
+        file = decoded_file(text, rule)
+        assert (file.data, file.media_type) == (PNG, "image/png")
+
+
+REFUSED: Final[dict[str, str]] = {
+    "not base64!": "has '!' at character 10",
+    "aGVs*G8=": "has '*' at character 5",
+    "aGVsbG8=aGVsbG8=": "has `=` before its end",
+    "=aGVsbG8": "has `=` before its end",
+    "aGVsb": "is cut off",
+    "aGVsbG8==": "padding is wrong",
+    "aGVsbA=": "padding is wrong",
+    "aGVsbG8====": "padding is wrong",
+    "aGVsbG9": "is cut off in the middle of a byte",
+    "+_+_": "mixes the alphabets",
+    "aGVsbG8\x00": "has '\\x00'",
+    "ａＧＶｓ": "has 'ａ' at character 1",
+    "аGVs": "at character 1",
+    "\ud800": "at character 1",
+    "/etc/passwd": "no path, name or URL",
+    "../secret.key": "no path, name or URL",
+    "C:\\secret.txt": "no path, name or URL",
+    "file:///etc/passwd": "no path, name or URL",
+    "http://169.254.169.254/latest": "no path, name or URL",
+    "photo.png": "no path, name or URL",
+    "data:image/png;base64": "no comma",
+    "data:" + "a" * 2000 + ",x": "no comma",
+    "data:no type;base64,aGVs": "whose media type is one",
+    "data:image/png\r\nX-Evil: 1;base64,aGVs": "whose media type is one",
+    'data:image/png"; x="y;base64,aGVs': "whose media type is one",
+    "data:image/png;base64,%%%": "must be a file's bytes",
+    "data:image/png;base64,aGVs,bG8=": "has ',' at character 5",
+    "data:image/png;base64,data:image/png;base64,aGVs": "at character 5",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_no_file_is_refused_in_words_that_help(text: str) -> None:
+    with pytest.raises(FileRefusedError) as refused:
+        decoded_file(text, ANY)
+    assert REFUSED[text] in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (base64.b64encode(PNG + bytes(64)).decode(), "at most 64B, was 98B"),
+        ("data:image/png," + "%00" * 65, "at most 64B, was 65B"),
+        ("data:text/html;base64," + STANDARD, "must be image/*, was text/html"),
+        ("data:image/png;base64,PHNjcmlwdD4=", "its bytes are not those of image/png"),
+        ("data:image/svg+xml;base64,JVBERi0xLjc=", "its bytes are not those of image/svg+xml"),
+        ("data:image/jpeg;base64," + STANDARD, "its bytes are not those of image/jpeg"),
+        ("JVBERi0xLjc=", "its bytes are those of application/pdf"),
+        ("PHNjcmlwdD4=", "which its bytes do not tell"),
+        ("", "which its bytes do not tell"),
+    ],
+)
+def test_a_file_that_is_not_wanted_is_refused(text: str, message: str) -> None:
+    with pytest.raises(FileRefusedError, match=r"^must be ") as refused:
+        decoded_file(text, IMAGE)
+    assert message in str(refused.value)
+
+
+def test_a_file_of_a_type_without_a_signature_is_taken_for_what_is_wanted() -> None:
+    csv = base64.b64encode(b"a,b\n1,2\n").decode()
+    assert decoded_file(csv, FileRule(media_types=("text/csv",))).media_type == "text/csv"
+    assert decoded_file(csv, FileRule(media_types=("image/*", "text/*"))).media_type == "text/plain"
+    assert decoded_file(csv, ANY).media_type is None
+    docx = base64.b64encode(b"PK\x03\x04....").decode()
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    assert decoded_file(docx, FileRule(media_types=(word,))).media_type == word
+    assert decoded_file(f"data:{word};base64,{docx}", FileRule(media_types=("application/*",))).media_type == word
+
+
+def test_a_name_is_text_and_an_empty_file_is_a_file() -> None:
+    assert decoded_file("data:text/plain;name=%22a%0D%0Ab%22%2F..%2F%C3%BC;base64,", ANY).name == '"a\r\nb"/../ü'
+    assert decoded_file("", ANY).data == b""
+
+
+SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "photo": {"type": "file", "max_size": 9, "media_types": ["image/png"], "description": "It."},
+        "maybe": {"type": ["file", "null"]},
+        "pages": {"type": "array", "items": {"$ref": "#/$defs/page"}},
+        "either": {"anyOf": [{"type": "file"}, {"type": "array", "items": {"type": "file"}}]},
+        "named": {"type": "object", "additionalProperties": {"type": "file"}},
+        "text": {"type": "string"},
+    },
+    "$defs": {
+        "page": {
+            "type": "object",
+            "properties": {"scan": {"type": "file"}, "inner": {"$ref": "#/$defs/page"}, "no": {"type": "string"}},
+        }
+    },
+}
+
+
+def test_files_are_found_wherever_a_schema_leads_to_them() -> None:
+    scope = make_scope()
+    shown, places = compile_file_inputs(SCHEMA, scope.problems, place=lambda path: path)
+    assert messages_of(scope) == []
+    assert places is not None
+    assert '"file"' not in str(shown).replace("'", '"')
+    photo = shown["properties"]["photo"]
+    assert photo["description"] == "It. A file (image/png, at most 9 bytes), as base64 or as a data: URI."
+    assert (photo["contentEncoding"], photo["contentMediaType"]) == ("base64", "image/png")
+    one, two = "b25l", "dHdv"
+    given: dict[str, Json] = {
+        "maybe": None,
+        "pages": [{"scan": one, "no": one, "inner": {"inner": {"scan": two}}}],
+        "either": [one, two],
+        "named": {"a": one},
+        "text": one,
+    }
+    first, second = FileArgument(b"one"), FileArgument(b"two")
+    decoded, errors = places.decoded(given)
+    assert errors == []
+    assert decoded == {
+        "maybe": None,
+        "pages": [{"scan": first, "no": one, "inner": {"inner": {"scan": second}}}],
+        "either": [first, second],
+        "named": {"a": first},
+        "text": one,
+    }
+    assert str(places.decoded({"pages": [{}, {"scan": "!"}], "named": {"x/y": "!"}})[1][1]).startswith("/named/x~1y ")
+    assert one not in str(places.described({**given, "text": "", "pages": f'[{{"scan": "{one}"}}]'}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "file", "pattern": "x"}, "`pattern` does not go with `type: file`"),
+        ({"type": "file", "x-mcp-header": "X"}, "a file cannot be mirrored in a header field"),
+        ({"type": "file", "max_size": 0}, "max_size: "),
+        ({"type": "file", "media_types": ["png"]}, "media_types.0: expected a media type"),
+        ({"type": "file", "default": "!"}, "default: the default does not fit"),
+        ({"type": ["file", "string"]}, "cannot be alternatives"),
+        ({"anyOf": [{"type": "file"}, {"type": "string"}]}, "cannot be alternatives"),
+        ({"not": {"type": "file"}}, "nothing would read this one"),
+        ({"type": "array", "prefixItems": [{"type": "file"}]}, "nothing would read this one"),
+    ],
+)
+def test_a_file_that_could_not_be_read_is_a_mistake_of_the_file(schema: JsonObject, message: str) -> None:
+    scope = make_scope()
+    compile_file_inputs({"properties": {"x": schema}}, scope.problems, place=lambda path: path)
+    assert [each for each in messages_of(scope) if message in each]

@@ -188,5 +188,6 @@ def _caller(call: Call) -> dict[str, Json]:
             key: str(call.client_info[key])[:_MAX_LENGTH] for key in ("name", "version") if key in call.client_info
         },
         "revision": call.revision,
+        **({} if call.view is None else {"view": call.view}),
         "session": None if call.session_id is None else call.session_id[:_SESSION_PREFIX],
     }

@@ -82,6 +82,10 @@ class Call(Protocol):
     @property
     def realm(self) -> str: ...
     @property
+    def view(self) -> str | None:
+        """The view that the caller came to; None: the whole."""
+
+    @property
     def address(self) -> str:
         """The client's address, as far as trusted proxies tell; empty where there is none."""
 

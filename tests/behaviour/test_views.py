@@ -169,6 +169,14 @@ async def test_a_view_serves_its_part_and_the_whole_stays_whole(tmp_path: Path) 
         assert (await ops.result("server/discover"))["instructions"] == "For everybody."
 
 
+async def test_the_audit_log_names_the_view_of_a_call(tmp_path: Path) -> None:
+    async with serving(tmp_path, file_with() + "audit: {file: audit.jsonl}\n") as served:
+        for path in ("/mcp/support", "/mcp"):
+            await served.at(path).answer("tools/call", {"name": "ticket", "arguments": {}})
+    written = map(orjson.loads, (tmp_path / "audit.jsonl").read_bytes().splitlines())
+    assert [each.get("view") for each in written if each["event"] == "call"] == ["support", None]
+
+
 async def test_what_a_view_does_not_hold_is_unknown_there(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with()) as served:
         support = served.at("/mcp/support")

@@ -170,7 +170,9 @@ class HttpWire:
         for task in self._tasks.values():
             await _end(task)
         if self.session_id is not None:
-            async with self.http.delete(self.url, headers=self._session_fields()) as response:
+            credentials = self._client.headers.get("Authorization")
+            signed = {} if credentials is None else {"Authorization": credentials}
+            async with self.http.delete(self.url, headers={**self._session_fields(), **signed}) as response:
                 assert response.status in {204, 404}
 
     def fields(self, message: JsonObject) -> dict[str, str]:

@@ -32,6 +32,7 @@ class ObservedCall(NamedTuple):
     binding: str
     principal: str | None
     realm: str
+    view: str | None
     address: str
     headers: Mapping[str, str]
     trace: TraceContext | None
@@ -67,6 +68,7 @@ def call_of(
         binding="memory",
         principal=None,
         realm="",
+        view=None,
         address="",
         headers={},
         trace=None,

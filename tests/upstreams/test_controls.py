@@ -14,6 +14,7 @@ from gateway.app.gateway import Gateway
 from gateway.json_types import Json, JsonObject
 from tests import local_server
 from tests.behaviour.cells import Cell
+from tests.behaviour.client import initialize_params
 from tests.behaviour.conftest import Newcomer
 from tests.upstreams.test_failures import call, config, gateway, odd, said, until
 from tests.upstreams.test_sessions import gateway as daemon_of
@@ -74,8 +75,9 @@ def state(running: Gateway, name: str) -> JsonObject:
     return found
 
 
+@pytest.mark.parametrize("cell", [MODERN, Cell(binding="http", revision="2024-11-05")], ids=str)
 async def test_a_caller_without_the_scope_neither_lists_nor_calls(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     keys = f"ada: {{secret: {KEYS['ada']}, scopes: [dev, ops]}}, bob: {{secret: {KEYS['bob']}, scopes: [dev]}}"
     access = "access: {scopes: [dev]}, tools: {override: {grow: {access: {scopes: [ops]}}}}"
@@ -83,8 +85,11 @@ async def test_a_caller_without_the_scope_neither_lists_nor_calls(
     daemon = await processes.enter_async_context(daemon_of(tmp_path, text))
     listed, answers = {}, {}
     for name, key in KEYS.items():
-        client = await newcomer(MODERN, daemon=daemon)
+        client = await newcomer(cell, shakes_hands=False, daemon=daemon)
         client.headers["Authorization"] = f"Bearer {key}"
+        if not cell.is_modern:
+            await client.ask("initialize", initialize_params(cell.revision))
+            await client.notify("notifications/initialized")
         listed[name] = [tool["name"] for tool in (await client.ask("tools/list")).result["tools"]]
         answers[name] = (await client.call("odd_grow")).message
 

@@ -197,6 +197,15 @@ async def test_a_call_of_what_cannot_be_reached_says_why_and_when_it_is_tried_ag
             assert text.endswith(" s") and "next try in " in text  # noqa: PT018
 
 
+async def test_a_server_of_which_a_list_cannot_be_had_is_no_healthy_one(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("halved"))) as running:
+        await until_listed(running, "odd_work")
+        told = running.status()["upstreams"]["odd"]
+
+    assert told["state"] == "degraded"
+    assert told["missing"] == {"resources": "the disk is full (-32603)"}
+
+
 async def test_a_server_that_dies_in_a_call_shows_its_last_words_and_is_started_again(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("good"))) as running:
         client = running.memory_client()
@@ -345,7 +354,8 @@ async def test_a_reload_compiles_nothing_again_of_an_upstream_that_is_as_it_was(
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_no_child_outlives_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
     pids = tmp_path / "pids"
-    path = config(tmp_path, deaf=odd("deaf", pids))
+    tree = f"{sys.executable} {ODD} deaf {pids}; exit"  # a server below another process, as npx starts it
+    path = config(tmp_path, deaf=f"command: {['sh', '-c', tree]}")
     async with serving(path, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
         await daemon.url()
         [pid] = [int(line) for line in pids.read_text(encoding="ascii").split()][-1:]
@@ -366,12 +376,12 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-async def test_reloads_leave_no_child_of_an_upstream_that_changed_or_went(tmp_path: Path) -> None:
+async def test_a_hundred_reloads_leave_no_child_of_an_upstream_that_changed_or_went(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     path = config(tmp_path, deaf=odd("deaf", pids))
     async with gateway(path) as running:
         await running.start()
-        for number in range(6):
+        for number in range(99):
             entries = {} if number % 3 == 2 else {"deaf": odd("deaf", pids) + f", env: {{NUMBER: {number}}}"}
             config(tmp_path, **entries)
             await running._reload()

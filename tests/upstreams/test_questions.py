@@ -216,3 +216,17 @@ async def test_an_open_question_leaves_the_place_of_its_call_to_others(
     assert await text(client, "shelf_echo", text="meanwhile") == "meanwhile"
     answer(question)
     assert (await call.answer()).text.startswith("hello ")
+
+
+@pytest.mark.parametrize("cell", CELLS[:2], ids=str)
+async def test_an_upstream_that_may_not_ask_is_declined_and_the_caller_hears_of_it(
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    daemon = await processes.enter_async_context(with_one_place(tmp_path, "elicitation: false\n    sampling: true"))
+    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+
+    refused = str((await client.converse("tools/call", {"name": "shelf_ask_name", "arguments": {}})).message)
+    assert await text(client, "shelf_ask_model")
+
+    assert "elicitation" in refused
+    assert [question["method"] for question in client.asked] == ["sampling/createMessage"]

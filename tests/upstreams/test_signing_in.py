@@ -21,16 +21,21 @@ from tests.behaviour.inside import product
 from tests.behaviour.test_outbound_auth import API_KEY, CALLERS, Served, own, pem
 from tests.token_server import RegisteredClient, TokenServer, token_server
 
+OPEN = frozenset({"server/discover", "initialize", "notifications/initialized", "tools/list", "GET", "DELETE"})
+"""What is answered without a token, where lists are open."""
+
 
 @dataclass(kw_only=True)
 class Guarded:
-    """A modern upstream whose tool says who called; without a token it answers 401, and says where its metadata is."""
+    """An upstream of either era whose tool says who called; its 401 to others says where its metadata is."""
 
     server: TokenServer
     lists_are_open: bool = False
     port: int = 0
     seen: list[tuple[str, str | None]] = field(default_factory=list)
     """The method of each request, and its header field Authorization."""
+    sessions: list[str | None] = field(default_factory=list)
+    """The legacy session of each call of the tool."""
 
     @property
     def url(self) -> str:
@@ -40,21 +45,30 @@ class Guarded:
         return web.json_response({"resource": self.url, "authorization_servers": [self.server.issuer.issuer]})
 
     async def respond(self, request: web.Request) -> web.Response:
-        body: JsonObject = await request.json() if request.method == "POST" else {"method": "GET", "id": 0}
+        body: JsonObject = await request.json() if request.method == "POST" else {"method": request.method, "id": 0}
         method, sent = body["method"], request.headers.get("Authorization")
         self.seen.append((method, sent))
         token = (sent or "").removeprefix("Bearer ")
-        is_open = self.lists_are_open and sent is None and method in {"server/discover", "tools/list"}
+        is_open = self.lists_are_open and sent is None and method in OPEN
         if token not in self.server.tokens and not is_open:
             named = f'Bearer realm="a, resource_metadata=x", resource_metadata="{self.url}/its-metadata"'
             return web.json_response({}, status=401, headers={"WWW-Authenticate": named})
         who = "nobody" if is_open else jwt.decode(token, options={"verify_signature": False})["sub"]
+        if "id" not in body:
+            return web.Response(status=202)
+        if method in {"GET", "DELETE"}:
+            return web.Response(status=405)
+        if method == "tools/call":
+            self.sessions.append(request.headers.get("Mcp-Session-Id"))
+        begins = {"Mcp-Session-Id": f"session-{len(self.seen)}"} if method == "initialize" else {}
+        info = {"name": "guarded", "version": "1"}
         results: dict[str, Json] = {
+            "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info},
             "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
             "tools/list": {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": who}]},
         }
-        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": results[method]})
+        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": results[method]}, headers=begins)
 
 
 @asynccontextmanager
@@ -67,10 +81,9 @@ async def guarded(server: TokenServer, *, lists_are_open: bool = False) -> Async
         yield upstream
 
 
-def entry(upstream: Guarded, auth: dict[str, Any]) -> str:
-    return (
-        f"upstreams: {{web: {{url: '{upstream.url}', era: modern, allow_private: true, auth: {json.dumps(auth)}}}}}\n"
-    )
+def entry(upstream: Guarded, auth: dict[str, Any], *, era: str = "modern") -> str:
+    keys = f"url: '{upstream.url}', era: {era}, allow_private: true, auth: {json.dumps(auth)}"
+    return f"upstreams: {{web: {{{keys}}}}}\n"
 
 
 @pytest.mark.parametrize("way", ["client_secret", "private_key_jwt", "named_metadata"])
@@ -90,25 +103,83 @@ async def test_the_gateway_signs_in_as_itself(tmp_path: Path, way: str) -> None:
         assert [method for method, sent in upstream.seen if sent is None] == ["GET"] * (way == "named_metadata")
 
 
-async def test_callers_sign_in_each_by_a_token_of_their_own_and_lists_are_asked_for_without_one(tmp_path: Path) -> None:
+async def test_a_token_that_is_not_taken_any_more_is_fetched_anew(tmp_path: Path) -> None:
+    async with token_server() as server, guarded(server) as upstream:
+        async with product(tmp_path, entry(upstream, own(server))) as client:
+            assert await client.text("web_whoami") == "gateway"
+            server.tokens.clear()
+            assert await client.text("web_whoami") == "gateway"
+        assert len(server.forms) == 2
+
+
+@asynccontextmanager
+async def exchanging(folder: Path, server: TokenServer, upstream: Guarded, *, era: str) -> AsyncIterator[Served]:
+    """A gateway whose callers have tokens, which it exchanges."""
+    auth = {"token_exchange": own(server)["client_credentials"]}
+    callers = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
+    config = folder / "config.yaml"
+    config.write_text(entry(upstream, auth, era=era) + "\n".join(line[8:] for line in callers.splitlines()))
+    settings = read_settings({"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0"})
+    async with Gateway(settings, serves_one_request=True) as gateway, aiohttp.ClientSession() as http:
+        await gateway.start()
+        yield Served(gateway, http)
+
+
+async def said(served: Served, credential: str) -> str:
+    return str((await served.call(credential, "web_whoami"))["content"][0]["text"])
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_callers_sign_in_each_by_a_token_of_their_own_and_lists_are_asked_for_without_one(
+    tmp_path: Path, era: str
+) -> None:
     async with token_server() as server, guarded(server, lists_are_open=True) as upstream:
-        auth = {"token_exchange": own(server)["client_credentials"]}
-        callers = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
-        config = tmp_path / "config.yaml"
-        config.write_text(entry(upstream, auth) + "\n".join(line[8:] for line in callers.splitlines()))
-        settings = read_settings({"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0"})
-        async with Gateway(settings, serves_one_request=True) as gateway, aiohttp.ClientSession() as http:
-            await gateway.start()
-            served = Served(gateway, http)
+        async with exchanging(tmp_path, server, upstream, era=era) as served:
             tokens = {name: server.caller_token(name) for name in ("alice", "bob")}
-
-            async def said(credential: str) -> str:
-                return str((await served.call(credential, "web_whoami"))["content"][0]["text"])
-
-            refused = await said(API_KEY)
+            refused = await said(served, API_KEY)
             assert "this request came without one" in refused
-            assert [await said(tokens[name]) for name in ("alice", "bob", "alice")] == ["alice", "bob", "alice"]
-            assert await said(API_KEY) == refused  # and never with the token of who came before
+            for name in ("alice", "bob", "alice"):
+                assert await said(served, tokens[name]) == name
+            assert await said(served, API_KEY) == refused  # and never with the token of who came before
 
-    assert not any(sent and token in sent for _, sent in upstream.seen for token in (*tokens.values(), API_KEY))
-    assert {sent for method, sent in upstream.seen if method == "tools/list"} == {None}
+        assert not any(sent and token in sent for _, sent in upstream.seen for token in (*tokens.values(), API_KEY))
+        assert {sent for method, sent in upstream.seen if method == "tools/list"} == {None}
+
+
+async def test_a_callers_session_goes_on_with_the_token_that_the_caller_has_now(tmp_path: Path) -> None:
+    async with token_server() as server, guarded(server, lists_are_open=True) as upstream:
+        async with exchanging(tmp_path, server, upstream, era="legacy") as served:
+            assert await said(served, server.caller_token("alice")) == "alice"
+            server.tokens.clear()
+            assert await said(served, server.caller_token("alice")) == "alice"
+            assert await said(served, server.caller_token("bob")) == "bob"
+
+        first, second, other = upstream.sessions
+        assert first == second != other
+
+
+async def test_no_credentials_follow_a_redirect_to_another_origin(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.Response(status=404)
+
+    there = web.Application()
+    there.router.add_route("*", "/{path:.*}", elsewhere)
+    async with local_server.listening(there) as other:
+
+        async def moved(_request: web.Request) -> web.Response:
+            raise web.HTTPTemporaryRedirect(f"http://localhost:{other}/mcp")
+
+        here = web.Application()
+        here.router.add_route("*", "/mcp", moved)
+        async with local_server.listening(here) as port:
+            keys = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true, auth: {{bearer: a-token-of-ours-0123}}"
+            (tmp_path / "config.yaml").write_text(f"upstreams: {{web: {{{keys}}}}}\n", encoding="utf-8")
+            settings = {"config": tmp_path / "config.yaml", "log_level": "error", "no_watch": True}
+            async with Gateway(read_settings(settings), serves_one_request=True) as gateway:
+                reason = gateway.status()["upstreams"]["web"]["reason"]
+
+    assert "redirects to another origin" in reason
+    assert seen == []

@@ -169,6 +169,10 @@ class Call:
         return self.caller.identity.realm
 
     @property
+    def view(self) -> str | None:
+        return self.caller.view
+
+    @property
     def address(self) -> str:
         return self.caller.address
 

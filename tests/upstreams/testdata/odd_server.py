@@ -72,6 +72,9 @@ def serve() -> None:
         if message["method"] == "server/discover":
             say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             continue
+        if message["method"] == "resources/list" and MODE == "halved":
+            say({"id": message["id"], "error": {"code": -32603, "message": "the disk is full"}})
+            continue
         say({"id": message["id"], "result": answer(message["method"], message.get("params", {}))})
 
 

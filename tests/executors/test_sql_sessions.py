@@ -8,10 +8,12 @@ import pytest
 
 from gateway.authoring.validate.command import check
 from gateway.config.settings import read_settings
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, ExecutionError
+from gateway.executors.sql.dialects import dialect_of
 from gateway.executors.sql.pools import INSTALL, DatabasePools, DatabaseProfile
-from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.query import BoundStatement, Statement, pieces_of, statements_of
 from gateway.executors.sql.rows import RowCollector, RowLimits
+from gateway.executors.sql.tokens import tokens_of
 from tests.postgresql import Postgresql
 
 
@@ -79,3 +81,37 @@ def test_a_database_without_the_packages_names_the_extra(tmp_path: Path, monkeyp
     assert problem.message == f"needs packages that are not installed: {INSTALL}"
     assert problem.location is not None
     assert problem.location.line == 2
+
+
+async def test_any_other_database_goes_by_way_of_sqlalchemy(tmp_path: Path) -> None:
+    """SQLite stands in for a database that the gateway knows nothing of but its URL."""
+    url = f"sqlite+aiosqlite:///{tmp_path}/other.db"
+    profile, dialect = DatabaseProfile(name="t", dialect="other", url=url, size=1), dialect_of("other")
+    schemas = {"name": {"type": "string"}, "names": {"type": "array"}}
+
+    def bound(text: str, **arguments: object) -> BoundStatement:
+        [tokens] = statements_of(tokens_of(text, dialect="other"))
+        return Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas).bind(arguments)
+
+    async def run(*statements: BoundStatement) -> list[dict[str, object]]:
+        rows = RowCollector(RowLimits(max_rows=10, max_bytes=10_000), decimals="string")
+        async with DatabasePools() as pools, pools.pool(profile, read_only=False).session() as session:
+            await session.begin(seconds=30, statements=len(statements))
+            try:
+                for statement in statements:
+                    await session.run(statement, rows)
+            except Exception as error:
+                await session.roll_back()
+                raise session.failure_of(error) or error from error
+            await session.commit()
+        return rows.rows
+
+    insert = bound("INSERT INTO t VALUES (:name, ':name')", name="it's :x")
+    assert await run(bound("CREATE TABLE t (name text, fixed text)"), insert) == []
+    found = [{"name": "it's :x", "fixed": ":name"}]
+    assert await run(bound("SELECT * FROM t WHERE name IN (:names)", names=["a", "it's :x"])) == found
+    assert await run(bound("SELECT * FROM t WHERE name IN (:names)", names=[])) == []
+    assert await run(bound("SELECT * FROM t WHERE name NOT IN (:names)", names=[])) == found
+    with pytest.raises(ExecutionError, match="no such table"):
+        await run(bound("DELETE FROM t"), bound("SELECT * FROM missing"))
+    assert await run(bound("SELECT * FROM t")) == found

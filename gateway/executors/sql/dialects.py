@@ -78,13 +78,13 @@ def dialect_of(name: str) -> Dialect:
     known = {each.name: each for each in (POSTGRESQL, SQLITE)}
     if name in known:
         return known[name]
-    nothing = "(SELECT 1 FROM (SELECT 1 AS p) AS nothing WHERE 1 = 0)"
+    no_rows = "(SELECT 1 FROM (SELECT 1 AS p) AS no_rows WHERE 1 = 0)"
     return Dialect(
         name=name,
         placeholder=_named,  # SQLAlchemy's `text()` turns it into the driver's own
         reuses=True,
         escape=_with_escaped_colons,
-        empty_in=f"IN {nothing}",
-        empty_not_in=f"NOT IN {nothing}",
+        empty_in=f"IN {no_rows}",
+        empty_not_in=f"NOT IN {no_rows}",
         reads_only=False,
     )

@@ -7,7 +7,7 @@ _AWAY: frozenset[str] = frozenset({"57P01", "57P02", "57P03", "53300"})
 
 
 def failure_of(error: Exception, name: str) -> Exception:
-    """What an error of connecting to the database `name` means; the error itself if it is none of a database's."""
+    """Tell what an error of connecting to the database `name` means; the error itself if it is none of a database's."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
 
     cause: BaseException = error

@@ -101,7 +101,7 @@ def _date_time(value: str) -> dt.datetime:
 
 
 def _utc_text(value: Json) -> str:
-    """As SQLite's own functions write it: in UTC, without saying so."""
+    """Write a time in the form of SQLite's own functions: in UTC, without saying so."""
     return str(value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" "))
 
 

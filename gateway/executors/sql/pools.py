@@ -34,6 +34,10 @@ _LOCK_SECONDS: Final = 0.25
 """Seconds that SQLite itself waits for a lock; the executor tries again after that."""
 
 
+_OWN_TRANSACTIONS: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
+"""The options of engines whose sessions begin and end their transactions themselves."""
+
+
 def is_installed() -> bool:
     """Whether the packages of the extra `sql` are there. Imports them, which takes a while."""
     try:
@@ -177,8 +181,6 @@ def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine"
         pool_size=profile.size,
         max_overflow=0,
         pool_timeout=86_400,  # a call's deadline comes first
-        pool_reset_on_return=None,  # sessions end their transactions themselves
-        isolation_level="AUTOCOMMIT",  # and begin them
         hide_parameters=True,
         **options,
     )
@@ -192,11 +194,14 @@ def _sqlite_engine(profile: DatabaseProfile, read_only: bool) -> "AsyncEngine": 
         URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query={"mode": mode, "uri": "true"}),
         profile,
         connect_args={"timeout": _LOCK_SECONDS},
+        **_OWN_TRANSACTIONS,
     )
 
 
 def _postgresql_engine(profile: DatabaseProfile, _read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
-    return _engine(profile.url, profile, connect_args={"server_settings": {"application_name": "mcp-gateway"}})
+    return _engine(
+        profile.url, profile, connect_args={"server_settings": {"application_name": "mcp-gateway"}}, **_OWN_TRANSACTIONS
+    )
 
 
 def _other_engine(profile: DatabaseProfile, _read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
@@ -250,7 +255,7 @@ async def _postgresql_session(engine: "AsyncEngine", read_only: bool) -> AsyncIt
 
 @asynccontextmanager
 async def _other_session(engine: "AsyncEngine", _read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
-    async with engine.execution_options(isolation_level=engine.dialect.default_isolation_level).connect() as connection:
+    async with engine.connect() as connection:
         yield OtherSession(connection)
 
 

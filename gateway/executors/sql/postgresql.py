@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_PREPARED: Final = 100
 """Statements that a connection keeps prepared: lists of different lengths are different statements."""
 _STOP_SECONDS: Final = 5.0
+_SLACK_SECONDS: Final = 0.5
+"""Between the deadline, at which a cancel request is sent, and the server's own: it is for a gateway that is gone."""
 _JSON_TYPES: Final = frozenset({"json", "jsonb", "json[]", "jsonb[]"})
 _AWAY: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
 """SQLSTATEs: shut down by an administrator, crashed, starting, too many connections."""
@@ -48,7 +50,7 @@ class PostgresqlSession:
         return not (self._is_stale or self._connection.is_closed() or self._connection.is_in_transaction())
 
     async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - one is a transaction as well
-        milliseconds = max(1, min(int(seconds * 1000), 2**31 - 1))
+        milliseconds = max(1, min(int((seconds + _SLACK_SECONDS) * 1000), 2**31 - 1))
         # The SELECT takes a snapshot, after which no statement can make the transaction read-write any more.
         await self._connection.execute(
             f"BEGIN{' READ ONLY' if self._read_only else ''};"

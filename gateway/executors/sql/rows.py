@@ -57,12 +57,12 @@ class RowCollector:
 
     @property
     def first_wanted(self) -> int:
-        """How many rows to fetch of a result that has not begun."""
+        """The number of rows to fetch of a result that has not begun."""
         return min(self._limits.max_rows + 1, _FIRST_CHUNK)
 
     @property
     def wanted(self) -> int:
-        """How many rows to fetch next; 0 if there is no room for any. One more than fits is asked for, and seen."""
+        """The number of rows to fetch next; 0 if there is no room for any. One more than fits is asked for."""
         if self.is_truncated:
             return 0
         missing = self._limits.max_rows + 1 - len(self.rows)

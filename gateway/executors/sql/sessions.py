@@ -53,4 +53,4 @@ class Session(Protocol):
         """
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
-        """What an error of the driver means; None if it is no error of the database's."""
+        """Tell what an error of the driver means; None if it is no error of the database's."""

@@ -34,6 +34,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "audit": LEAVES | {"config", "telemetry", "wire"},
     "access": LEAVES | {"config"},
     "executors": LEAVES | {"config", "language", "telemetry", "access"},
+    "openapi": LEAVES | {"config", "language", "executors", "access"},
     "catalog": LEAVES | {"config", "language", "executors", "wire"},
     "upstreams": LEAVES | {"config", "language", "executors", "catalog", "access", "telemetry", "wire"},
     "tasks": LEAVES | {"access", "state"},
@@ -44,11 +45,11 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "held_signals": set(),
     "app": LEAVES
     | {"config", "language", "executors", "catalog", "access", "audit", "telemetry", "protocol", "transports", "reload"}
-    | {"tasks", "upstreams", "wire", "held_signals", "state"},
+    | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state"},
     "command_line": LEAVES | {"config", "language", "wire"},
     "authoring": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
-    | {"upstreams", "command_line", "state"},
+    | {"upstreams", "openapi", "command_line", "state"},
     "cli": LEAVES | {"config", "app", "authoring", "command_line"},
     "__main__": {"held_signals", "cli"},
 }

@@ -78,6 +78,7 @@ ELSEWHERE: Final = frozenset(
         "open_tickets",
         "my_meetings",
     }
+    | {"shop_find_items", "shop_getItem", "shop_createOrder"}
 )
 """Tools that ask somebody who is not here: they fail, in words."""
 FAILING: Final = ELSEWHERE | {"restart_everything"}

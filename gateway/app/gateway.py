@@ -37,6 +37,8 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.executors.services import Services, running_services
 from gateway.json_types import Json, JsonObject
+from gateway.openapi.remote import RemoteSource
+from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter import gc_paused, tune_interpreter
 from gateway.reload.pipeline import Candidate, ReloadPipeline
@@ -105,6 +107,7 @@ class Gateway:
         self._auditing: AuditRecorder
         self._state: State
         self._upstreams: UpstreamSource
+        self._documents: RemoteSource
 
     async def __aenter__(self) -> Self:
         """Load and compile the file, and start everything but the listeners.
@@ -260,9 +263,11 @@ class Gateway:
             first_lists_seconds=None if self._serves_one_request else FIRST_LISTS_SECONDS,
         )
         stack.push_async_callback(upstreams.close)
+        self._documents = documents = RemoteSource(services=self._services, documents=self._state.documents)
+        stack.push_async_callback(documents.close)
         self._pipeline = pipeline = ReloadPipeline(
             self._settings.config,
-            sources=[upstreams],
+            sources=[upstreams, OpenApiSource(documents)],
             services=self._services,
             authenticator=self._authenticator,
             audit=auditing,
@@ -372,6 +377,7 @@ class Gateway:
             auditing=self._auditing,
             state=self._state,
             upstreams=self._upstreams,
+            documents=self._documents,
             listeners=lambda: self._listeners,
         )
 

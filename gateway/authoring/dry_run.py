@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 import msgspec
 from msgspec.structs import replace
 
-from gateway.authoring.upstreams import asked_upstreams
+from gateway.authoring.sources import AskedSources, asked_sources
 from gateway.catalog.compile.compiler import Check, compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lockfile.lock import read_lock
@@ -14,7 +14,7 @@ from gateway.catalog.manifest import Manifest, manifest
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
-from gateway.config.definition_source import load_definitions
+from gateway.config.definition_source import DefinitionSource, load_definitions
 from gateway.config.loader import LoadedConfig
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import Settings
@@ -26,6 +26,7 @@ from gateway.executors.processes.processes import Processes
 from gateway.executors.services import Services, running_services
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
+from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter import gc_paused
 from gateway.reload.listener_identity import with_identity
@@ -55,21 +56,20 @@ def dry_run(
     *,
     heeds_lock: bool = True,
     checks: Sequence[Check] = (),
-    upstreams: UpstreamSource | None = None,
+    sources: AskedSources | None = None,
     dependencies: FileDependencies | None = None,
 ) -> Iterator[DryRun]:
     """Load and compile the file, or the directory of files. No tool can run, and plugins are only imported.
 
     Definitions that differ from the lock are warned of if `heeds_lock`; none is left out for it. Problems that `checks`
-    find are reported with the others. Without `upstreams` that were asked, theirs are checked, and offer nothing.
+    find are reported with the others. Without `sources` that were asked, upstreams are checked, and offer nothing.
     `dependencies` are filled in.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     plugins, services = Plugins(), _idle_services()
-    source = upstreams or UpstreamSource(services=services, documents=None)
-    with _loaded(settings, source) as loaded:
+    with _loaded(settings, _unasked(services) if sources is None else sources.all) as loaded:
         try:
             yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
         finally:
@@ -84,8 +84,8 @@ async def manifest_of(settings: Settings, *, on_upstream: Callable[[Problem], No
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
-    async with asked_upstreams(settings) as upstreams:
-        with dry_run(settings, upstreams=upstreams) as dry:
+    async with asked_sources(settings) as sources:
+        with dry_run(settings, sources=sources) as dry:
             offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
             for warning in dry.catalog.warnings:
                 if warning.path.startswith("upstreams.") or warning.path in offered:
@@ -101,8 +101,8 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     plugins = Plugins()
-    async with asked_upstreams(settings) as upstreams:
-        with _loaded(settings, upstreams) as loaded:
+    async with asked_sources(settings) as sources:
+        with _loaded(settings, (OpenApiSource(),) if sources is None else sources.all) as loaded:
             async with _started(loaded, plugins) as dry:
                 yield dry
 
@@ -119,7 +119,7 @@ async def _started(loaded: LoadedConfig, plugins: Plugins) -> AsyncIterator[DryR
 
 
 @contextmanager
-def _loaded(settings: Settings, source: UpstreamSource | None) -> Iterator[LoadedConfig]:
+def _loaded(settings: Settings, sources: Sequence[DefinitionSource]) -> Iterator[LoadedConfig]:
     """The loaded file, with logging that masks its secrets."""
     redactors: list[Redactor] = []
 
@@ -128,11 +128,14 @@ def _loaded(settings: Settings, source: UpstreamSource | None) -> Iterator[Loade
 
     with Logs(level=settings.log_level, style=settings.log_format, mask=mask):
         with gc_paused():
-            loaded, _ = with_identity(
-                load_definitions(settings.config, () if source is None else (source,)), dependencies=FileDependencies()
-            )
+            definitions = load_definitions(settings.config, sources)
+            loaded, _ = with_identity(definitions, dependencies=FileDependencies())
         redactors.append(loaded.redactor)
         yield loaded
+
+
+def _unasked(services: Services) -> tuple[DefinitionSource, ...]:
+    return UpstreamSource(services=services, documents=None), OpenApiSource()
 
 
 def _compiled(  # noqa: PLR0913 - what a file is compiled with

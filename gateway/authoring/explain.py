@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.authoring.dry_run import dry_run
-from gateway.authoring.upstreams import asked_upstreams
+from gateway.authoring.sources import AskedSources, asked_sources
 from gateway.catalog.primitives import Catalog, Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.command_line.console import Console
 from gateway.command_line.file_arguments import with_files
@@ -29,7 +29,6 @@ from gateway.executors.explanation import Explainable
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
-from gateway.upstreams.source import UpstreamSource
 
 _EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 """The capabilities of a client that no definition refuses."""
@@ -127,14 +126,12 @@ async def explain(settings: Settings, method: str, params: JsonObject) -> Explai
         ExecutionError: the call would be refused; the text is what its caller would be told.
         RpcError: so would it, as a protocol error.
     """
-    async with asked_upstreams(settings) as upstreams:
-        return await _explained(settings, method, params, upstreams)
+    async with asked_sources(settings) as sources:
+        return await _explained(settings, method, params, sources)
 
 
-async def _explained(
-    settings: Settings, method: str, params: JsonObject, upstreams: UpstreamSource | None
-) -> Explained:
-    with dry_run(settings, upstreams=upstreams) as dry:
+async def _explained(settings: Settings, method: str, params: JsonObject, sources: AskedSources | None) -> Explained:
+    with dry_run(settings, sources=sources) as dry:
         explained: list[Explained] = []
         client = dry.client(_explaining(dry.catalog, explained.append), capabilities=_EVERYTHING)
         try:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.authoring.dry_run import dry_run
-from gateway.authoring.upstreams import asked_upstreams
+from gateway.authoring.sources import AskedSources, asked_sources
 from gateway.catalog.lockfile.lock import Difference, differences, read_lock, rendered
 from gateway.command_line.console import Console
 from gateway.command_line.options import add_config, one_shot_settings
@@ -19,7 +19,6 @@ from gateway.command_line.protect_stdout import protect_stdout
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
-from gateway.upstreams.source import UpstreamSource
 
 _MODE: Final = 0o644
 """The lock holds no secret, and reviewers must be able to read it."""
@@ -60,22 +59,22 @@ exit codes:
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     with protect_stdout():
-        async with asked_upstreams(settings) as upstreams:
+        async with asked_sources(settings) as sources:
             job = compare_lock if options.check else write_lock
-            compared = job(settings, upstreams=upstreams)
+            compared = job(settings, sources=sources)
     for difference in compared.differences:
         out.line(str(difference))
     hints.line(hints.styled(_summary(compared, is_check=options.check), _COLOURS[bool(compared.differences)]))
     return 1 if options.check and compared.differences else 0
 
 
-def write_lock(settings: Settings, *, upstreams: UpstreamSource | None = None) -> Comparison:
+def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> Comparison:
     """Write the digest of every definition as it is now, and return what that changed. Plugins are imported.
 
     Raises:
         ConfigError: the file cannot be served, or the lock cannot be written.
     """
-    with dry_run(settings, heeds_lock=False, upstreams=upstreams) as dry:
+    with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         pins = dry.catalog.pins
         lock = read_lock(dry.loaded.root)
     text = rendered(pins)
@@ -87,13 +86,13 @@ def write_lock(settings: Settings, *, upstreams: UpstreamSource | None = None) -
     return Comparison(path=lock.path, differences=differences(pins, lock.pins or {}))
 
 
-def compare_lock(settings: Settings, *, upstreams: UpstreamSource | None = None) -> Comparison:
+def compare_lock(settings: Settings, *, sources: AskedSources | None = None) -> Comparison:
     """The definitions that are not as they were locked.
 
     Raises:
         ConfigError: the file cannot be served, or there is no lock that can be read.
     """
-    with dry_run(settings, heeds_lock=False, upstreams=upstreams) as dry:
+    with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.root)
         if lock.pins is None:
             message = f"{lock.problem or 'there is no such file'}; `mcp-gateway lock` writes it"

@@ -215,7 +215,10 @@ class Prompt(Primitive, frozen=True, kw_only=True):
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition that is not served, since its `requires` is unmet or it differs from the lock."""
+    """A definition that is not served, since its `requires` is unmet or it differs from the lock.
+
+    Or an operation of a document that is no definition.
+    """
 
     kind: str
     name: str

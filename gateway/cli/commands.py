@@ -49,6 +49,7 @@ COMMANDS: Final = {
     "bundle": Command("pack the file into a bundle that desktop clients install", "gateway.authoring.bundle.command"),
     "status": Command("show how a running server is doing", "gateway.cli.status"),
     "tasks": Command("list, show or cancel the tasks of a running server", "gateway.cli.tasks"),
+    "import": Command("write an OpenAPI document's tools as YAML", "gateway.authoring.import_openapi"),
     "init": Command("write a first file", "gateway.authoring.init.command"),
     "schema": Command("print the file's JSON Schema, for editors", "gateway.authoring.schema"),
     "completion": Command("print what a shell runs to complete these words", "gateway.cli.completion"),

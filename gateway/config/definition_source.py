@@ -18,7 +18,7 @@ from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.base import Model
 from gateway.config.models.common_keys import Definition
 from gateway.config.models.document import Document
-from gateway.config.reading.source_map import Origin
+from gateway.config.reading.source_map import LeftOutOperation, Origin
 from gateway.config.reading.validated import NO_MODELS
 from gateway.json_types import DocumentPath
 
@@ -43,6 +43,8 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Changes with the definitions; part of the digest by which processes tell whether they serve the same."""
     files: Mapping[Path, str] = msgspec.field(default_factory=dict)
     """Files that were read → SHA-256; a change of one is a reason to reload."""
+    left_out: tuple[LeftOutOperation, ...] = ()
+    """What is no definition, and why."""
 
 
 class DefinitionSource(Protocol):
@@ -107,6 +109,7 @@ def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedCo
         problems=tuple(problems),
         files={**config.files, **{path: digest for entry in entries for path, digest in entry.files.items()}},
         fingerprints=tuple(entry.fingerprint for entry in entries),
+        left_out=tuple(each for entry in entries for each in entry.left_out),
     )
 
 

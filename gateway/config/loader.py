@@ -24,7 +24,7 @@ from gateway.config.reading.merger import Merger
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.permissions import files_open_to_all
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.source_map import Origin, WrittenSources
+from gateway.config.reading.source_map import LeftOutOperation, Origin, WrittenSources
 from gateway.config.reading.validated import NO_MODELS, ValidatedModels
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import own_secrets
@@ -62,6 +62,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The validated definitions and sections by their content, for the next load."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
     """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
+    left_out: tuple[LeftOutOperation, ...] = ()
+    """What their entries have beside them."""
     fingerprints: tuple[str, ...] = ()
     """Those of the entries that they come from."""
 

@@ -9,6 +9,7 @@ import msgspec
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.outbound_auth.authorization import OutboundTokens
+from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OverflowCounter
 from gateway.executors.processes.processes import Processes
@@ -33,6 +34,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
     databases: DatabasePools = msgspec.field(default_factory=DatabasePools)
     overflows: OverflowCounter = msgspec.field(default_factory=OverflowCounter)
+    mismatches: MismatchCounter = msgspec.field(default_factory=MismatchCounter)
     sandboxes: SandboxProbe = msgspec.field(default_factory=SandboxProbe)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(HOOK_THREADS))

@@ -203,6 +203,11 @@ READ: Final = (
         "Outputs over `max_size` by what became of them (`overflow`): truncate, resource or error.",
         ("overflow",),
     ),
+    MetricDefinition(
+        "mcp_gateway_outputs_mismatched_total",
+        "counter",
+        "Outputs that did not fit their schema, and were given all the same (`mismatch: accept`).",
+    ),
     MetricDefinition("mcp_gateway_outputs_parked", "gauge", "Whole outputs that are kept to be read as a resource."),
 )
 """Metrics that are read from their sources at each scrape."""

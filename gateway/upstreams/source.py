@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from gateway.config.definition_source import SourceEntry
-from gateway.config.diagnostics.problems import Problems
+from gateway.config.diagnostics.problems import NO_PLACES, Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
@@ -24,7 +24,7 @@ from gateway.upstreams.offered import UpstreamEntry, definitions_of
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.relay import Relay
 from gateway.upstreams.server import UpstreamServer, server_digest
-from gateway.upstreams.spec import NoSources, compile_spec
+from gateway.upstreams.spec import compile_spec
 from gateway.upstreams.uris import PrefixedUris
 
 log: Final = structlog.get_logger(__name__)
@@ -180,7 +180,7 @@ class UpstreamSource:
     def _made(
         self, name: str, config: Upstream, document: Document, changed: Callable[[], None]
     ) -> UpstreamServer | None:
-        problems = Problems(NoSources())
+        problems = Problems(NO_PLACES)
         redactor = Redactor() if config.auth is None else Redactor(config.auth.secrets())
         spec = compile_spec(config, document=document, services=self._services, redactor=redactor, problems=problems)
         if spec is None or problems.has_errors:

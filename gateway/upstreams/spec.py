@@ -2,17 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from yarl import URL
 
-from gateway.config.diagnostics.problems import Problems
+from gateway.config.diagnostics.problems import NO_PLACES, Problems
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
-from gateway.errors import Location
 from gateway.executors.http.address_guard import compile_policy
 from gateway.executors.http.executor import check_no_authorization
 from gateway.executors.http.sender import Sender
@@ -25,7 +23,6 @@ from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
 from gateway.executors.shell.program import Launch as ProgramLaunch
 from gateway.executors.shell.sandbox import PRIVATE, compile_sandbox
-from gateway.json_types import DocumentPath
 from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.urls import base_url_problem
 from gateway.upstreams.client.http_channel import Endpoint
@@ -118,7 +115,7 @@ def _over_http(
             services=services,
             redactor=redactor,
             has_oauth=document.auth is not None and document.auth.oauth is not None,
-            problems=problems.at("auth") if config.auth is not None else Problems(NoSources()),
+            problems=problems.at("auth") if config.auth is not None else Problems(NO_PLACES),
         )
     endpoint = Endpoint(
         url=URL(written),
@@ -132,13 +129,3 @@ def _over_http(
     links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(endpoint), "sse": lambda: SseLink(endpoint)}
     signs_in_callers = authorization is not None and authorization.is_per_caller
     return ServerSpec(links={name: links[name] for name in _TRANSPORTS[config.kind]}, signs_in_callers=signs_in_callers)
-
-
-class NoSources:
-    """A source map for what has no place in a file any more: the file was checked when it was read."""
-
-    def locate(self, _path: DocumentPath) -> tuple[Location | None, str]:
-        return None, ""
-
-    def directory(self, _path: DocumentPath) -> Path:
-        return Path("/")

@@ -13,6 +13,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.config.secrets.secret_encodings import encodings_of
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, ToolResult, Value
 from gateway.executors.output.compiler import compile_output
+from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OverflowCounter
 from gateway.json_types import ABSENT, Json
@@ -27,6 +28,7 @@ async def shape(
     *,
     backend: str = "http",
     output_store: OutputStore | None = None,
+    mismatches: MismatchCounter | None = None,
     overflows: OverflowCounter | None = None,
     arguments: dict[str, Json] | None = None,
     **fields: Json,
@@ -39,6 +41,7 @@ async def shape(
         redactor=Redactor([SECRET]),
         output_store=output_store or OutputStore(),
         overflows=overflows or OverflowCounter(),
+        mismatches=mismatches or MismatchCounter(),
     )
     assert messages_of(scope) == []
     return shaper.shape(outcome, make_invocation(arguments or {}))
@@ -358,6 +361,7 @@ def test_a_mistake_is_found_at_load(backend: str, fields: dict[str, Json], messa
         redactor=Redactor(),
         output_store=OutputStore(),
         overflows=OverflowCounter(),
+        mismatches=MismatchCounter(),
     )
     assert len(messages_of(scope)) == 1
     assert messages_of(scope)[0].startswith(message)
@@ -379,3 +383,29 @@ async def test_an_integer_of_any_length_is_passed_on_as_it_is(number: str) -> No
     )
     refused = await shape(output, schema={"type": "object", "properties": {"wei": {"type": "string"}}})
     assert f"was {number}" in error_of(refused)
+
+
+PROMISED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("data", "structured", "count"),
+    [
+        ('{"n":1}', {"n": 1}, 0),
+        ('{"n":"one"}', {"n": "one"}, 1),
+        ("[1]", {"result": [1]}, 1),
+        ("null", {"result": None}, 1),
+    ],
+)
+async def test_a_result_that_need_not_fit_is_given_as_an_object_and_counted(
+    data: str, structured: Json, count: int
+) -> None:
+    mismatches = MismatchCounter()
+    result = await shape(raw(data, "application/json"), mismatches=mismatches, schema=PROMISED, mismatch="accept")
+    assert (result.structured, result.is_error, mismatches.count) == (structured, False, count)
+
+
+async def test_what_is_no_json_is_an_error_where_a_result_need_not_fit_either() -> None:
+    result = await shape(raw("<html>", "text/html"), schema=PROMISED, mismatch="accept")
+    assert result.is_error
+    assert "<html>" in text_of(result)

@@ -8,6 +8,7 @@ from gateway.access.identity.authenticator import Authenticator
 from gateway.app.listeners import Listeners
 from gateway.audit.recorder import AuditRecorder
 from gateway.executors.services import Services
+from gateway.openapi.remote import RemoteSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
@@ -30,6 +31,8 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     auditing: AuditRecorder
     state: State
     upstreams: UpstreamSource
+    documents: RemoteSource
+    """OpenAPI documents with URLs."""
     listeners: Callable[[], Listeners | None]
     """None until the daemon listens."""
 

@@ -49,6 +49,7 @@ def sources(components: Components, *, config: Path, recent_clients: RecentClien
         },
         "upstreams": components.upstreams.status,
         "databases": components.services.databases.status,
+        "openapi": components.documents.status,
         "auth": components.authenticator.status,
         "sessions": lambda: len(open_.http.sessions) if (open_ := components.listeners()) else 0,
         "streams": lambda: len(open_.http.limits.streams) if (open_ := components.listeners()) else 0,
@@ -194,6 +195,8 @@ _OF_SKILLS: Final = "files"
 
 def _backend_in(document: Document, absent: Unavailable) -> str:
     """The backend of a definition that is left out; a skill and the server's instructions are no such."""
+    if absent.kind == "openapi":
+        return "http"
     definitions = getattr(document, absent.kind)
     return _backend_of(definitions[absent.name]) if isinstance(definitions, dict) else _OF_SKILLS
 

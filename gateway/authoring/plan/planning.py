@@ -97,6 +97,10 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
             yield Change(sign=ChangeKind.REMOVED, place=place, what=note)
         elif what := "; ".join(_reasons(place, old, new)):
             yield Change(sign=ChangeKind.CHANGED, place=place, what=what, difference=_difference(before, after))
+    for place, reason in new.left_out.items():  # an operation of a document that is no definition
+        if place not in new.written and place not in old.written and old.left_out.get(place) != reason:
+            sign = ChangeKind.CHANGED if place in old.left_out else ChangeKind.ADDED
+            yield Change(sign=sign, place=place, what=f"not offered: {reason}")
 
 
 def _renamed(manifest: Manifest) -> dict[str, str]:

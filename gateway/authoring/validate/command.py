@@ -2,16 +2,18 @@
 
 import json
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
 from gateway.audit.audit_file import check_audit_file
 from gateway.authoring.dry_run import DryRun, dry_run
+from gateway.authoring.sources import AskedSources, asked_sources
 from gateway.authoring.test.running import check_test_files
-from gateway.authoring.upstreams import asked_upstreams, unreachable
 from gateway.authoring.validate.cross_check import cross_check_schemas
 from gateway.authoring.validate.query_check import refused_queries
+from gateway.catalog.primitives import Unavailable
 from gateway.command_line.console import Console, counted
 from gateway.command_line.options import add_config, add_json, one_shot_settings
 from gateway.command_line.parser import Parser
@@ -21,7 +23,6 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem, Severity
 from gateway.reload.exposure import exposures
-from gateway.upstreams.source import UpstreamSource
 
 
 def parser(name: str) -> Parser:
@@ -47,6 +48,9 @@ exit codes:
         default=False,
         help="ask the upstreams what they offer, and the databases to prepare each query, and check that too",
     )
+    arguments.add_argument(
+        "--list", action="store_true", default=False, help="name each operation of OpenAPI documents that is no tool"
+    )
     add_json(arguments, "the problems as a JSON list")
     return arguments
 
@@ -56,7 +60,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     problems: Sequence[Problem]
     try:
         with protect_stdout():
-            problems = await _checked(settings, connects=options.connect, on_left_out=hints.line)
+            left_out: list[Unavailable] = []
+            problems = await _checked(settings, connects=options.connect, on_left_out=left_out.append)
+            _show_left_out(left_out, lists_all=options.list, hints=hints)
     except ConfigError as error:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
@@ -71,19 +77,31 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if problems and options.strict else 0
 
 
-async def _checked(settings: Settings, *, connects: bool, on_left_out: Callable[[str], None]) -> Sequence[Problem]:
+async def _checked(
+    settings: Settings, *, connects: bool, on_left_out: Callable[[Unavailable], None]
+) -> Sequence[Problem]:
     if not connects:
         return check(settings, on_left_out=on_left_out)
-    async with asked_upstreams(settings) as upstreams:
+    async with asked_sources(settings) as sources:
         queries: list[Awaitable[Sequence[Problem]]] = []
         problems = check(
             settings,
             on_left_out=on_left_out,
-            upstreams=upstreams,
+            sources=sources,
             on_checked=lambda dry: queries.append(refused_queries(dry.loaded, dry.catalog.databases)),
         )
         refused = [problem for query in queries for problem in await query]
-        return (*problems, *refused, *(() if upstreams is None else unreachable(upstreams)))
+        return (*problems, *refused, *(() if sources is None else sources.unreachable))
+
+
+def _show_left_out(left_out: Sequence[Unavailable], *, lists_all: bool, hints: Console) -> None:
+    """Name what is not on offer; of documents' operations, which may be a thousand, how many, unless all are wanted."""
+    for each in left_out:
+        if lists_all or each.kind != "openapi":
+            hints.line(str(each))
+    counts = Counter(each.name.partition(":")[0] for each in left_out if each.kind == "openapi")
+    for name, count in counts.items() if not lists_all else ():
+        hints.line(f"openapi.{name}: {counted(count, 'operation')} not on offer; --list says which, and why")
 
 
 def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
@@ -96,8 +114,8 @@ def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
 def check(
     settings: Settings,
     *,
-    on_left_out: Callable[[str], None] = lambda _: None,
-    upstreams: UpstreamSource | None = None,
+    on_left_out: Callable[[Unavailable], None] = lambda _: None,
+    sources: AskedSources | None = None,
     on_checked: Callable[[DryRun], None] = lambda _: None,
 ) -> Sequence[Problem]:
     """Load and compile the file, and return its warnings.
@@ -108,9 +126,9 @@ def check(
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
-    with dry_run(settings, checks=(check_audit_file, check_test_files), upstreams=upstreams) as dry:
+    with dry_run(settings, checks=(check_audit_file, check_test_files), sources=sources) as dry:
         for each in dry.catalog.left_out:
-            on_left_out(str(each))
+            on_left_out(each)
         on_checked(dry)
         exposed = _exposures(dry.loaded, settings)
         return (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))

@@ -105,7 +105,9 @@ class DefinitionCompiler:
         self._steps = steps
         self._pins = pins
         self._problems = problems
-        self.left_out: list[Unavailable] = []
+        self.left_out: list[Unavailable] = [
+            Unavailable(kind=each.section, name=each.name, reason=each.reason) for each in loaded.left_out
+        ]
 
     def compile(
         self, *, environ: Mapping[str, str], excluded: Mapping[Name, str], skills: Iterable[FoundSkill]

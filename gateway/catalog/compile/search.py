@@ -70,6 +70,7 @@ def compile_search(*, always: re.Pattern[str] | None, context: CompileContext, p
         redactor=context.redactor,
         output_store=context.services.output_store,
         overflows=context.services.overflows,
+        mismatches=context.services.mismatches,
     )
     search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape)
     call = _compiled(CALL_TOOL, _CALL, CallExecutor(), context, problems)

@@ -20,6 +20,7 @@ from gateway.config.models import definitions as models
 from gateway.config.models.common_keys import Output
 from gateway.executors.content import ContentExecutor
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
+from gateway.executors.output.expected_schema import announced
 from gateway.executors.output.output_store import MAX_OUTPUT_BYTES
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
 from gateway.executors.python.signature import Signature
@@ -57,6 +58,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         redactor=context.redactor,
         output_store=context.services.output_store,
         overflows=context.services.overflows,
+        mismatches=context.services.mismatches,
     )
     confirm = _confirmation(config, scope=scope)
     warn_of_unused(scope, at=_short_form if config.input is not None else _long_form)
@@ -72,7 +74,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
             config,
             description=description,
             input_schema=arguments.schema,
-            output_schema=output.schema_,
+            output_schema=_announced(output),
             meta=_app_meta(name, config, context=context),
         ),
         timeout=call_settings.timeout,
@@ -137,6 +139,11 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
     if signature is None or signature.output_schema is None or _reshapes(merged):
         return merged
     return merged.model_copy(update={"schema_": signature.output_schema})
+
+
+def _announced(output: Output) -> JsonObject | None:
+    """The `outputSchema` that clients see."""
+    return announced(output.schema_) if output.schema_ is not None and output.mismatch == "accept" else output.schema_
 
 
 def _most_bytes(config: models.Tool, output: Output) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Location, Problem, Severity
@@ -28,6 +28,19 @@ class SourceMap(Protocol):
 
     def directory(self, path: DocumentPath) -> Path:
         """The directory of the file in which the node stands: what its relative paths are relative to."""
+
+
+class _NoPlaces:
+    """A source map for what has no place in a file any more: the file was checked when it was read."""
+
+    def locate(self, _path: DocumentPath) -> tuple[Location | None, str]:
+        return None, ""
+
+    def directory(self, _path: DocumentPath) -> Path:
+        return Path("/")
+
+
+NO_PLACES: Final[SourceMap] = _NoPlaces()
 
 
 class Problems:

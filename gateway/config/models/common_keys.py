@@ -122,6 +122,9 @@ class Output(Model):
     """Text made from `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
     schema_: Annotated[SchemaObject | None, Use.DESCRIPTION] = Field(None, alias="schema")
     """JSON Schema; becomes `outputSchema`, and the structured content is validated against it."""
+    mismatch: Literal["error", "accept"] = "error"
+    """Treatment of a result that does not fit `schema`. `accept` gives it all the same, counts it and logs it once; the
+    schema that clients see then admits every object."""
     max_size: PositiveSize | None = None
     """The most that is passed on. Default 256KiB."""
     overflow: Literal["truncate", "resource", "error"] | None = None

@@ -13,6 +13,7 @@ from gateway.config.models.common_keys import Defaults
 from gateway.config.models.databases import Database
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.field_use import Use
+from gateway.config.models.openapi import OpenApi
 from gateway.config.models.server import Limits, Listen, Server
 from gateway.config.models.skills import Skills
 from gateway.config.models.upstreams import Upstream
@@ -43,6 +44,8 @@ class Fragment(Model):
     """Other MCP servers, by name: their tools, resources and prompts are offered here."""
     mcp_json: list[str] = []
     """JSON files as MCP clients have them: the servers under `mcpServers` or `servers` join `upstreams`."""
+    openapi: dict[str, OpenApi] = {}
+    """OpenAPI documents, by name: their operations are offered here as tools."""
     skills: list[Skills] = []
     """Globs of directories with a SKILL.md: each is a skill that agents can load (SEP-2640)."""
     views: dict[str, View] = {}

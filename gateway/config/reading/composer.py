@@ -63,14 +63,23 @@ class Composition(msgspec.Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...]
 
 
-def compose(
-    source: SourceFile, text: str | None = None, *, first_line: int = 0, has_merge_keys: bool = True
+def compose(  # noqa: PLR0913 - what differs between the kinds of files
+    source: SourceFile,
+    text: str | None = None,
+    *,
+    first_line: int = 0,
+    has_merge_keys: bool = True,
+    has_scalar_keys: bool = False,
+    max_nodes: int = MAX_NODES,
 ) -> Composition:
     """Read `text`, which stands in `source` from `first_line` (counted from 0) on; without it, the whole file.
 
-    `<<` merges mappings as in YAML 1.1, unless the text is for others too: in YAML 1.2 it is a key like any other.
+    `<<` merges mappings as in YAML 1.1, unless the text is for others too: in YAML 1.2 it is a key like any other. A
+    number or a boolean as a key is an error, unless keys may be scalars: their text is the key then (`200:`).
     """
     composer = _Composer(source, source.text if text is None else text, first_line, has_merge_keys=has_merge_keys)
+    composer.has_scalar_keys = has_scalar_keys
+    composer.max_nodes = max_nodes
     try:
         root = composer.document()
     except _GivenUpError:
@@ -87,6 +96,8 @@ class _Composer:
 
     def __init__(self, source: SourceFile, text: str, first_line: int, *, has_merge_keys: bool) -> None:
         self.diagnostics: list[Diagnostic] = []
+        self.has_scalar_keys = False
+        self.max_nodes = MAX_NODES
         self._source = source
         self._text = text
         self._first_line = first_line
@@ -234,6 +245,8 @@ class _Composer:
 
     def _key(self, event: yaml.Event) -> str | None:
         """The key's text; None, reported, if it is not text."""
+        if self.has_scalar_keys and isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:
+            return str(event.value)
         node = self._node(event)
         if isinstance(node, Scalar) and isinstance(node.value, str):
             return None if isinstance(node.value, Invalid) else node.value
@@ -260,9 +273,9 @@ class _Composer:
 
     def _grown(self, size: int, node: Node, event: yaml.Event) -> int:
         size += node.size
-        if size > MAX_NODES:
+        if size > self.max_nodes:
             self._give_up(
-                f"more than {MAX_NODES:,} values once aliases are expanded; is an alias repeated inside its like?",
+                f"more than {self.max_nodes:,} values once aliases are expanded; is an alias repeated inside its like?",
                 event.start_mark,
             )
         return size

@@ -17,6 +17,7 @@ from gateway.config.models.base import Model
 from gateway.config.models.databases import Database
 from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool
 from gateway.config.models.document import MAIN_FILE_ONLY, Document
+from gateway.config.models.openapi import OpenApi
 from gateway.config.models.upstreams import Upstream
 from gateway.config.models.views import View
 from gateway.config.reading.client_file import read_client_file
@@ -51,6 +52,7 @@ DEFINITIONS: Final[Mapping[str, type[Model]]] = {
     "resources": Resource,
     "prompts": Prompt,
     "upstreams": Upstream,
+    "openapi": OpenApi,
     "views": View,
 }
 """Sections that map names to definitions; those of all files are put together."""

@@ -52,8 +52,8 @@ class SourceFile:
         return Location(file=self.path, line=line, column=column)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a regular file of at most `MAX_FILE_BYTES`.
+def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
+    """Read a regular file of `at_most` so many bytes.
 
     Raises:
         UnreadableError: it is missing, not a regular file, not permitted, or too large.
@@ -61,22 +61,22 @@ def read_bytes(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            data = _read_regular(descriptor)
+            data = _read_regular(descriptor, at_most)
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
         raise UnreadableError(_reason(error)) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise UnreadableError(f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
+    if len(data) > at_most:
+        raise UnreadableError(f"is larger than {at_most // 2**20} MiB")
     return data
 
 
-def _read_regular(descriptor: int) -> bytes:
+def _read_regular(descriptor: int, at_most: int) -> bytes:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
     with open(descriptor, "rb", closefd=False) as file:
-        return file.read(MAX_FILE_BYTES + 1)
+        return file.read(at_most + 1)
 
 
 def decode(data: bytes) -> str:

@@ -41,6 +41,16 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """All that it was made of, as JSON: by this the lock tells whether it is what was approved."""
 
 
+class LeftOutOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation of a source's entry that is no definition."""
+
+    section: str
+    """The section of the entry: `openapi`."""
+    name: str
+    """The entry and the operation: `shop: GET /items`."""
+    reason: str
+
+
 class WrittenSources:
     """The source map of one load."""
 

@@ -10,6 +10,7 @@ from jmespath.parser import ParsedResult
 
 from gateway.config.models.common_keys import Output
 from gateway.config.secrets.redactor import Redactor
+from gateway.executors.output.expected_schema import ExpectedSchema, MismatchCounter
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.result_shaper import OutputTraits, ResultShaper
 from gateway.executors.output.sanitizer import Sanitizer
@@ -32,10 +33,12 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
     redactor: Redactor,
     output_store: OutputStore,
     overflows: OverflowCounter,
+    mismatches: MismatchCounter,
 ) -> ResultShaper:
     """Compile an `output:`, at which `scope` stands, the defaults filled in; mistakes go to its problems."""
     _check_format(config, traits, scope)
     template = config.template
+    is_binding = config.mismatch == "error"
     names = ("result", ALL_INPUTS, *traits.names)
     return ResultShaper(
         traits=traits,
@@ -43,7 +46,10 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
         mime_type=config.mime_type,
         select=_compile_select(config.select, scope.at("select")) if config.select is not None else None,
         template=compile_text(template, scope.at("template").naming(*names)) if template is not None else None,
-        schema=compile_schema(config.schema_, scope.problems.at("schema")) if config.schema_ is not None else None,
+        schema=compile_schema(config.schema_, scope.problems.at("schema"))
+        if config.schema_ is not None and is_binding
+        else None,
+        expected=_compile_expected(config, scope, mismatches),
         sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw),
         room=SizeLimit(
             max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
@@ -52,6 +58,15 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
             overflows=overflows,
         ),
     )
+
+
+def _compile_expected(config: Output, scope: Scope, mismatches: MismatchCounter) -> ExpectedSchema | None:
+    if config.mismatch == "error":
+        return None
+    if config.schema_ is None:
+        scope.at("mismatch").problems.error("goes with `schema`")
+        return None
+    return ExpectedSchema(schema=config.schema_, place=scope.problems.path, mismatches=mismatches)
 
 
 _TEXT_ONLY: Final[dict[str, Callable[[Output], object]]] = {

@@ -27,6 +27,7 @@ from gateway.executors.invocation import (
     Value,
     sole_text,
 )
+from gateway.executors.output.expected_schema import ExpectedSchema
 from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, decoded, is_json, is_textual
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import SizeLimit, text_block
@@ -66,6 +67,8 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     select: ParsedResult | None
     template: TextTemplate | None
     schema: Validator | None
+    expected: ExpectedSchema | None = None
+    """In place of `schema`, where a result need not fit."""
     sanitizer: Sanitizer
     room: SizeLimit
 
@@ -91,7 +94,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=(text_block(shown),), is_error=True)
 
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
-        if self.schema is not None and not blocks.is_error:
+        if self._promises_structure and not blocks.is_error:
             raise ExecutionError("The tool promises structured content, and gave content blocks instead")
         return ToolResult(content=self._finished(blocks.content, invocation), is_error=blocks.is_error)
 
@@ -129,7 +132,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _reshapes(self) -> bool:
-        is_made = self.select is not None or self.template is not None or self.schema is not None
+        is_made = self.select is not None or self.template is not None or self._promises_structure
         return is_made or self.format != "auto"
 
     def _value(self, value: Json, invocation: Invocation, *, text: str | None = None) -> ToolResult:
@@ -140,7 +143,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if self.format in {"image", "audio", "binary"}:
             raise ExecutionError(f"The tool promises {self.format} content, and its function returned no bytes")
         value = self.sanitizer.json(self._selected(value))
-        is_structured = self.format == "json" or self.schema is not None or isinstance(value, list | dict)
+        is_structured = self.format == "json" or self._promises_structure or isinstance(value, list | dict)
         if value is None and not is_structured and self.template is None:
             return ToolResult(content=())
         shown = None if text is None or self.select is not None else self.sanitizer.text(text)
@@ -162,7 +165,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if self.format != "auto":
             return self.format
         media_type = self.mime_type or output.media_type
-        if self.schema is not None or self.select is not None or (is_json(media_type) and output.data):
+        if self._promises_structure or self.select is not None or (is_json(media_type) and output.data):
             return "json"
         match essence(media_type).partition("/")[0]:
             case "image" if not is_textual(media_type):
@@ -183,7 +186,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         try:
             value = self._read_json(output)
         except ExecutionError:
-            if self.format == "auto" and self.schema is None and self.select is None:
+            if self.format == "auto" and not self._promises_structure and self.select is None:
                 return self._plain(output, invocation)  # only the media type said that it is JSON
             raise
         value = self.sanitizer.json(self._selected(value))
@@ -199,7 +202,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         shown: str | None = None,
     ) -> ToolResult:
         """The result for a JSON value that has been selected and sanitized; its text is `shown`, or else its JSON."""
-        self._validate(value)
+        value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
         text = value if is_text else json_of(value)
         media_type = PLAIN_TEXT if is_text else JSON
@@ -213,7 +216,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
                 value, variables, invocation, text=text if shown is None else shown, media_type=shown_type
             )
             return ToolResult(content=result.content, structured=value)
-        if self.schema is None:
+        if not self._promises_structure:
             return self._written(value, variables, invocation, text=text, media_type=media_type)
         # A promised structure cannot be cut, and cannot be left out either: the whole is at the link, or nowhere.
         link = self.room.large_blocks(
@@ -304,11 +307,18 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             # Boundary: the expression is the operator's, the value is anybody's.
             raise ExecutionError(f"`select` cannot be applied to the output: {error}") from error
 
-    def _validate(self, value: Json) -> None:
+    @property
+    def _promises_structure(self) -> bool:
+        return self.schema is not None or self.expected is not None
+
+    def _validated(self, value: Json) -> Json:
+        if self.expected is not None:
+            return self.expected.accept(value)
         errors = self.schema.errors(value) if self.schema else ()
         if errors:
             reasons = "\n".join(f"- {error}" for error in errors)
             raise ExecutionError(f"The output is not what the tool promises:\n{reasons}")
+        return value
 
 
 def _gap(output: RawOutput) -> str:

@@ -1,0 +1,131 @@
+"""The models of `openapi:`: OpenAPI documents, whose operations are offered as tools and resource templates."""
+
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.models.backends import AllowPrivate, Retry
+from gateway.config.models.base import (
+    ONE_OR_MANY,
+    Flag,
+    Model,
+    NotEmpty,
+    PositiveCount,
+    PositiveDuration,
+    Template,
+    misplaced,
+)
+from gateway.config.models.common_keys import Access, Definition, Output, Requires
+from gateway.config.models.definitions import ToolAnnotations
+from gateway.config.models.field_use import Use
+from gateway.config.models.rates import WrittenRateLimit
+from gateway.config.models.tool_tests import ToolTest
+from gateway.json_types import Json
+
+HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]
+OperationPattern = NotEmpty
+"""An operationId, or a method and a path such as `GET /items/{id}`; either may be a glob. `*` is any method."""
+
+
+class OperationFilter(Model):
+    """A choice of operations. Different keys narrow it, values of one key add to it."""
+
+    tags: Annotated[list[str], ONE_OR_MANY] = []
+    """Tags of the document."""
+    operations: Annotated[list[OperationPattern], ONE_OR_MANY] = []
+    """Each an operationId, or a method and a path such as `GET /items/{id}`; both may be globs: `* /items/*`."""
+    methods: Annotated[list[HttpMethod], ONE_OR_MANY] = []
+    """Methods."""
+    deprecated: Flag | None = None
+    """True is all that are deprecated, false all that are not."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.tags or self.operations or self.methods) and self.deprecated is None
+
+
+class OperationResources(Model):
+    """The operations that become resource templates instead of tools."""
+
+    operations: Annotated[list[OperationPattern], ONE_OR_MANY] = []
+    """As in `include`; GET alone."""
+
+
+class OperationOverride(Definition):
+    """The changes to the tool of one operation."""
+
+    name: Annotated[str | None, Use.NAME] = None
+    """The name that it has here, after the prefix."""
+    annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
+    """What calling it may do; what is not said follows from the method."""
+    output: Output | None = None
+    """The shape of the result, in place of the document's."""
+    confirm: Annotated[Template | None, Use.BODY] = None
+    """A question put to the user before the tool runs."""
+    confirm_fallback: Literal["deny", "allow"] = "deny"
+    """What happens where the client cannot ask."""
+    ask_timeout: PositiveDuration | None = None
+    """How long a question may stay open. Default 10m."""
+    hide: Annotated[list[str], ONE_OR_MANY] = []
+    """Inputs that models are not asked for, and that are never sent."""
+    set: Annotated[dict[str, Json], Use.SECRET] = {}
+    """Inputs that models are not asked for, with the value that is always sent."""
+    retry: Retry | None = None
+    """When to send a request again."""
+    tests: Annotated[list[ToolTest], Use.SECRET] = Field([], repr=False)
+    """Calls that `mcp-gateway test` makes; not sent to clients."""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.confirm is None and "confirm_fallback" in self.model_fields_set:
+            raise misplaced("confirm_fallback", goes_with="confirm")
+        if both := sorted(set(self.hide) & self.set.keys()):
+            context = {"both": both[0], "culprit": "set"}
+            raise PydanticCustomError(
+                "hidden_and_set", "`{both}` is in `hide` and in `set`; `set` alone is enough", context
+            )
+        return self
+
+
+class OpenApi(Model):
+    """An OpenAPI document (3.0 or 3.1, JSON or YAML), whose operations are offered here as tools."""
+
+    document: NotEmpty
+    """Its path, relative to this file, or its https: or http: URL."""
+    connection: str | None = None
+    """Name of one of `connections`, whose base URL, header fields, TLS and `auth` hold for its requests. Default the
+    document's first server."""
+    prefix: Annotated[str | None, Use.NAME] = None
+    """Put before the names of its tools. Default `<name>_`; may be empty."""
+    include: OperationFilter = OperationFilter()
+    """The operations that are offered. Default `methods: [get, head]`."""
+    exclude: OperationFilter = OperationFilter()
+    """The operations that are not, though `include` has them: those that fit every key."""
+    resources: OperationResources = OperationResources()
+    """The operations that become resource templates instead."""
+    override: dict[str, OperationOverride] = {}
+    """Changes, by operationId, or by method and path."""
+    refresh: PositiveDuration = timedelta(minutes=10)
+    """How often a document with a URL is looked at again."""
+    allow_private: AllowPrivate | None = None
+    """Addresses that are otherwise refused, for the document's URL and for its servers. Default the connection's."""
+    ignore_security: Flag = False
+    """Offer operations without the credentials that the document says they need."""
+    access: Access | None = None
+    """Who may use its tools; without this everybody."""
+    tags: Annotated[list[str], Use.SHOWN] = []
+    """Words for grouping and rules, beside the document's own tags."""
+    requires: Requires = Requires()
+    """Requirements that must be met for its tools to be offered."""
+    timeout: PositiveDuration | None = None
+    """How long a call may take. Default 60s."""
+    concurrency: PositiveCount | None = None
+    """How many calls of each tool may run at once. Default 16."""
+    rate_limit: WrittenRateLimit | None = None
+    """How often each of its tools may be called, such as 10/minute by each caller."""
+
+    @property
+    def is_remote(self) -> bool:
+        return self.document.startswith(("https://", "http://"))

@@ -1,0 +1,139 @@
+"""The operations of a document, chosen by an entry's filters, and their names."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from gateway.config.models.openapi import OperationFilter
+from gateway.json_types import Json
+from gateway.openapi.document import DocumentError
+from gateway.openapi.references import Node, References
+
+METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "trace")
+MAX_NAME: Final = 64
+_HASH_DIGITS: Final = 6
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[_-])")
+"""The boundaries between words of a name."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation, where it stands, and the path item around it."""
+
+    method: str
+    """In lower case."""
+    path: str
+    node: Node
+    item: Node
+
+    @property
+    def key(self) -> str:
+        """Names it in lists and messages: `GET /items/{id}`."""
+        return f"{self.method.upper()} {self.path}"
+
+    @property
+    def id(self) -> str | None:
+        value = self.node.value.get("operationId")
+        return value if isinstance(value, str) and value.strip() else None
+
+    @property
+    def tags(self) -> list[str]:
+        tags = self.node.value.get("tags")
+        return [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+
+    @property
+    def is_deprecated(self) -> bool:
+        return self.node.value.get("deprecated") is True
+
+    def extension(self, root: Node, member: str) -> Json:
+        """The value that `x-mcp` gives: of the operation, or else of its path, or else of the document."""
+        for node in (self.node, self.item, root):
+            said = node.at("x-mcp").value
+            if isinstance(said, dict) and member in said:
+                return said[member]
+        return None
+
+    def fits(self, pattern: str) -> bool:
+        method, space, path = pattern.partition(" ")
+        if space and path.startswith("/"):
+            return method.lower() in {"*", self.method} and (self.path == path or fnmatchcase(self.path, path))
+        return self.id is not None and (self.id == pattern or fnmatchcase(self.id, pattern))
+
+
+def operations_of(root: Node, references: References) -> Iterator[Operation | tuple[str, str]]:
+    """All operations, in the order of the document; of a path that cannot be read, its key and why."""
+    paths = root.at("paths")
+    if not isinstance(paths.value, dict):
+        return
+    for path in paths.value:
+        if not path.startswith("/"):  # extensions
+            continue
+        try:
+            item = references.follow(paths.at(path))
+        except DocumentError as error:
+            yield f"* {path}", str(error)
+            continue
+        for method in item.value if isinstance(item.value, dict) else ():
+            if method in METHODS:
+                node = item.at(method)
+                if isinstance(node.value, dict):
+                    yield Operation(method=method, path=path, node=node, item=item)
+                else:
+                    yield f"{method.upper()} {path}", "it is no object"
+
+
+def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:
+    """Whether it fits every key that is given."""
+    return (
+        (not chosen.tags or any(fnmatchcase(tag, each) for each in chosen.tags for tag in operation.tags))
+        and (not chosen.operations or any(map(operation.fits, chosen.operations)))
+        and (not chosen.methods or operation.method in chosen.methods)
+        and (chosen.deprecated is None or chosen.deprecated is operation.is_deprecated)
+    )
+
+
+def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
+    """Names by `METHOD path`, made of the wanted ones; they depend on nothing but these, not on their order.
+
+    A name that is too long keeps whole words and ends in a hash, and so do all of those that would be the same.
+    """
+    plain = {key: f"{prefix}{clean(name)}" for key, name in wanted.items()}
+    counts: dict[str, int] = {}
+    for name in plain.values():
+        counts[name] = counts.get(name, 0) + 1
+    hashed = {key for key, name in plain.items() if counts[name] > 1 or len(name) > MAX_NAME}
+    return {key: _hashed(name, key) if key in hashed else name for key, name in plain.items()}
+
+
+def clean(name: str) -> str:
+    return _OTHERS.sub("_", name).strip("_") or "operation"
+
+
+def name_by_path(operation: Operation) -> str:
+    """`get_items_id` for an operation without an operationId."""
+    return f"{operation.method}_{clean(operation.path)}"
+
+
+def hash_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def _hashed(name: str, key: str) -> str:
+    return f"{_whole_words(name, at_most=MAX_NAME - _HASH_DIGITS - 1)}_{hash_of(key)}"
+
+
+def _whole_words(name: str, *, at_most: int) -> str:
+    if len(name) <= at_most:
+        return name.rstrip("_-")
+    ends = [match.start() for match in _WORDS.finditer(name) if match.start() <= at_most]
+    return name[: ends[-1] if ends and ends[-1] > at_most // 2 else at_most].rstrip("_-")
+
+
+def strangers(patterns: Iterable[str], operations: Iterable[Operation]) -> list[str]:
+    """The patterns that fit no operation."""
+    known = list(operations)
+    return [pattern for pattern in patterns if not any(each.fits(pattern) for each in known)]

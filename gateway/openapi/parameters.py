@@ -1,0 +1,163 @@
+"""Parameters of an operation: the input of each, and how an `http:` block writes it (OpenAPI 3.1, "Style Values")."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.json_types import Json
+from gateway.openapi.document import DocumentError
+from gateway.openapi.inputs import Input, Place, reference
+from gateway.openapi.operations import Operation
+from gateway.openapi.references import Node, References
+from gateway.openapi.schemas import Schemas
+
+_LOCATIONS: Final[tuple[Place, ...]] = ("path", "query", "header", "cookie")
+_STYLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""The styles that a location takes; the first is its default."""
+_PROTECTED: Final = re.compile(
+    r"(?i)accept|authorization|connection|content-.*|cookie|expect|forwarded|host|keep-alive|mcp-.*|proxy-.*|te|trailer"
+    r"|transfer-encoding|upgrade|x-api-key|x-forwarded-.*"
+)
+"""Header fields that callers must not choose, or that follow from the request (OpenAPI 3.0.3 "Parameter Object")."""
+_VARIABLE: Final = re.compile(r"[A-Za-z0-9_]+")
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """One parameter with its style."""
+
+    input: Input
+    style: str
+    explode: bool
+    allows_reserved: bool = False
+    media_type: str | None = None
+    """That of `content`, in which the value is written; None: in its style."""
+    is_scalar: bool = True
+
+    def in_path(self, name: str) -> str:
+        """The expression of a URI template that writes it (RFC 6570).
+
+        Raises:
+            DocumentError: there is none.
+        """
+        if self.media_type is not None and not self.is_scalar:
+            raise DocumentError(f"the path parameter `{self.input.wire_name}` is JSON, which a path does not take")
+        explode = "*" if self.explode and not self.is_scalar else ""
+        if self.style != "matrix":
+            return f"{{{'.' if self.style == 'label' else ''}{name}{explode}}}"
+        if name == self.input.wire_name:
+            return f"{{;{name}{explode}}}"
+        if explode or not _VARIABLE.fullmatch(name):
+            raise DocumentError(f"the path parameter `{self.input.wire_name}` has a name that no matrix style takes")
+        return f";{self.input.wire_name}={{{name}}}"
+
+    def written(self, name: str) -> Json:
+        """The value of a query field, header field or cookie."""
+        if self.media_type is not None and not self.is_scalar:
+            return f"{{{{ {reference(name)} | tojson }}}}"
+        if self.is_scalar and not self.allows_reserved:
+            return f"{{{{ {reference(name)} }}}}"
+        styled: dict[str, Json] = {"value": f"{{{{ {reference(name)} }}}}"}
+        if self.style not in {"form", "simple"}:
+            styled["style"] = self.style
+        if self.explode is not (self.style == "form") and self.style != "deepObject":
+            styled["explode"] = self.explode
+        if self.allows_reserved:
+            styled["allow_reserved"] = True
+        return styled
+
+
+def parameters_of(operation: Operation, references: References, schemas: Schemas) -> list[Parameter]:
+    """The parameters of an operation and of its path, where the operation's own come first; protected ones left out.
+
+    Raises:
+        DocumentError: one of them cannot be written.
+    """
+    found: dict[tuple[Place, str], Parameter] = {}
+    for node in (*_items(operation.item.at("parameters")), *_items(operation.node.at("parameters"))):
+        parameter = _parameter(references.follow(node), references, schemas)
+        if parameter is not None:
+            found[parameter.input.key] = parameter
+    in_template = re.findall(r"\{([^{}]+)\}", operation.path)
+    for name in in_template:  # not declared, though the template needs it
+        key: tuple[Place, str] = ("path", name)
+        implied = Input(place="path", wire_name=name, schema={"type": "string"}, is_required=True)
+        found.setdefault(key, Parameter(input=implied, style="simple", explode=False))
+    return [each for each in found.values() if each.input.place != "path" or each.input.wire_name in in_template]
+
+
+def _items(node: Node) -> Iterator[Node]:
+    if isinstance(node.value, list):
+        yield from map(node.item, range(len(node.value)))
+
+
+def _parameter(node: Node, references: References, schemas: Schemas) -> Parameter | None:
+    given = node.value if isinstance(node.value, dict) else {}
+    name, place = given.get("name"), given.get("in")
+    if not isinstance(name, str) or not name or place not in _LOCATIONS:
+        raise DocumentError(f"the parameter at {node.shown} has no `name`, or no `in` that is known")
+    if place == "header" and _PROTECTED.fullmatch(name):
+        return None
+    content = given.get("content")
+    media_type = next(iter(content), None) if isinstance(content, dict) else None
+    schema = node.at("schema") if media_type is None else node.at("content", media_type, "schema")
+    style, explode = _style(given, place, name)
+    converted = schemas.convert(schema, "request")
+    return Parameter(
+        input=Input(
+            place=place,
+            wire_name=name,
+            schema=_described(converted.schema, given),
+            names=converted.names,
+            is_required=given.get("required") is True or place == "path",
+        ),
+        style=style,
+        explode=explode,
+        allows_reserved=place == "query" and given.get("allowReserved") is True,
+        media_type=media_type,
+        is_scalar=_is_scalar(schema, references),
+    )
+
+
+def _style(given: Mapping[str, Json], place: str, name: str) -> tuple[str, bool]:
+    known = _STYLES[place]
+    style = given.get("style", known[0])
+    if style not in known:
+        raise DocumentError(f"the parameter `{name}` has the style `{style}`, which is none of {', '.join(known)}")
+    explode = given.get("explode")
+    return style, explode if isinstance(explode, bool) else style == "form"
+
+
+def _described(schema: Json, given: Mapping[str, Json]) -> Json:
+    """The schema with what the parameter itself says of the value."""
+    made = dict(schema) if isinstance(schema, dict) else {}
+    if isinstance(said := given.get("description"), str) and said.strip():
+        own = made.get("description")
+        made = {**made, "description": said if not own or own in said else f"{said.rstrip()} {own}"}
+    if given.get("deprecated") is True:
+        made["deprecated"] = True
+    return made
+
+
+def _is_scalar(schema: Node, references: References) -> bool:
+    """Whether no value of a schema can be a list or an object, as far as it says."""
+    waiting, seen = [schema], 0
+    while waiting and seen < 100:
+        node = references.follow(waiting.pop())
+        seen += 1
+        if not isinstance(node.value, dict):
+            continue
+        types = node.value.get("type")
+        if {"array", "object"} & set(types if isinstance(types, list) else [types] if isinstance(types, str) else []):
+            return False
+        if types is None and ("properties" in node.value or "items" in node.value):
+            return False
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            waiting += _items(node.at(keyword))
+    return True

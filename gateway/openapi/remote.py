@@ -1,0 +1,270 @@
+"""Documents with URLs: fetched with their ETags, looked at again every `refresh`, and remembered over a restart.
+
+What a document refers to is fetched with it, from its own origin alone. The connection's credentials go to its own
+origin alone, too. A document that cannot be fetched, or is broken, leaves the last good one in service.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urldefrag, urljoin
+
+import msgspec
+import structlog
+from yarl import URL
+
+from gateway.config.models.document import Document
+from gateway.config.models.openapi import OpenApi
+from gateway.config.reading.validated import content_key
+from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.executors.http.sender import origin_of
+from gateway.executors.services import Services
+from gateway.json_types import JsonObject
+from gateway.openapi.document import MAX_BYTES, DocumentError, Source, read
+from gateway.openapi.fetching import Fetching, NotModified, compile_fetching
+
+log: Final = structlog.get_logger(__name__)
+
+FIRST_SECONDS: Final = 30.0
+"""The longest that a start waits for documents, all side by side: later ones are announced."""
+_MAX_DOCUMENTS: Final = 64
+_REFERENCE: Final = re.compile(rb"""["']?\$ref["']?\s*:\s*["']?([^#"'\s,}][^"'\s,}]*)""")
+
+
+class Remembered(Protocol):
+    @property
+    def content(self) -> bytes: ...
+
+
+class RememberedDocuments(Protocol):
+    """A place for documents that survive a restart."""
+
+    async def read(self, name: str) -> Remembered | None: ...
+    async def save(self, name: str, content: bytes) -> object: ...
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True):
+    """A document with all that it refers to."""
+
+    documents: Mapping[str, bytes]
+    """By URL; the first is the document itself."""
+    etags: Mapping[str, str] = {}
+
+
+class FetchedDocuments:
+    """The documents of a bundle, to be read. Implements `OpenDocuments`."""
+
+    def __init__(self, url: str, bundle: Bundle) -> None:
+        self.uri: Final = url
+        self.files: Final[Mapping[Path, str]] = {}
+        self._bundle: Final = bundle
+
+    def open(self, uri: str) -> JsonObject:
+        return read(self.source(uri))
+
+    def source(self, uri: str) -> Source:
+        data = self._bundle.documents.get(uri)
+        if data is None:
+            raise DocumentError(f"`{uri}` is of another origin than the document, or cannot be fetched")
+        return Source(uri=uri, path=Path(URL(uri).name or "openapi"), data=data)
+
+
+class RemoteSource:
+    """All documents with URLs that the file names. Implements `RemoteDocuments`."""
+
+    def __init__(self, *, services: Services, documents: RememberedDocuments | None) -> None:
+        """Follow nothing yet; without `documents`, none is remembered over a restart."""
+        self._services: Final = services
+        self._documents: Final = documents
+        self._followed: dict[str, _Followed] = {}
+        self._ending: Final[set[asyncio.Task[None]]] = set()
+        self._is_at_start = True
+        """Whether the first documents are still to be waited for: later ones are announced."""
+
+    def opened(self, name: str, config: OpenApi) -> FetchedDocuments | None:
+        followed = self._followed.get(name)
+        if followed is None or followed.url != config.document or followed.bundle is None:
+            return None
+        return FetchedDocuments(followed.url, followed.bundle)
+
+    def reason(self, name: str) -> str:
+        followed = self._followed.get(name)
+        return "" if followed is None else followed.reason
+
+    async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        before, self._followed = self._followed, {}
+        new: list[_Followed] = []
+        for name, config in document.openapi.items():
+            if not config.is_remote:
+                continue
+            connection = document.connections.get(config.connection or "")
+            key = content_key(config, connection)
+            known = before.pop(name, None)
+            if known is not None and known.key == key:
+                self._followed[name] = known
+                continue
+            if known is not None:
+                self._end(known)
+            made = _Followed(name, config, key=key, documents=self._documents)
+            if known is not None and known.url == made.url:
+                made.bundle = known.bundle
+            fetching = compile_fetching(config, connection, document=document, services=self._services)
+            made.is_awaited = self._is_at_start
+            made.begin(fetching, changed)
+            self._followed[name] = made
+            new.append(made)
+        for each in before.values():
+            self._end(each)
+        if self._is_at_start:
+            self._is_at_start = False
+            await _first(new)
+
+    async def close(self) -> None:
+        for each in self._followed.values():
+            self._end(each)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _end(self, followed: "_Followed") -> None:
+        if followed.task is not None:
+            followed.task.cancel()
+            self._ending.add(followed.task)
+            followed.task.add_done_callback(self._ending.discard)
+
+    def status(self) -> dict[str, JsonObject]:
+        """The part `openapi` of the status."""
+        return {
+            name: {
+                "document": each.url,
+                "problem": each.reason or None,
+                "fetched_seconds_ago": None if each.at is None else round(time.monotonic() - each.at),
+            }
+            for name, each in self._followed.items()
+        }
+
+
+class _Followed:
+    """One document that is kept in touch with."""
+
+    def __init__(self, name: str, config: OpenApi, *, key: bytes, documents: RememberedDocuments | None) -> None:
+        self.url: Final = urldefrag(config.document)[0]
+        self.key: Final = key
+        self.bundle: Bundle | None = None
+        self.reason = ""
+        self.at: float | None = None
+        self.known: Final = asyncio.Event()
+        """Set once there is a document, or none could be fetched."""
+        self.is_awaited = False
+        """Whether what comes now need not be announced."""
+        self.task: asyncio.Task[None] | None = None
+        self._name: Final = name
+        self._refresh: Final = config.refresh.total_seconds()
+        self._documents: Final = documents
+
+    def begin(self, fetching: Fetching, changed: Callable[[], None]) -> None:
+        self.task = asyncio.create_task(self._run(fetching, changed), name=f"follow openapi {self._name}")
+
+    async def _run(self, fetching: Fetching, changed: Callable[[], None]) -> None:
+        try:
+            if self.bundle is None:
+                self.bundle = await self._recalled()
+            if self.bundle is not None:
+                self._make_known(changed)
+            while True:
+                if await self._fetched(fetching):
+                    self._make_known(changed)
+                self.known.set()
+                await asyncio.sleep(self._refresh)
+        finally:
+            self.known.set()
+
+    def _make_known(self, changed: Callable[[], None]) -> None:
+        if not self.is_awaited or self.known.is_set():
+            changed()
+        self.known.set()
+
+    async def _fetched(self, fetching: Fetching) -> bool:
+        """Fetch it; return whether it is another one now."""
+        try:
+            bundle = await fetch_bundle(self.url, fetching, self.bundle)
+        except (DocumentError, ExecutionError, DeadlineExceededError) as error:
+            self.reason = str(error)
+            log.warning("OpenAPI document cannot be fetched", entry=self._name, reason=self.reason)
+            return False
+        self.reason, self.at = "", time.monotonic()
+        if self.bundle is not None and bundle.documents == self.bundle.documents:
+            return False
+        self.bundle = bundle
+        await self._remember(bundle)
+        return True
+
+    async def _recalled(self) -> Bundle | None:
+        remembered = None if self._documents is None else await self._documents.read(f"openapi:{self.url}")
+        if remembered is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(remembered.content, type=Bundle)
+        except msgspec.DecodeError:  # an older daemon's, perhaps
+            return None
+
+    async def _remember(self, bundle: Bundle) -> None:
+        if self._documents is None:
+            return
+        try:
+            await self._documents.save(f"openapi:{self.url}", msgspec.msgpack.encode(bundle))
+        except (OSError, ValueError) as error:
+            log.warning("an OpenAPI document is not remembered", entry=self._name, reason=str(error))
+
+
+async def _first(new: list[_Followed]) -> None:
+    """Wait for documents, for a bounded time."""
+    waits = [asyncio.create_task(each.known.wait(), name=f"first document of {each.url}") for each in new]
+    try:
+        if waits:
+            await asyncio.wait(waits, timeout=FIRST_SECONDS)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        for each in new:
+            each.is_awaited = False
+
+
+async def fetch_bundle(url: str, fetching: Fetching, known: Bundle | None) -> Bundle:
+    """Fetch a document and all that it leads to at its own origin; what has not changed is taken from `known`."""
+    earlier = known or Bundle(documents={})
+    documents: dict[str, bytes] = {}
+    etags: dict[str, str] = {}
+    waiting, room = [url], MAX_BYTES
+    while waiting:
+        each = waiting.pop(0)
+        if each in documents:
+            continue
+        if len(documents) == _MAX_DOCUMENTS:
+            raise DocumentError(f"it refers to more than {_MAX_DOCUMENTS} documents")
+        data, etag = await _one(each, fetching, earlier)
+        room -= len(data)
+        if room < 0:
+            raise DocumentError(f"with what it refers to, it is larger than {MAX_BYTES // 2**20} MiB")
+        documents[each] = data
+        etags |= {each: etag} if etag else {}
+        waiting += [other for other in _references(each, data) if origin_of(URL(other)) == origin_of(URL(url))]
+    read(Source(uri=url, path=Path(URL(url).name or "openapi"), data=documents[url]))  # a broken one replaces none
+    return Bundle(documents=documents, etags=etags)
+
+
+async def _one(url: str, fetching: Fetching, earlier: Bundle) -> tuple[bytes, str]:
+    known = earlier.documents.get(url)
+    etag = earlier.etags.get(url, "") if known is not None else ""
+    try:
+        return await fetching.fetch(url, etag=etag)
+    except NotModified:
+        if known is None:
+            raise DocumentError(f"{url} answered 304 to a request without conditions") from None
+        return known, etag
+
+
+def _references(base: str, data: bytes) -> list[str]:
+    found = {match[1].decode(errors="replace") for match in _REFERENCE.finditer(data)}
+    return sorted(urldefrag(urljoin(base, each))[0] for each in found)

@@ -1,0 +1,287 @@
+"""Turns Schema Objects of OpenAPI 3.0 and 3.1 into JSON Schema 2020-12.
+
+`$ref` is kept, and what it leads to stands under `$defs`, once for each document: so cycles cost nothing. What a schema
+must not have is dropped where its meaning is clear without it, because documents are often slightly wrong: a keyword
+with a value of the wrong type, a pattern of another language's.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+import orjson
+
+from gateway.json_types import Json
+from gateway.language.schemas.rules import is_pattern_usable
+from gateway.openapi.references import Node, References
+
+Direction = Literal["request", "response"]
+
+TYPES: Final = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+_MAX_EXAMPLE: Final = 256
+"""Bytes of an example that models are shown."""
+
+
+def _is_text(value: Json) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_flag(value: Json) -> bool:
+    return isinstance(value, bool)
+
+
+_PLAIN: Final[Mapping[str, Callable[[Json], bool]]] = {
+    **dict.fromkeys(("title", "description", "format", "contentEncoding", "contentMediaType"), _is_text),
+    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _is_number),
+    "multipleOf": lambda value: _is_number(value) and value > 0,
+    **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxContains", "minContains"), _is_count),
+    **dict.fromkeys(("maxProperties", "minProperties"), _is_count),
+    **dict.fromkeys(("uniqueItems", "deprecated"), _is_flag),
+    "enum": lambda value: isinstance(value, list) and bool(value),
+    "const": lambda _: True,
+}
+"""Keywords that hold no schema, and what their values must be."""
+_ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems")
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_FORBIDDING: Final = frozenset({
+    "enum", "const", "format", "multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength",
+    "minLength", "maxItems", "minItems", "maxContains", "minContains", "maxProperties", "minProperties", "uniqueItems",
+})  # fmt: skip
+"""Keywords that an answer is not held to."""
+_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Converted(msgspec.Struct, frozen=True):
+    """A schema, and the names under `$defs` that it refers to."""
+
+    schema: Json
+    names: frozenset[str] = frozenset()
+
+
+class Schemas:
+    """The schemas of one document; each that is referred to is converted once for each direction."""
+
+    def __init__(self, references: References, *, uri: str, is_3_0: bool) -> None:
+        self._references: Final = references
+        self._uri: Final = uri
+        self._is_3_0: Final = is_3_0
+        self._nodes: Final[dict[str, Node]] = {}
+        """What each name under `$defs` stands for."""
+        self._definitions: Final[dict[tuple[str, Direction], Converted]] = {}
+
+    def convert(self, node: Node, direction: Direction) -> Converted:
+        """Convert one schema.
+
+        Raises:
+            DocumentError: a reference in it cannot be followed.
+        """
+        conversion = _Conversion(self, direction, is_3_0=self._is_3_0)
+        return Converted(conversion.schema(node), frozenset(conversion.names))
+
+    def definitions(self, names: Iterable[str], direction: Direction) -> dict[str, Json]:
+        """The `$defs` for schemas that refer to these names: all that they lead to.
+
+        Raises:
+            DocumentError: a reference in one of them cannot be followed.
+        """
+        found: dict[str, Json] = {}
+        waiting = sorted(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                converted = self.definition(name, direction)
+                found[name] = converted.schema
+                waiting += sorted(converted.names - found.keys())
+        return dict(sorted(found.items()))
+
+    def target(self, node: Node) -> Node:
+        """The schema itself, where this one is a reference."""
+        return self._references.follow(node)
+
+    def is_read_only(self, node: Node) -> bool:
+        value = self.target(node).value
+        return isinstance(value, dict) and value.get("readOnly") is True
+
+    def name_of(self, reference: str, base: str) -> str:
+        """The name under `$defs` for what a reference leads to; the same whatever was converted before."""
+        node = self._references.resolve(reference, base=base)
+        last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
+        is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")
+        if not is_component or last != node.pointer[-1]:
+            place = f"{node.uri if node.uri != self._uri else ''}{node.shown}"
+            last = f"{last}_{hashlib.sha256(place.encode()).hexdigest()[:6]}"
+        self._nodes.setdefault(last, node)
+        return last
+
+    def definition(self, name: str, direction: Direction) -> Converted:
+        key = name, direction
+        if key not in self._definitions:
+            self._definitions[key] = self.convert(self._nodes[name], direction)
+        return self._definitions[key]
+
+
+class _Conversion:
+    """The conversion of one schema; `names` are the definitions that it turns out to need."""
+
+    def __init__(self, schemas: Schemas, direction: Direction, *, is_3_0: bool) -> None:
+        self.names: Final[set[str]] = set()
+        self._schemas: Final = schemas
+        self._direction: Final = direction
+        self._is_3_0: Final = is_3_0
+        self._is_answer: Final = direction == "response"
+
+    def schema(self, node: Node) -> Json:
+        given = node.value
+        if isinstance(given, bool):
+            return given or {}  # nothing is forbidden in answers, and no input is impossible
+        if not isinstance(given, dict):
+            return {}
+        if isinstance(reference := given.get("$ref"), str):
+            return self._reference(reference, node)
+        made: dict[str, Json] = {}
+        if types := _types(given.get("type")):
+            made["type"] = types
+        for keyword, fits in _PLAIN.items():
+            if keyword in given and not (self._is_answer and keyword in _FORBIDDING) and fits(given[keyword]):
+                made[keyword] = given[keyword]
+        self._bounds(given, made)
+        self._members(node, made)
+        self._subschemas(node, made)
+        if not self._is_answer:
+            _describe(given, made)
+            self._pattern(given, made)
+        if self._is_3_0 and given.get("nullable") is True:
+            return _nullable(made)
+        return made
+
+    def _reference(self, reference: str, node: Node) -> Json:
+        name = self._schemas.name_of(reference, node.uri)
+        self.names.add(name)
+        made: dict[str, Json] = {"$ref": f"#/$defs/{name}"}
+        if self._is_3_0:
+            return made  # OpenAPI 3.0.3 "Reference Object": what stands beside it is ignored
+        return made | {key: value for key in ("description", "deprecated") if (value := node.value.get(key))}
+
+    def _bounds(self, given: Mapping[str, Json], made: dict[str, Json]) -> None:
+        """In 3.0 `exclusiveMinimum: true` says something about `minimum`."""
+        if self._is_answer:
+            return
+        for plain, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            if given.get(exclusive) is True and plain in made:
+                made[exclusive] = made.pop(plain)
+
+    def _members(self, node: Node, made: dict[str, Json]) -> None:
+        properties = node.at("properties")
+        left_out: set[str] = set()
+        if isinstance(properties.value, dict):
+            found = {}
+            for name in properties.value:
+                member = properties.at(name)
+                if self._is_of_other_direction(member):
+                    left_out.add(name)
+                else:
+                    found[name] = self.schema(member)
+            made["properties"] = found
+        required = node.value.get("required")
+        if isinstance(required, list) and not self._is_answer:
+            names = [name for name in dict.fromkeys(filter(_is_text, required)) if name not in left_out]
+            made |= {"required": names} if names else {}
+        for keyword in ("additionalProperties", "unevaluatedProperties"):
+            value = node.value.get(keyword)
+            if isinstance(value, dict) or (value is False and not self._is_answer):
+                made[keyword] = False if value is False else self.schema(node.at(keyword))
+
+    def _is_of_other_direction(self, member: Node) -> bool:
+        """`readOnly` members are not in requests, `writeOnly` ones not in answers."""
+        keyword = "writeOnly" if self._is_answer else "readOnly"
+        value = member.value
+        if isinstance(value, dict) and "$ref" in value:
+            value = self._schemas.target(member).value
+        return isinstance(value, dict) and value.get(keyword) is True
+
+    def _subschemas(self, node: Node, made: dict[str, Json]) -> None:
+        for keyword in _ONE:
+            if isinstance(node.value.get(keyword), dict) and not (self._is_answer and keyword != "items"):
+                made[keyword] = self.schema(node.at(keyword))
+        for keyword in _LISTS:
+            branches = node.at(keyword)
+            if isinstance(branches.value, list) and branches.value:
+                made[keyword] = [self.schema(branches.item(index)) for index in range(len(branches.value))]
+        patterns = node.at("patternProperties")
+        if isinstance(patterns.value, dict) and not self._is_answer:
+            usable = [pattern for pattern in patterns.value if is_usable(pattern)]
+            made["patternProperties"] = {pattern: self.schema(patterns.at(pattern)) for pattern in usable}
+
+    def _pattern(self, given: Mapping[str, Json], made: dict[str, Json]) -> None:
+        if not isinstance(written := given.get("pattern"), str):
+            return
+        pattern = as_ecma(written)
+        if is_usable(pattern):
+            made["pattern"] = pattern
+        else:
+            _append(made, f"Pattern: {written}")
+
+
+def as_ecma(pattern: str) -> str:
+    """A pattern with what Python alone has in ECMA-262's notation."""
+    return pattern.replace("(?P<", "(?<").replace(r"\A", "^").replace(r"\Z", "$").replace(r"\z", "$")
+
+
+@lru_cache(maxsize=4096)
+def is_usable(pattern: str) -> bool:
+    return is_pattern_usable(pattern)
+
+
+def _types(given: Json) -> Json:
+    if isinstance(given, str):
+        return given if given in TYPES else None
+    known = [each for each in dict.fromkeys(given) if each in TYPES] if _are_texts(given) else []
+    return known or None
+
+
+def _are_texts(given: Json) -> bool:
+    return isinstance(given, list) and all(isinstance(each, str) for each in given)
+
+
+def _nullable(made: dict[str, Json]) -> Json:
+    """OpenAPI 3.0.3 "Schema Object": `nullable` adds null to the type beside it, and to nothing else."""
+    if "type" not in made or made["type"] == "null":
+        return {"anyOf": [made, {"type": "null"}]} if "allOf" in made or "oneOf" in made or "anyOf" in made else made
+    made["type"] = [made["type"], "null"]
+    if "enum" in made and None not in made["enum"]:
+        made["enum"] = [*made["enum"], None]
+    return made
+
+
+def _describe(given: Mapping[str, Json], made: dict[str, Json]) -> None:
+    """Say in words what has no keyword here: a default, which the service fills in, and what a discriminator means."""
+    if "default" in given and len(written := orjson.dumps(given["default"])) <= _MAX_EXAMPLE:
+        _append(made, f"Default: {written.decode()}")
+    examples = given.get("examples") if isinstance(given.get("examples"), list) else [given.get("example")]
+    shown = [each for each in examples or () if each is not None and len(orjson.dumps(each)) <= _MAX_EXAMPLE]
+    if shown:
+        made["examples"] = shown[:2]
+    match given.get("discriminator"):
+        case {"propertyName": str(name), "mapping": dict(mapping)}:
+            kinds = ", ".join(f"{key} → {str(target).rpartition('/')[2]}" for key, target in mapping.items())
+            _append(made, f"`{name}` says which: {kinds}")
+        case {"propertyName": str(name)}:
+            _append(made, f"`{name}` says which")
+
+
+def _append(made: dict[str, Json], sentence: str) -> None:
+    said = str(made.get("description", "")).rstrip()
+    between = "" if not said else " " if said[-1] in ".!?:`" else ". "
+    made["description"] = f"{said}{between}{sentence}."

@@ -1,0 +1,119 @@
+"""Base URLs and security of operations: the servers of a document, and the credentials that a connection must have."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from gateway.config.models.backends import Connection
+from gateway.json_types import Json
+from gateway.openapi.document import DocumentError
+from gateway.openapi.operations import Operation
+from gateway.openapi.references import Node, References
+
+_VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
+
+
+def base_url(operation: Operation, root: Node) -> str:
+    """The base URL of an operation that has no connection: its first server, relative to the document's URL.
+
+    Raises:
+        DocumentError: it cannot be known.
+    """
+    server = own_server(operation) or _first(root.at("servers")) or "/"
+    url = urljoin(root.uri, server) if root.uri.startswith(("http://", "https://")) else server
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise DocumentError(f"its server is `{server}`, which is no URL: name a `connection` with the `base_url`")
+    return url.partition("#")[0].partition("?")[0].rstrip("/")
+
+
+def own_server(operation: Operation) -> str | None:
+    """The server that the operation, or its path, has for itself."""
+    return _first(operation.node.at("servers")) or _first(operation.item.at("servers"))
+
+
+def _first(servers: Node) -> str | None:
+    """The URL of the first server, with the defaults of its variables."""
+    if not isinstance(servers.value, list) or not servers.value:
+        return None
+    server = servers.value[0] if isinstance(servers.value[0], dict) else {}
+    variables = server.get("variables")
+    known = variables if isinstance(variables, dict) else {}
+
+    def default(match: re.Match[str]) -> str:
+        said = known.get(match[1])
+        return str(said.get("default", "")) if isinstance(said, dict) else ""
+
+    url = server.get("url")
+    return _VARIABLE.sub(default, url) if isinstance(url, str) and url else None
+
+
+def missing_schemes(
+    operation: Operation, root: Node, references: References, connection: Connection | None
+) -> list[str]:
+    """The security schemes that an operation needs and the connection has not; empty if any alternative is met."""
+    required = operation.node.value.get("security", root.value.get("security"))
+    if not isinstance(required, list) or not required:
+        return []
+    alternatives = [each for each in required if isinstance(each, dict)]
+    lacking = [
+        [name for name in each if not _is_met(_scheme(name, root, references), connection)] for each in alternatives
+    ]
+    return min(lacking, key=len, default=[])
+
+
+def credentials(scheme: Mapping[str, Json], variable: str) -> str:
+    """The YAML that adds the credentials of a scheme to a connection."""
+    name, secret = scheme.get("name", "X-API-Key"), f"${{env:{variable}}}"
+    match scheme.get("type"), scheme.get("in"):
+        case "apiKey", "query":
+            return f'query: {{{name}: "{secret}"}}'
+        case "apiKey", "cookie":
+            return f'headers: {{Cookie: "{name}={secret}"}}'
+        case "apiKey", _:
+            return f'headers: {{{name}: "{secret}"}}'
+        case "mutualTLS", _:
+            return "tls: {cert: client.pem, key: client.key}"
+        case "http", _ if str(scheme.get("scheme")).lower() == "basic":
+            return f'auth: {{basic: {{username: me, password: "{secret}"}}}}'
+    return f'auth: {{bearer: "{secret}"}}'
+
+
+def scheme_of(name: str, root: Node, references: References) -> Mapping[str, Json]:
+    return _scheme(name, root, references)
+
+
+def _scheme(name: str, root: Node, references: References) -> Mapping[str, Json]:
+    try:
+        value = references.follow(root.at("components", "securitySchemes", name)).value
+    except DocumentError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _is_met(scheme: Mapping[str, Json], connection: Connection | None) -> bool:
+    if connection is None:
+        return False
+    name = str(scheme.get("name", "")).lower()
+    headers = {each.lower(): value for each, value in connection.headers.items()}
+    match scheme.get("type"), scheme.get("in"):
+        case "apiKey", "query":
+            return name in {each.lower() for each in connection.query}
+        case "apiKey", "cookie":
+            return f"{name}=" in headers.get("cookie", "").lower()
+        case "apiKey", _:
+            return name in headers or (name == "authorization" and connection.auth is not None)
+        case "mutualTLS", _:
+            return connection.tls is not None and connection.tls.cert is not None
+    return connection.auth is not None or "authorization" in headers
+
+
+def different_servers(operations: Iterator[Operation], base: str) -> list[str]:
+    """The operations whose own server is another than the connection's, each with its server."""
+    found = []
+    for each in operations:
+        server = own_server(each)
+        if server is not None and server.startswith("http") and not server.rstrip("/").startswith(base.rstrip("/")):
+            found.append(f"{each.key} ({server})")
+    return found

@@ -1,0 +1,280 @@
+"""The source of definitions that OpenAPI documents are: reads those that the file names, and makes its definitions."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+import orjson
+from pydantic import ValidationError
+
+from gateway.config.definition_source import SourceDefinition, SourceEntry
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.common_keys import Access, Definition
+from gateway.config.models.definitions import Resource, Tool, ToolAnnotations
+from gateway.config.models.document import Document
+from gateway.config.models.openapi import OpenApi, OperationOverride
+from gateway.config.reading.source_map import LeftOutOperation
+from gateway.config.reading.validated import content_key
+from gateway.errors import Location
+from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.language.templates.expressions import did_you_mean
+from gateway.openapi.document import DocumentError, Source, location_of
+from gateway.openapi.local import LocalDocuments
+from gateway.openapi.offered import DocumentEntry, LeftOut, Made, Offered, offered_by
+from gateway.openapi.references import References
+
+_SHARED_KEYS: Final = ("timeout", "concurrency", "rate_limit", "requires")
+"""Keys of an entry that hold for all its definitions, unless an override says otherwise."""
+_MAX_LOCATED: Final = 20
+"""Places that are looked up in one document: each is found by decoding the document once more."""
+_MODELS: Final[Mapping[str, type[Tool] | type[Resource]]] = {"tools": Tool, "resources": Resource}
+
+
+class OpenDocuments(Protocol):
+    """One document, and those that it leads to."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def files(self) -> Mapping[Path, str]: ...
+    def open(self, uri: str) -> JsonObject: ...
+    def source(self, uri: str) -> Source: ...
+
+
+class RemoteDocuments(Protocol):
+    """The documents with URLs, as they were fetched last."""
+
+    def opened(self, name: str, config: OpenApi) -> "OpenDocuments | None":
+        """The document of an entry; None while it is not known."""
+
+    async def follow(self, document: Document, changed: Callable[[], None]) -> None: ...
+    def reason(self, name: str) -> str:
+        """The reason why a document is not known, or is an old one; empty if there is none."""
+
+
+class OpenApiSource:
+    """All documents of the file. Implements `DefinitionSource`."""
+
+    def __init__(self, remote: RemoteDocuments | None = None) -> None:
+        """Read nothing yet. Without `remote`, documents with URLs offer nothing."""
+        self._remote: Final = remote
+        self._known: dict[str, _Known] = {}
+        """What was made last of each entry, by its name."""
+
+    def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
+        before, self._known = self._known, {}
+        for name, entry in config.document.openapi.items():
+            place = problems.at("openapi", name)
+            known = self._entry(name, entry, config, place, before.get(name))
+            if known is not None:
+                self._known[name] = known
+                for path, message in known.errors:
+                    place.at(*path).error(message)
+                for path, message in known.warnings:
+                    place.at(*path).warning(message)
+                yield known.entry
+
+    async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        if self._remote is not None:
+            await self._remote.follow(document, changed)
+
+    def _entry(
+        self, name: str, entry: OpenApi, config: LoadedConfig, place: Problems, before: "_Known | None"
+    ) -> "_Known | None":
+        connection = config.document.connections.get(entry.connection or "")
+        if entry.connection is not None and connection is None:
+            if not config.is_hidden("connections", entry.connection):
+                known = did_you_mean(entry.connection, [*config.document.connections])
+                place.at("connection").error(f"there is no connection `{entry.connection}`{known}")
+            return None
+        documents = self._opened(name, entry, place)
+        if documents is None:
+            return None
+        try:
+            documents.source(documents.uri)
+        except DocumentError as error:
+            place.at("document").error(str(error))
+            return _nothing(documents.files)
+        written = config.sources.written(("openapi", name))
+        key = content_key(name, entry, connection, written)
+        if before is not None and before.is_of(key, documents):
+            return before
+        made = _Making(
+            DocumentEntry(name=name, config=entry, connection=connection),
+            documents,
+            written=written if isinstance(written, Mapping) else {},
+            earlier={} if before is None else before.models,
+        )
+        try:
+            return made.known(key)
+        except DocumentError as error:
+            place.at("document").error(str(error))
+            return _nothing(documents.files)
+
+    def _opened(self, name: str, entry: OpenApi, place: Problems) -> OpenDocuments | None:
+        if not entry.is_remote:
+            return LocalDocuments(place.directory / entry.document)
+        if self._remote is None:
+            return None
+        documents = self._remote.opened(name, entry)
+        if documents is None:
+            place.at("document").warning(f"is not known yet: {self._remote.reason(name) or 'no answer in time'}")
+        return documents
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """The definitions of one entry, and what they were made of."""
+
+    key: bytes
+    digests: Mapping[str, str]
+    """The documents that were read, by URI."""
+    entry: SourceEntry
+    models: Mapping[bytes, Definition]
+    errors: tuple[tuple[tuple[str, ...], str], ...] = ()
+    warnings: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+    def is_of(self, key: bytes, documents: OpenDocuments) -> bool:
+        """Whether it would be made again of the same."""
+        if key != self.key:
+            return False
+        try:
+            return all(_digest(documents.source(uri)) == digest for uri, digest in self.digests.items())
+        except DocumentError:
+            return False
+
+
+def _nothing(files: Mapping[Path, str]) -> _Known:
+    entry = SourceEntry(definitions={}, fingerprint="", files=dict(files))
+    return _Known(key=b"", digests={}, entry=entry, models={})
+
+
+def _digest(source: Source) -> str:
+    return hashlib.sha256(source.data).hexdigest()
+
+
+class _Making:
+    """Makes the models of what one document offers."""
+
+    def __init__(
+        self,
+        entry: DocumentEntry,
+        documents: OpenDocuments,
+        *,
+        written: JsonObject,
+        earlier: Mapping[bytes, Definition],
+    ) -> None:
+        self._entry: Final = entry
+        self._config: Final = entry.config
+        self._documents: Final = documents
+        self._written: Final = written
+        self._earlier: Final = earlier
+        self._models: Final[dict[bytes, Definition]] = {}
+        self._opened: Final[dict[str, str]] = {}
+
+    def known(self, key: bytes) -> _Known:
+        references = References(self._open)
+        offered = offered_by(
+            references.root(self._documents.uri), uri=self._documents.uri, references=references, entry=self._entry
+        )
+        definitions: dict[tuple[str, str], SourceDefinition] = {}
+        for each in offered.made:
+            model = self._model(each, offered)
+            if model is not None:
+                path, written = self._place(each)
+                definitions[each.kind, each.name] = SourceDefinition(path=path, written=written, config=model)
+        entry = SourceEntry(
+            definitions=definitions,
+            fingerprint=hashlib.sha256(b"".join(self._models)).hexdigest(),
+            files=dict(self._documents.files),
+            left_out=tuple(self._left_out(offered.left_out)),
+        )
+        return _Known(
+            key=key,
+            digests=self._opened,
+            entry=entry,
+            models=self._models,
+            errors=tuple(offered.errors),
+            warnings=tuple(offered.warnings),
+        )
+
+    def _open(self, uri: str) -> JsonObject:
+        root = self._documents.open(uri)
+        self._opened[uri] = _digest(self._documents.source(uri))
+        return root
+
+    def _model(self, made: Made, offered: Offered) -> Definition | None:
+        override = self._config.override.get(made.override or "", _NO_OVERRIDE)
+        key = content_key(made.kind, made.name, made.data)
+        model = self._earlier.get(key)
+        if model is None:
+            try:
+                model = _changed(_MODELS[made.kind].model_validate(made.data), self._config, override)
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                where = ".".join(map(str, first["loc"]))
+                offered.left_out.append(LeftOut(operation=made.operation, reason=f"{where}: {first['msg']}"))
+                return None
+        self._models[key] = model
+        return model
+
+    def _place(self, made: Made) -> tuple[DocumentPath, Json]:
+        path: DocumentPath = ("openapi", self._entry.name)
+        override: Json = None
+        if made.override is not None:
+            path = (*path, "override", made.override)
+            overrides = self._written.get("override")
+            override = overrides.get(made.override) if isinstance(overrides, Mapping) else None
+        shared = {key: self._written[key] for key in ("access", "tags", *_SHARED_KEYS) if key in self._written}
+        return path, [orjson.loads(orjson.dumps(made.data)), override, shared]
+
+    def _left_out(self, left_out: Iterable[LeftOut]) -> Iterable[LeftOutOperation]:
+        located = 0
+        for each in left_out:
+            where = ""
+            if each.pointer is not None and located < _MAX_LOCATED:
+                located += 1
+                where = f"{_shown(location_of(self._documents.source(self._documents.uri), each.pointer))}: "
+            name = f"{self._entry.name}: {each.operation}"
+            yield LeftOutOperation(section="openapi", name=name, reason=f"{where}{each.reason}")
+
+
+_NO_OVERRIDE: Final = OperationOverride()
+
+
+def _shown(location: Location) -> str:
+    return f"{location.file.name}:{location.line}:{location.column}"
+
+
+def _changed(model: Definition, config: OpenApi, override: OperationOverride) -> Definition:
+    """The definition with what the override says, or else the entry."""
+    changes: dict[str, Json] = {}
+    for key in _SHARED_KEYS:
+        if key in config.model_fields_set:
+            changes[key] = getattr(config, key)
+    known = type(model).model_fields.keys()
+    for key in override.model_fields_set & known - {"description"}:
+        changes[key] = getattr(override, key)
+    tags = [*model.tags, *config.tags, *override.tags]
+    changes["tags"] = list(dict.fromkeys(tags))
+    changes["access"] = _both(config.access, override.access)
+    if isinstance(model, Tool):
+        changes["annotations"] = _annotations(model.annotations, override.annotations)
+        if override.retry is not None and model.http is not None:
+            changes["http"] = model.http.model_copy(update={"retry": override.retry})
+    return model.model_copy(update=changes)
+
+
+def _both(one: Access | None, other: Access | None) -> Access | None:
+    """An override narrows."""
+    if one is None or other is None:
+        return one or other
+    return Access(scopes=list(dict.fromkeys([*one.scopes, *other.scopes])), visible=one.visible and other.visible)
+
+
+def _annotations(made: ToolAnnotations | None, override: ToolAnnotations | None) -> ToolAnnotations | None:
+    if override is None or made is None:
+        return override or made
+    return made.model_copy(update=override.model_dump(exclude_none=True))

@@ -1,0 +1,203 @@
+"""Converts Swagger 2.0 to OpenAPI 3.0, for `import` alone: what is served is read from OpenAPI 3."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gateway.json_types import Json, JsonObject
+from gateway.openapi.document import DocumentError
+
+_METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options")
+_SCHEMA_KEYS: Final = frozenset({
+    "type", "format", "items", "default", "enum", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum",
+    "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf",
+})  # fmt: skip
+_COLLECTIONS: Final[Mapping[str, Mapping[str, Json]]] = {
+    "csv": {"explode": False},
+    "ssv": {"style": "spaceDelimited", "explode": False},
+    "pipes": {"style": "pipeDelimited", "explode": False},
+    "multi": {"explode": True},
+}
+_FLOWS: Final = {"accessCode": "authorizationCode", "application": "clientCredentials"}
+_MOVED: Final = {"definitions": "schemas", "responses": "responses", "parameters": "parameters"}
+
+
+def is_swagger(root: JsonObject) -> bool:
+    return str(root.get("swagger", "")).startswith("2")
+
+
+def converted(root: JsonObject) -> dict[str, Json]:
+    """The same as OpenAPI 3.0.
+
+    Raises:
+        DocumentError: it has a collection format that OpenAPI 3 has no word for.
+    """
+    shared = _object(root.get("parameters"))
+    bodies = {name: each for name, each in shared.items() if _place(each) in {"body", "formData"}}
+    made: dict[str, Json] = {
+        "openapi": "3.0.3",
+        "info": root.get("info", {}),
+        "servers": list(_servers(root)),
+        "paths": {
+            path: _path_item(_object(item), root, bodies) if path.startswith("/") else item
+            for path, item in _object(root.get("paths")).items()
+        },
+        "components": {
+            "schemas": root.get("definitions", {}),
+            "responses": {
+                name: _response(_object(each), _types(root, "produces"))
+                for name, each in _object(root.get("responses")).items()
+            },
+            "parameters": {name: _parameter(each) for name, each in shared.items() if name not in bodies},
+            "securitySchemes": {
+                name: _scheme(_object(each)) for name, each in _object(root.get("securityDefinitions")).items()
+            },
+        },
+    }
+    made |= {key: root[key] for key in ("security", "tags", "x-mcp") if key in root}
+    moved: dict[str, Json] = _with_references(made)
+    return moved
+
+
+def _servers(root: JsonObject) -> Iterator[JsonObject]:
+    host, path = root.get("host"), str(root.get("basePath", "/"))
+    if not isinstance(host, str):
+        yield {"url": path}
+        return
+    schemes = root.get("schemes")
+    wanted = [each for each in schemes if each in {"https", "http"}] if isinstance(schemes, list) else []
+    yield {"url": f"{'https' if 'https' in wanted or not wanted else 'http'}://{host}{path.rstrip('/')}"}
+
+
+def _path_item(item: JsonObject, root: JsonObject, bodies: Mapping[str, Json]) -> dict[str, Json]:
+    common = _list(item.get("parameters"))
+    made: dict[str, Json] = {key: value for key, value in item.items() if key not in {*_METHODS, "parameters"}}
+    for method in _METHODS:
+        if isinstance(operation := item.get(method), dict):
+            made[method] = _operation(operation, common, root, bodies)
+    return made
+
+
+def _operation(
+    operation: JsonObject, common: list[Json], root: JsonObject, bodies: Mapping[str, Json]
+) -> dict[str, Json]:
+    given = [_resolved(each, bodies) for each in (*common, *_list(operation.get("parameters")))]
+    by_key = {(each.get("$ref"), each.get("name"), each.get("in")): each for each in given}
+    parameters = list(by_key.values())
+    consumes = _types(operation, "consumes") or _types(root, "consumes")
+    made: dict[str, Json] = {
+        key: value for key, value in operation.items() if key not in {"consumes", "produces", "parameters", "schemes"}
+    }
+    made["parameters"] = [_parameter(each) for each in parameters if _place(each) not in {"body", "formData"}]
+    if body := _body(parameters, consumes):
+        made["requestBody"] = body
+    produces = _types(operation, "produces") or _types(root, "produces")
+    made["responses"] = {
+        status: _response(_object(each), produces) for status, each in _object(operation.get("responses")).items()
+    }
+    return made
+
+
+def _resolved(parameter: Json, bodies: Mapping[str, Json]) -> dict[str, Json]:
+    given = _object(parameter)
+    return _object(bodies.get(str(given.get("$ref", "")).rpartition("/")[2], given))
+
+
+def _place(parameter: Json) -> Json:
+    return _object(parameter).get("in")
+
+
+def _parameter(parameter: Json) -> dict[str, Json]:
+    given = _object(parameter)
+    if "$ref" in given:
+        return given
+    made: dict[str, Json] = {
+        key: value for key, value in given.items() if key not in {*_SCHEMA_KEYS, "collectionFormat"}
+    }
+    made["schema"] = {key: given[key] for key in _SCHEMA_KEYS if key in given}
+    if given.get("type") == "array":
+        made |= _collection(given)
+        if given.get("in") != "query":
+            made.pop("style", None)
+            made["explode"] = False
+    return made
+
+
+def _collection(given: JsonObject) -> Mapping[str, Json]:
+    name = given.get("collectionFormat", "csv")
+    if name not in _COLLECTIONS:
+        raise DocumentError(f"the parameter `{given.get('name')}` has the collection format `{name}`, which is gone")
+    return _COLLECTIONS[name]
+
+
+def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject | None:
+    whole = next((each for each in parameters if each.get("in") == "body"), None)
+    if whole is not None:
+        types = consumes or ["application/json"]
+        return {
+            **{key: whole[key] for key in ("description", "required") if key in whole},
+            "content": {each: {"schema": whole.get("schema", {})} for each in types},
+        }
+    fields = [each for each in parameters if each.get("in") == "formData"]
+    if not fields:
+        return None
+    has_files = any(each.get("type") == "file" for each in fields)
+    required = [each["name"] for each in fields if each.get("required") is True]
+    schema: dict[str, Json] = {"type": "object", "properties": {each["name"]: _field(each) for each in fields}}
+    encoding = {
+        each["name"]: dict(_collection(each)) for each in fields if each.get("type") == "array" and not has_files
+    }
+    is_multipart = has_files or "multipart/form-data" in consumes
+    media: dict[str, Json] = {"schema": {**schema, "required": required} if required else schema}
+    if encoding and not is_multipart:
+        media["encoding"] = encoding
+    kind = "multipart/form-data" if is_multipart else "application/x-www-form-urlencoded"
+    return {"required": bool(required), "content": {kind: media}}
+
+
+def _field(parameter: JsonObject) -> dict[str, Json]:
+    made = {key: parameter[key] for key in (*_SCHEMA_KEYS, "description") if key in parameter}
+    return {**made, "type": "string", "format": "binary"} if made.get("type") == "file" else made
+
+
+def _response(response: dict[str, Json], produces: list[str]) -> dict[str, Json]:
+    if "schema" not in response:
+        return response
+    made = {key: value for key, value in response.items() if key not in {"schema", "examples", "headers"}}
+    return {**made, "content": {each: {"schema": response["schema"]} for each in produces or ["application/json"]}}
+
+
+def _scheme(scheme: dict[str, Json]) -> dict[str, Json]:
+    match scheme.get("type"):
+        case "basic":
+            return {"type": "http", "scheme": "basic"}
+        case "oauth2":
+            flow = scheme.get("flow", "implicit")
+            urls = {key: scheme[key] for key in ("authorizationUrl", "tokenUrl", "scopes") if key in scheme}
+            return {"type": "oauth2", "flows": {_FLOWS.get(flow, flow): urls}}
+    return scheme
+
+
+def _with_references(value: Json) -> Json:
+    """Point references to where things stand now."""
+    if isinstance(value, list):
+        return [_with_references(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _with_references(member) for key, member in value.items()}
+    if isinstance(reference := made.get("$ref"), str) and reference.startswith("#/"):
+        section, slash, rest = reference[2:].partition("/")
+        if section in _MOVED and slash:
+            made["$ref"] = f"#/components/{_MOVED[section]}/{rest}"
+    return made
+
+
+def _types(value: JsonObject, key: str) -> list[str]:
+    return [each for each in _list(value.get(key)) if isinstance(each, str)]
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _object(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,244 @@
+"""Makes the definition of a tool of one operation: data as it could stand in the file."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from gateway.config.models.backends import Connection
+from gateway.config.models.interpolated_text import InterpolatedText, Interpolation
+from gateway.config.models.openapi import OperationOverride
+from gateway.json_types import Json
+from gateway.language.schemas.rules import MAX_BYTES
+from gateway.language.uris.grammar import RESERVED
+from gateway.openapi.answers import Answer, answer_of
+from gateway.openapi.bodies import Body, body_of
+from gateway.openapi.document import DocumentError
+from gateway.openapi.inputs import Input, Place, named
+from gateway.openapi.operations import Operation
+from gateway.openapi.parameters import Parameter, parameters_of
+from gateway.openapi.references import Node, References
+from gateway.openapi.schemas import Schemas
+from gateway.openapi.servers import base_url
+
+MAX_DESCRIPTION: Final = 2048
+"""Bytes."""
+_IN_PATH: Final = re.compile(r"\{([^{}]+)\}")
+_ANNOTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "get": {"read_only": True},
+    "head": {"read_only": True},
+    "options": {"read_only": True},
+    "put": {"idempotent": True},
+    "delete": {"idempotent": True, "destructive": True},
+}
+"""RFC 9110 §9.2: which methods are safe, and which idempotent."""
+_FIELDS: Final[Mapping[Place, str]] = {"query": "query", "header": "headers", "cookie": "cookies"}
+
+
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that is read, and what its requests go through."""
+
+    root: Node
+    references: References
+    schemas: Schemas
+    connection_name: str | None = None
+    connection: Connection | None = None
+    allow_private: Json = None
+    """That of the entry, where it has no connection."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """The request of an operation: its inputs with their names, and the values that the operator has fixed."""
+
+    operation: Operation
+    parameters: list[Parameter]
+    body: Body | None
+    names: dict[tuple[Place, str], str]
+    """The names of all inputs, hidden ones included."""
+    values: dict[tuple[Place, str], Json]
+    hidden: frozenset[tuple[Place, str]]
+
+    @property
+    def inputs(self) -> list[Input]:
+        """All of them, required ones first."""
+        found = [*(each.input for each in self.parameters), *(self.body.inputs if self.body else ())]
+        return sorted(found, key=lambda each: not each.is_required)
+
+    @property
+    def asked(self) -> list[Input]:
+        return [each for each in self.inputs if each.key not in self.values and each.key not in self.hidden]
+
+
+def call_of(operation: Operation, reader: Reader, override: OperationOverride) -> Call:
+    """Read the request of an operation.
+
+    Raises:
+        DocumentError: it cannot be sent as the document says, or the override names no input of it.
+    """
+    parameters = parameters_of(operation, reader.references, reader.schemas)
+    body = body_of(operation, reader.references, reader.schemas)
+    names = named([*(each.input for each in parameters), *(body.inputs if body else ())])
+    keys = {name: key for key, name in names.items()}
+    if unknown := [name for name in (*override.hide, *override.set) if name not in keys]:
+        raise DocumentError(f"the override names `{unknown[0]}`, and it has no such input; there are {', '.join(keys)}")
+    call = Call(
+        operation=operation,
+        parameters=parameters,
+        body=body,
+        names=names,
+        values={keys[name]: value for name, value in override.set.items()},
+        hidden=frozenset(keys[name] for name in override.hide),
+    )
+    for each in call.inputs:
+        if each.is_required and each.key in call.hidden:
+            raise DocumentError(f"`{names[each.key]}` is required, so that `hide` is not enough; give it with `set`")
+    return call
+
+
+def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -> dict[str, Json]:
+    """The tool of an operation.
+
+    Raises:
+        DocumentError: there is none; the text says why.
+    """
+    call = call_of(operation, reader, override)
+    answer = answer_of(operation, reader.references, reader.schemas)
+    description = override.description or description_of(operation, reader.root)
+    made: dict[str, Json] = {} if description is None else {"description": description}
+    if operation.tags:
+        made["tags"] = operation.tags
+    if annotations := _ANNOTATIONS.get(operation.method):
+        made["annotations"] = dict(annotations)
+    made |= _inputs(call, reader)
+    made["http"] = http_of(call, reader, answer)
+    if answer.output:
+        made["output"] = dict(answer.output)
+    return made
+
+
+def description_of(operation: Operation, root: Node) -> str | None:
+    """Summary and description, and that it is deprecated."""
+    said = operation.extension(root, "description") if isinstance(operation.node.value.get("x-mcp"), dict) else None
+    texts = [said] if isinstance(said, str) else [operation.node.value.get(key) for key in ("summary", "description")]
+    found = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    if len(found) == 2 and found[1].startswith(found[0]):
+        found = found[1:]
+    if operation.is_deprecated:
+        found.insert(0, "Deprecated.")
+    text = "\n\n".join(found) or operation.key
+    if len(text.encode()) <= MAX_DESCRIPTION:
+        return text
+    cut = text.encode()[: MAX_DESCRIPTION - 4].decode(errors="ignore")
+    return f"{cut.rsplit(' ', 1)[0]} …"
+
+
+def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
+    """The inputs in the short form, unless they refer to definitions, or depend on each other."""
+    asked = call.asked
+    names = frozenset().union(*(each.names for each in asked))
+    asked_names = {call.names[each.key] for each in asked}
+    dependencies = {} if call.body is None else call.body.dependencies(call.names)
+    dependent = {
+        name: kept
+        for name, others in dependencies.items()
+        if name in asked_names and (kept := [other for other in others if other in asked_names])
+    }
+    if not names and not dependent:
+        return {"input": _bounded({call.names[each.key]: _short(each) for each in asked})} if asked else {}
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {call.names[each.key]: each.schema for each in asked},
+        "required": [call.names[each.key] for each in asked if each.is_required],
+        "dependentRequired": dependent,
+        "additionalProperties": False,
+    }
+    schema = {key: value for key, value in schema.items() if value or key == "additionalProperties"}
+    if names:
+        schema["$defs"] = reader.schemas.definitions(names, "request")
+    return {"input_schema": _bounded(schema)}
+
+
+def _bounded(schema: dict[str, Json]) -> dict[str, Json]:
+    if (size := len(orjson.dumps(schema))) > MAX_BYTES:
+        raise DocumentError(f"its inputs take a schema of {size // 1024} KiB, and {MAX_BYTES // 1024} KiB are allowed")
+    return schema
+
+
+def _short(each: Input) -> Json:
+    schema: dict[str, Json] = dict(each.schema) if isinstance(each.schema, dict) else {}
+    if isinstance(schema.get("required"), bool):
+        del schema["required"]
+    if schema.keys() == {"type"} and isinstance(schema["type"], str) and schema["type"] != "null":
+        return schema["type"] if each.is_required else f"{schema['type']}?"
+    if "required" in schema:  # that of an object, where ours would stand
+        return {"allOf": [schema]} if each.is_required else {"allOf": [schema], "required": False}
+    return schema if each.is_required else {**schema, "required": False}
+
+
+def http_of(call: Call, reader: Reader, answer: Answer) -> dict[str, Json]:
+    """The `http:` block of an operation."""
+    made: dict[str, Json] = {}
+    base = ""
+    if reader.connection_name is not None:
+        made["connection"] = reader.connection_name
+    else:
+        base = base_url(call.operation, reader.root)
+    if call.operation.method != "get":
+        made["method"] = call.operation.method.upper()
+    made["url"] = base + _path(call)
+    if reader.connection_name is None and reader.allow_private is not None:
+        made["allow_private"] = reader.allow_private
+    fields: dict[str, dict[str, Json]] = {"query": {}, "headers": {}, "cookies": {}}
+    for each in call.parameters:
+        key = each.input.key
+        if key[0] in _FIELDS and key not in call.hidden:
+            written = call.values.get(key, each.written(call.names[key]))
+            fields[_FIELDS[key[0]]][each.input.wire_name] = _as_text(written) if key in call.values else written
+    body = {} if call.body is None else call.body.http(_shown(call), call.values)
+    accept = answer.accepts
+    if accept is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
+        fields["headers"] = {"Accept": accept, **fields["headers"]}
+    fields["headers"] |= body.pop("headers", {})
+    return {**made, **{name: value for name, value in fields.items() if value}, **body}
+
+
+def _shown(call: Call) -> dict[tuple[Place, str], str]:
+    return {key: name for key, name in call.names.items() if key not in call.hidden}
+
+
+def _path(call: Call) -> str:
+    """The path as a URI template; what follows a `#` is not sent."""
+    by_name = {each.input.wire_name: each for each in call.parameters if each.input.place == "path"}
+    made = []
+    for index, part in enumerate(_IN_PATH.split(call.operation.path.partition("#")[0])):
+        if index % 2 == 0:
+            made.append(quote(part, safe=RESERVED + "%"))
+        elif ("path", part) in call.values:
+            made.append(_in_url(call.values["path", part]))
+        else:
+            made.append(by_name[part].in_path(call.names["path", part]))
+    return "".join(made)
+
+
+def _in_url(value: Json) -> str:
+    """A fixed value as a literal part of a URL."""
+    text = _as_text(value)
+    encoded = quote(str(text), safe="")
+    is_secret = isinstance(text, InterpolatedText) and any(
+        isinstance(part, Interpolation) and part.secret for part in text.parts
+    )
+    return InterpolatedText((Interpolation(encoded, secret=True),)) if is_secret else encoded
+
+
+def _as_text(value: Json) -> Json:
+    """A fixed value as a field that takes text has it."""
+    if isinstance(value, str):
+        return value
+    return orjson.dumps(value).decode()
+
+
+def _has(names: Iterable[str], wanted: str) -> bool:
+    return any(name.lower() == wanted for name in names)

@@ -1,0 +1,83 @@
+"""Writes definitions as YAML for people: short mappings on one line, long texts as blocks."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import yaml
+
+from gateway.config.reading.core_schema import scalar
+from gateway.json_types import Json
+
+_WIDTH: Final = 110
+
+
+def as_yaml(value: Mapping[str, Json]) -> str:
+    """The value as YAML 1.2 that the configuration reads as the same; nothing in it is an interpolation."""
+    return yaml.dump(_escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def _escaped(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _escaped(member) for key, member in value.items()}
+    return value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats what is used twice: no anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - of the base
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")) and text.isprintable() is False:
+        style = "|"
+    elif not _reads_as_itself(text):
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _reads_as_itself(text: str) -> bool:
+    """Whether it is text where it stands without quotes: by YAML 1.2, which PyYAML does not speak."""
+    try:
+        return scalar(text) == text
+    except ValueError:
+        return False
+
+
+def _mapping(dumper: yaml.SafeDumper, data: Mapping[str, Json]) -> yaml.MappingNode:
+    node = dumper.represent_mapping("tag:yaml.org,2002:map", data.items())
+    node.flow_style = _is_short(data)
+    return node
+
+
+def _sequence(dumper: yaml.SafeDumper, data: list[Json]) -> yaml.SequenceNode:
+    node = dumper.represent_sequence("tag:yaml.org,2002:seq", data)
+    node.flow_style = _is_short(data)
+    return node
+
+
+def _is_short(value: Json) -> bool:
+    """Whether it fits on a line: values without lines of their own, and no more than two levels."""
+    return _length(value, depth=2) <= _WIDTH - 30
+
+
+def _length(value: Json, *, depth: int) -> int:
+    if isinstance(value, str):
+        return len(value) + 2 if "\n" not in value else _WIDTH
+    if isinstance(value, list):
+        return 2 + sum(_length(item, depth=depth - 1) + 2 for item in value) if depth else _WIDTH
+    if isinstance(value, Mapping):
+        lengths = (len(key) + 4 + _length(member, depth=depth - 1) for key, member in value.items())
+        return 2 + sum(lengths) if depth else _WIDTH
+    return 8
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(dict, _mapping)
+_Dumper.add_representer(list, _sequence)

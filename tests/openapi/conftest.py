@@ -1,0 +1,13 @@
+"""Services behind what documents compile into."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.executors.services import Services, running_services
+
+
+@pytest.fixture
+async def services() -> AsyncIterator[Services]:
+    async with running_services() as services:
+        yield services

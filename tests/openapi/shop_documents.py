@@ -1,0 +1,95 @@
+"""Small OpenAPI documents for tests, what is offered of them, and the requests that their tools send."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from gateway.catalog.compile.compiler import compile_catalog
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.primitives import Catalog
+from gateway.config.definition_source import load_definitions
+from gateway.config.models.backends import Connection
+from gateway.config.models.openapi import OpenApi
+from gateway.executors.http.executor import HttpExecutor
+from gateway.executors.http.request import Request
+from gateway.executors.services import Services
+from gateway.json_types import Json
+from gateway.openapi.local import LocalDocuments
+from gateway.openapi.offered import DocumentEntry, Offered, offered_by
+from gateway.openapi.references import References
+from gateway.openapi.source import OpenApiSource
+from tests.executors.recording import make_invocation
+
+BASE_URL: Final = "https://shop.example.com/v1"
+ALL_METHODS: Final = ["get", "head", "post", "put", "patch", "delete", "options"]
+
+
+def document(paths: Mapping[str, Json], *, openapi: str = "3.1.0", **root: Json) -> dict[str, Json]:
+    return {"openapi": openapi, "info": {"title": "A shop", "version": "1"}, "paths": dict(paths), **root}
+
+
+def operation(**members: Json) -> dict[str, Json]:
+    return {"responses": {"200": {"description": "It worked."}}, **members}
+
+
+def offer(
+    given: Json, directory: Path, *, connection: Json = None, is_connected: bool = True, **entry: Json
+) -> Offered:
+    """What an entry `shop` offers of a document; every method, unless it says otherwise."""
+    path = directory / "shop.openapi.json"
+    path.write_bytes(orjson.dumps(given))
+    fields = {"document": str(path), "include": {"methods": ALL_METHODS}, **entry}
+    made = None
+    if is_connected:
+        fields["connection"] = "shop"
+        made = Connection.model_validate({"base_url": BASE_URL, **(connection or {})})
+    documents = LocalDocuments(path)
+    references = References(documents.open)
+    return offered_by(
+        references.root(documents.uri),
+        uri=documents.uri,
+        references=references,
+        entry=DocumentEntry(name="shop", config=OpenApi.model_validate(fields), connection=made),
+    )
+
+
+def inputs_of(data: Mapping[str, Json]) -> dict[str, Any]:
+    """The schemas of a tool's inputs, in either form."""
+    found: dict[str, Any] = data.get("input") or data.get("input_schema", {}).get("properties", {})
+    return found
+
+
+def config_of(given: Json, directory: Path, **entry: Json) -> Path:
+    """A configuration with a document beside it."""
+    (directory / "shop.openapi.json").write_bytes(orjson.dumps(given))
+    fields = {"document": "shop.openapi.json", "connection": "shop", "include": {"methods": ALL_METHODS}, **entry}
+    config = directory / "config.yaml"
+    config.write_bytes(orjson.dumps({"connections": {"shop": {"base_url": BASE_URL}}, "openapi": {"shop": fields}}))
+    return config
+
+
+def compiled(config: Path, services: Services) -> Catalog:
+    """The catalog of a file.
+
+    Raises:
+        ConfigError: it has errors.
+    """
+    plugins = Plugins()
+    try:
+        loaded = load_definitions(config, [OpenApiSource()])
+        return compile_catalog(loaded, services=services, plugins=plugins, generation=1)
+    finally:
+        plugins.close()
+
+
+def request_of(catalog: Catalog, tool: str, arguments: Mapping[str, Json]) -> Request:
+    """The request that a call of a tool sends.
+
+    Raises:
+        ExecutionError: the arguments do not fit, or cannot be sent.
+    """
+    found = catalog.tools[tool]
+    assert isinstance(found.executor, HttpExecutor)
+    return found.executor.request.render(make_invocation(found.arguments.prepare(dict(arguments))))

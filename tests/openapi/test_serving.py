@@ -1,0 +1,285 @@
+"""What `openapi:` serves: the same as `import` writes, reloaded with its documents, remembered, fetched with care."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+import yaml
+from aiohttp import web
+
+from gateway.app.gateway import Gateway
+from gateway.authoring.import_openapi import imported_from
+from gateway.authoring.lock import compare_lock, write_lock
+from gateway.catalog.lockfile.lock import LOCK_NAME
+from gateway.config.definition_source import load_definitions
+from gateway.config.loader import load
+from gateway.config.settings import read_settings
+from gateway.json_types import Json
+from gateway.openapi.local import LocalDocuments
+from gateway.openapi.source import OpenApiSource
+from gateway.openapi.written import as_yaml
+from tests.local_server import listening
+from tests.openapi.shop_documents import ALL_METHODS, document, operation
+
+TEXT: Final = {"type": "string"}
+EXAMPLE: Final = Path(__file__).parents[2] / "config" / "examples" / "data" / "shop.openapi.yaml"
+
+
+def shop(*names: str) -> dict[str, Json]:
+    """A document with an operation of each name."""
+    return document({f"/{name}": {"get": operation(operationId=name, summary=name)} for name in names})
+
+
+def both_ways(path: Path, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The models of a document's tools: as `openapi:` offers them, and as what `import` writes is read."""
+    entry: Json = {
+        "document": str(path),
+        "connection": "c",
+        "ignore_security": True,
+        "include": {"methods": ALL_METHODS},
+    }
+    connections = {"c": {"base_url": "https://example.com"}}
+    config = directory / "config.yaml"
+    config.write_bytes(orjson.dumps({"connections": connections, "openapi": {"c": entry}}))
+    offered = load_definitions(config, [OpenApiSource()]).document.tools
+    documents = LocalDocuments(path)
+    include = [f"method:{method}" for method in ALL_METHODS]
+    imported = imported_from(documents.open, documents.uri, include=include, connection="c")
+    written = directory / "written.yaml"
+    written.write_text(as_yaml({"connections": connections, **imported.sections}))
+    read = load(written)
+    read.raise_errors()
+    return dict(offered), dict(read.document.tools)
+
+
+def test_import_writes_the_tools_that_openapi_serves(tmp_path: Path) -> None:
+    offered, written = both_ways(EXAMPLE, tmp_path)
+    assert written == offered
+    assert list(written) == list(offered)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no", "1", "0o17", "1e3", "null", "~", "", " a", "a: b",
+      "a #b", "- a", "{{ a }}", "${env:HOME}", "a\nb\n", "a\n\n b",
+     "\u2028", "é", "'\"", "a\tb", "x" * 300, "%a", "@a", "`a`", "|", "a\n  b\nc"],
+)  # fmt: skip
+def test_whatever_a_document_says_is_read_back_as_it_was(tmp_path: Path, text: str) -> None:
+    written = tmp_path / "written.yaml"
+    tool = {"description": text, "content": [{"text": "x"}], "meta": {"a": [text], "b": text}}
+    written.write_text(as_yaml({"tools": {"a": tool}}))
+    loaded = load(written)
+    loaded.raise_errors()
+    read = loaded.document.tools["a"]
+    assert (read.description, read.meta) == (text, {"a": [text], "b": text})
+
+
+def test_swagger_2_is_converted_by_import_alone() -> None:
+    swagger = {
+        "swagger": "2.0",
+        "info": {"title": "Pets"},
+        "host": "pets.example.com",
+        "basePath": "/v1",
+        "consumes": ["application/json"],
+        "produces": ["application/json"],
+        "parameters": {"limit": {"name": "limit", "in": "query", "type": "integer", "maximum": 9}},
+        "definitions": {"Pet": {"type": "object", "properties": {"name": TEXT, "like": {"$ref": "#/definitions/Pet"}}}},
+        "paths": {
+            "/pets": {
+                "get": {"operationId": "list", "parameters": [{"$ref": "#/parameters/limit"}, {
+                    "name": "tag", "in": "query", "type": "array", "items": TEXT, "collectionFormat": "pipes"}],
+                    "responses": {"200": {"schema": {"type": "array", "items": {"$ref": "#/definitions/Pet"}}}}},
+                "post": {"operationId": "add", "parameters": [
+                    {"name": "pet", "in": "body", "required": True, "schema": {"$ref": "#/definitions/Pet"}}]},
+            },
+            "/photos": {"post": {"operationId": "upload", "consumes": ["multipart/form-data"], "parameters": [
+                {"name": "photo", "in": "formData", "type": "file", "required": True},
+                {"name": "note", "in": "formData", "type": "string"}]}},
+        },
+    }  # fmt: skip
+    include = [f"method:{method}" for method in ALL_METHODS]
+    imported = imported_from(lambda _: swagger, "file:///pets.json", include=include)
+    assert imported.left_out == []
+    assert imported.sections["connections"] == {"pets": {"base_url": "https://pets.example.com/v1"}}
+    tools = imported.sections["tools"]
+    assert tools["pets_list"]["http"]["query"]["tag"] == {"value": "{{ tag }}", "style": "pipeDelimited"}
+    assert tools["pets_list"]["input"]["limit"] == {"type": "integer", "maximum": 9, "required": False}
+    assert tools["pets_add"]["http"]["json"] == {"name": "{{ name }}", "like": "{{ like }}"}
+    assert tools["pets_upload"]["input"] == {"photo": "file", "note": "string?"}
+    assert tools["pets_upload"]["http"]["multipart"] == {"photo": "{{ photo }}", "note": "{{ note }}"}
+
+
+# A daemon.
+
+
+def written_config(directory: Path, url: str = "shop.openapi.json", **entry: Json) -> Path:
+    config = directory / "config.yaml"
+    fields = {"document": url, "connection": "shop", "refresh": "100ms", **entry}
+    text = {"connections": {"shop": {"base_url": "http://127.0.0.1:9"}}, "openapi": {"shop": fields}}
+    config.write_text(yaml.safe_dump(text))
+    return config
+
+
+@asynccontextmanager
+async def serving(config: Path) -> AsyncIterator[Gateway]:
+    settings: dict[str, Json] = {"config": config, "log_level": "error", "http": "127.0.0.1:0"}
+    settings["state_dir"] = str(config.parent / "state")
+    async with Gateway(read_settings(settings)) as gateway:
+        await gateway.start()
+        yield gateway
+        await gateway.stop()
+
+
+async def tools_of(gateway: Gateway) -> list[str]:
+    listed = await gateway.memory_client().request("tools/list", {})
+    return [tool["name"] for tool in listed["tools"]]
+
+
+async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def test_a_document_that_changes_is_reloaded_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "shop.openapi.json"
+    path.write_bytes(orjson.dumps(shop("a")))
+    async with serving(written_config(tmp_path)) as gateway:
+        assert await tools_of(gateway) == ["shop_a"]
+        path.write_bytes(orjson.dumps(shop("a", "b")))
+
+        async def has_both() -> bool:
+            return await tools_of(gateway) == ["shop_a", "shop_b"]
+
+        await until(has_both)
+        path.write_text("{")
+
+        async def is_reported() -> bool:
+            return any("not JSON" in problem.message for problem in gateway.problems)
+
+        await until(is_reported)
+        assert await has_both()
+
+
+async def test_the_status_names_each_operation_that_is_no_tool(tmp_path: Path) -> None:
+    given = document({"/a": {"get": operation(operationId="a"), "post": operation()}})
+    (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(given))
+    async with serving(written_config(tmp_path)) as gateway:
+        [left_out] = gateway.status()["left_out"]
+    assert (left_out["kind"], left_out["name"]) == ("openapi", "shop: POST /a")
+    assert "GET and HEAD alone" in left_out["reason"]
+
+
+class Publisher:
+    """A server that publishes a document with an ETag."""
+
+    def __init__(self) -> None:
+        self.document: Json = shop("a")
+        self.seen: list[tuple[str, int]] = []
+        self.credentials: list[str | None] = []
+        self.status = 200
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.credentials.append(request.headers.get("X-Key"))
+        etag = f'"{hash(orjson.dumps(self.document))}"'
+        is_known = request.headers.get("If-None-Match") == etag
+        status = self.status if self.status != 200 else 304 if is_known else 200
+        self.seen.append((request.path, status))
+        body = orjson.dumps(self.document) if status == 200 else b""
+        return web.Response(status=status, body=body, headers={"ETag": etag})
+
+    @asynccontextmanager
+    async def publishing(self) -> AsyncIterator[str]:
+        application = web.Application()
+        application.router.add_get("/{path:.*}", self.answer)
+        async with listening(application) as port:
+            yield f"http://127.0.0.1:{port}/openapi.json"
+
+
+async def test_a_document_with_a_url_is_looked_at_again_and_announced(tmp_path: Path) -> None:
+    publisher = Publisher()
+    async with publisher.publishing() as url, serving(written_config(tmp_path, url, allow_private=True)) as gateway:
+        assert await tools_of(gateway) == ["shop_a"]
+
+        async def was_not_modified() -> bool:
+            return ("/openapi.json", 304) in publisher.seen
+
+        await until(was_not_modified)
+        publisher.document = shop("a", "b")
+
+        async def has_both() -> bool:
+            return await tools_of(gateway) == ["shop_a", "shop_b"]
+
+        await until(has_both)
+        assert gateway.status()["openapi"]["shop"]["problem"] is None
+
+
+async def test_the_last_good_document_is_served_while_its_server_is_down_even_after_a_restart(tmp_path: Path) -> None:
+    publisher = Publisher()
+    async with publisher.publishing() as url:
+        config = written_config(tmp_path, url, allow_private=True)
+        async with serving(config) as gateway:
+            publisher.status = 503
+
+            async def is_down() -> bool:
+                return gateway.status()["openapi"]["shop"]["problem"] is not None
+
+            await until(is_down)
+            assert await tools_of(gateway) == ["shop_a"]
+        async with serving(config) as gateway:
+            assert await tools_of(gateway) == ["shop_a"]
+
+
+async def test_a_private_address_is_refused_unless_the_entry_allows_it(tmp_path: Path) -> None:
+    publisher = Publisher()
+    async with publisher.publishing() as url:
+        async with serving(written_config(tmp_path, url)) as gateway:
+            assert await tools_of(gateway) == []
+            assert "loopback" in gateway.status()["openapi"]["shop"]["problem"]
+        assert publisher.seen == []
+
+
+async def test_a_connections_credentials_go_to_its_own_origin_alone(tmp_path: Path) -> None:
+    publisher, stranger = Publisher(), Publisher()
+    async with publisher.publishing() as url, stranger.publishing() as other:
+        connection = {"base_url": url.rpartition("/")[0], "headers": {"X-Key": "k"}, "allow_private": True}
+        entries = {name: {"document": each, "connection": "c"} for name, each in (("own", url), ("other", other))}
+        config = tmp_path / "config.yaml"
+        config.write_text(yaml.safe_dump({"connections": {"c": connection}, "openapi": entries}))
+        async with serving(config) as gateway:
+            assert sorted(await tools_of(gateway)) == ["other_a", "own_a"]
+    assert set(publisher.credentials) == {"k"}
+    assert set(stranger.credentials) == {None}
+
+
+async def test_a_reference_to_another_origin_is_not_fetched(tmp_path: Path) -> None:
+    publisher, stranger = Publisher(), Publisher()
+    async with publisher.publishing() as url, stranger.publishing() as other:
+        schemas = [{"$ref": "own.json#/info"}, {"$ref": f"{other}#/info"}]
+        paths: dict[str, Json] = {}
+        for name, schema in zip(("a", "b"), schemas, strict=True):
+            parameter = {"name": "c", "in": "query", "schema": schema}
+            paths[f"/{name}"] = {"get": operation(operationId=name, parameters=[parameter])}
+        publisher.document = document(paths)
+        async with serving(written_config(tmp_path, url, allow_private=True)) as gateway:
+            assert await tools_of(gateway) == ["shop_a"]
+            [left_out] = gateway.status()["left_out"]
+            assert "another origin" in left_out["reason"]
+    assert stranger.seen == []
+
+
+async def test_the_lock_pins_what_a_document_yields(tmp_path: Path) -> None:
+    path = tmp_path / "shop.openapi.json"
+    path.write_bytes(orjson.dumps(shop("a")))
+    settings = read_settings({"config": written_config(tmp_path)})
+    write_lock(settings)
+    assert "shop_a" in (tmp_path / LOCK_NAME).read_text()
+    assert not compare_lock(settings).differences
+    changed = shop("a")
+    changed["paths"]["/a"]["get"]["summary"] = "Something else."
+    path.write_bytes(orjson.dumps(changed))
+    assert [str(each) for each in compare_lock(settings).differences]

@@ -181,3 +181,10 @@ class OverLimitError(ExecutionError):
         super().__init__(f"{message}. Try again in {retry_after} s.")
         self.retry_after = retry_after
         """Seconds."""
+
+
+class StoreAwayError(RpcError):
+    """The store of all replicas cannot be used now, and what was asked for needs it."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(ErrorCode.INTERNAL_ERROR, problem)

@@ -122,9 +122,10 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "cli/commands.py": {EVENT_LOOP, *(command.module for command in COMMANDS.values())},
     "authoring/dev/command.py": {"gateway.authoring.dev.live_view"},
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
+    "state/replica.py": {"gateway.state.redis_connection"},
 }
 """The places that import modules of our own by a string, and which: a command's when it is chosen, for the time to
-start; two that need an extra. What is imported elsewhere by name is not ours: plugins, and a library's extra."""
+start; three that need an extra. What is imported elsewhere by name is not ours: plugins, and a library's extra."""
 
 
 def modules_named_in(path: Path) -> set[str]:

@@ -24,6 +24,7 @@ from gateway.app.reports.metric_sources import metric_sources, names
 from gateway.app.reports.status import sources
 from gateway.app.reports.tasks import TaskReport
 from gateway.app.reports.upstream_metrics import UpstreamMetrics
+from gateway.app.shared_changes import SharedChanges
 from gateway.app.signals import ExitWatchdog, StopSignals, on_sighup
 from gateway.app.systemd_notify import ServiceManager
 from gateway.audit.recorder import AuditRecorder
@@ -46,6 +47,8 @@ from gateway.reload.reloader import Reloader
 from gateway.state.directory import directory_of
 from gateway.state.keys import SigningKeys
 from gateway.state.state import State
+from gateway.tasks.leases import Leases
+from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
@@ -174,6 +177,8 @@ class Gateway:
             standard_streams=self._standard_streams,
             on_input_end=self._stop_wanted.set,
         )
+        if self._state.replica is not None:
+            await self._state.replica.open()
         await listeners.open(self._stack)
         await self._dispatcher.tasks.runner.recover()
         self._listeners = listeners
@@ -248,7 +253,10 @@ class Gateway:
         if tracing is not None:
             stack.push_async_callback(tracing.close)
         state_dir = directory_of(self._settings.state_dir, config=self._settings.config, environ=os.environ)
-        self._state = await stack.enter_async_context(State(state_dir, keys=given_keys, schemas=[TASKS]))
+        store = self._settings.store_url()
+        if store is not None:
+            _require_shared_keys(given_keys)
+        self._state = await stack.enter_async_context(State(state_dir, keys=given_keys, schemas=[TASKS], store=store))
         self._services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
         await self._services.output_store.use(self._state.outputs)
         self._auditing = auditing = AuditRecorder(
@@ -285,12 +293,18 @@ class Gateway:
             observers_of_all=[] if tracing is None else [tracing],
             interaction_observer=auditing,
             trace=untraced if tracing is None else tracing.trace,
-            tasks=open_task_store(self._state),
+            tasks=(task_store := open_task_store(self._state)),
             clock=self._state.clock,
         )
         stack.push_async_callback(self._dispatcher.tasks.runner.close)
+        if self._state.replica is not None:
+            changes = SharedChanges(self._state.replica, store=pipeline.store, notifier=self._dispatcher.notifier)
+            await stack.enter_async_context(changes)
         self._dispatcher.tasks.runner.observers.append(auditing)
         await self._dispatcher.tasks.runner.load()
+        if isinstance(task_store, RedisTaskStore):
+            told = self._dispatcher.task_notifications.task_changed
+            await stack.enter_async_context(Leases(self._dispatcher.tasks.runner, task_store, told=told))
         self._dispatcher.notifier.watch_changed = self._watch_upstreams
         self._dispatcher.notifier.roots_changed = upstreams.roots_changed
         self._dispatcher.notifier.session_ended = upstreams.session_ended
@@ -301,6 +315,7 @@ class Gateway:
         self._health = Health(
             sources(self._components(), config=self._settings.config, recent_clients=self._recent_clients),
             missing=lambda: upstreams.unready,
+            warnings=lambda: self._state.warnings,
         )
         catalog = pipeline.store.current
         log.info("loaded", config=str(self._settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
@@ -313,7 +328,12 @@ class Gateway:
 
     def _resource_updated(self, uri: str) -> None:
         """Tell subscribers of what an upstream says."""
-        self._dispatcher.notifier.resource_updated(uri, self._live.store.current)
+        catalog = self._live.store.current
+        self._dispatcher.notifier.resource_updated(uri, catalog)
+        origin = origin_of(catalog, uri)
+        if origin is not None and self._live.served.document.upstreams[origin[0]].command is not None:
+            # Every replica has a process of its own, and its calls change what that one has.
+            self._dispatcher.notifier.tell_others("updated", "resources", uri)
 
     def _given_keys(self) -> SigningKeys | None:
         keys = self._settings.signing_keys()
@@ -364,7 +384,12 @@ class Gateway:
             tls=self._live.tls,
             is_draining=lambda: self._health.is_stopping,
             mask=self._mask,
-            persistence=SessionPersistence(keys=self._state.keys, store=self._state.sessions, clock=self._state.clock),
+            persistence=SessionPersistence(
+                keys=self._state.keys,
+                store=self._state.sessions,
+                clock=self._state.clock,
+                replica=self._state.replica,
+            ),
         )
 
     def _components(self) -> Components:
@@ -419,6 +444,17 @@ class Gateway:
 
     def _mask(self, text: str) -> str:
         return text if self._pipeline is None else self._pipeline.redactor.text(text)
+
+
+def _require_shared_keys(keys: SigningKeys | None) -> None:
+    """Refuse a store without keys that all replicas have: what one of them signs must be good at the others.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if keys is None:
+        problem = f"replicas must share their signing keys: set {variable_of('secret_key')} or …_FILE for all of them"
+        raise ConfigError([Problem(message=problem, path=variable_of("store"))])
 
 
 def _take_inherited() -> Inherited:

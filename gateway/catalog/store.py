@@ -48,6 +48,11 @@ class CatalogStore:
     def current(self) -> Catalog:
         return self._current
 
+    @property
+    def disabled(self) -> overlay.Disabled:
+        """The primitives that plugins have switched off, by kind and name."""
+        return self._disabled
+
     def prepare(self, catalog: Catalog) -> Succession:
         """Do the part of a swap to `catalog` that need not be done on the loop's thread."""
         old, disabled = self._current, overlay.prune_disabled(catalog, self._disabled)

@@ -31,6 +31,7 @@ _OPTIONS: Final = {
     ),
     "what survives a restart": (
         Option("state_dir", "DIR", "sessions, tasks and the signing key; none keeps them in memory"),
+        Option("store", "URL", "Redis, for several replicas that work as one: redis://HOST:PORT, rediss://…"),
     ),
     "stopping and logging": (
         Option("drain_timeout", "TIME", "how long calls may go on after SIGTERM or Ctrl-C"),
@@ -53,7 +54,8 @@ examples:
 
 The order is flag, variable, file, default. $MCP_GATEWAY_SECRET_KEY (or …_SECRET_KEY_FILE)
 holds keys, one a line, newest first, for daemons that share them; otherwise the state
-directory has one of its own.
+directory has one of its own. $MCP_GATEWAY_STORE (or …_STORE_FILE) is where a URL with a
+password belongs: arguments are visible to everybody on the machine.
 
 {EXIT_CODES}""",
     )
@@ -67,6 +69,8 @@ directory has one of its own.
 
 async def run(options: Namespace, _out: Console, _hints: Console) -> int:
     settings = settings_of(options)
+    if "store" in options and "@" in options.store:
+        raise refusal(flag_of("store"), f"has credentials, which everybody here could see: set {variable_of('store')}")
     if settings.scopes is not None and not settings.stdio:  # they would seem to bind callers over HTTP
         where = flag_of("scopes") if "scopes" in options else variable_of("scopes")
         raise refusal(where, "is for the caller on stdio: add --stdio; over HTTP, scopes belong to keys (`auth`)")

@@ -17,6 +17,7 @@ _SHOWN_DEFAULTS: Final = {
     "poll": "30s",
     "drain_timeout": "10s",
     "view": "everything",
+    "store": "none",
     "state_dir": "$STATE_DIRECTORY, or one of this file's in ~/.local/state/mcp-gateway",
 }
 """Defaults whose value in `Settings` would not tell a reader of the help what happens."""
@@ -107,4 +108,5 @@ def one_shot_settings(options: Namespace, config: str | None) -> Settings:
     """Settings of a command that ends by itself: nothing is watched or kept; only errors are logged unless asked."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
-    return settings.model_copy(update={"no_watch": True, "stdio": False, "state_dir": NO_STATE, **quiet})
+    alone = {"state_dir": NO_STATE, "store": None, "store_file": None}
+    return settings.model_copy(update={"no_watch": True, "stdio": False, **alone, **quiet})

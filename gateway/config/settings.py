@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import parse_qs, unquote
 
 from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -87,6 +88,10 @@ class Settings(BaseSettings):
     """How often files are compared where no event comes; 0 never."""
     state_dir: str | None = None
     """The directory of what survives a restart; `none`: there is none; None: systemd's, or the user's."""
+    store: SecretStr | None = None
+    """The URL of the store that several replicas share; None: this process is the only one."""
+    store_file: Path | None = None
+    """A file that holds the URL."""
     drain_timeout: Seconds = timedelta(seconds=10)
     """How long calls in flight may go on after a request to stop."""
     log_level: LogLevel = "info"
@@ -120,6 +125,25 @@ class Settings(BaseSettings):
             raise _refusal(variable, f"{self.secret_key_file} is empty")
         return keys
 
+    def store_url(self) -> str | None:
+        """The URL of the store, read from its file where it lies in one.
+
+        Raises:
+            ConfigError: both are given, or the file cannot be read, or is empty.
+        """
+        if self.store_file is None:
+            return self.store.get_secret_value().strip() if self.store else None
+        variable = variable_of("store_file")
+        if self.store is not None:
+            raise _refusal(variable, f"and {variable_of('store')} are given; only one can be")
+        try:
+            url = self.store_file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise _refusal(variable, f"cannot read {self.store_file}: {getattr(error, 'strerror', error)}") from error
+        if not url:
+            raise _refusal(variable, f"{self.store_file} is empty")
+        return url
+
 
 def keys_in(text: bytes) -> tuple[bytes, ...]:
     """The keys of a text that has one a line; space around them and empty lines do not count."""
@@ -145,12 +169,26 @@ def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
     if path := environ.get(variable_of("secret_key_file")):
         with suppress(OSError, ValueError):
             yield from map(str.strip, Path(path).read_text(encoding="utf-8", errors="replace").splitlines())
+    store = environ.get(variable_of("store"), "")
+    if path := environ.get(variable_of("store_file")):
+        with suppress(OSError, ValueError):
+            store = Path(path).read_text(encoding="utf-8", errors="replace")
+    yield from _passwords(store.strip())
+
+
+def _passwords(url: str) -> Iterator[str]:
+    """The URL of a store where it has a password, and the password as it is written there and as it is."""
+    password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
+    if password:
+        yield from (url, password, unquote(password))
+    query = parse_qs(url.partition("?")[2])
+    yield from query.get("sentinel_password", ())
 
 
 def _problem(detail: Mapping[str, Json], flags: Mapping[str, Json]) -> Problem:
     field = str(detail["loc"][0])
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    given = "" if "secret" in field else f", not {detail['input']!r}"
+    given = "" if "secret" in field or "store" in field else f", not {detail['input']!r}"
     if not message.startswith("expected"):
         message = f"expected {message}"
     return Problem(message=message + given, path=flag_of(field) if field in flags else variable_of(field))

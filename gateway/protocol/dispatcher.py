@@ -116,7 +116,8 @@ class Dispatcher:
         self.rates: Final = RateLimiter()
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
         self.tasks: Final = TaskCalls(store_of_tasks, clock=clock, catalog=self._catalog_for)
-        self.tasks.runner.observers.append(TaskNotifications(self.notifier, clock=clock))
+        self.task_notifications: Final = TaskNotifications(self.notifier, clock=clock)
+        self.tasks.runner.observers.append(self.task_notifications)
         self._server: Final = ServerState(
             services=services,
             concurrency=self.concurrency,

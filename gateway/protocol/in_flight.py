@@ -49,6 +49,9 @@ class InFlight:
             self._tasks.pop(request_id, None)
             self._cancelled.discard(request_id)
 
+    def __contains__(self, request_id: Json) -> bool:
+        return isinstance(request_id, str | int) and request_id in self._tasks
+
     def cancel(self, request_id: Json) -> None:
         """Cancel a request. One that is unknown or has been answered is ignored, as the specification wants."""
         if not isinstance(request_id, str | int) or isinstance(request_id, bool):

@@ -101,6 +101,9 @@ class ChangeNotifier:
         """Called with the id of a session whose client has other roots than before."""
         self.session_ended: Callable[[str], None] = lambda _: None
         """Called with the id of a session that has ended."""
+        self.tell_others: Callable[[str, ListKind, str], None] = lambda _what, _kind, _name: None
+        """Called with what a plugin has changed here, where other processes serve the same clients: a list was
+        `changed`, a resource `updated`, a primitive `enabled` or `disabled`."""
         self._is_closed = False
 
     def add_session(self, session: Session) -> None:

@@ -20,6 +20,7 @@ class Session:
 
     __slots__ = (
         "__weakref__",
+        "asks_as",
         "capabilities",
         "client_info",
         "id",
@@ -46,6 +47,8 @@ class Session:
     ) -> None:
         self.id = secrets.token_urlsafe(_ID_BYTES)
         """A name of its own; over Streamable HTTP an `Mcp-Session-Id` takes its place."""
+        self.asks_as = "gateway"
+        """The beginning of the ids of requests to the client; it names the process, where others serve the session."""
         self.revision: Final = revision
         self.client_info: Final = client_info
         self.capabilities: Final = capabilities
@@ -73,7 +76,7 @@ class Session:
 
     def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
         """A new id for a request to the client, and what its answer will come as."""
-        request_id = f"gateway-{secrets.token_hex(8)}"
+        request_id = f"{self.asks_as}-{secrets.token_hex(8)}"
         answering: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.pending_answers[request_id] = answering
         return request_id, answering

@@ -5,6 +5,7 @@ A record is written when it changes, and with many others when the session was u
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
@@ -40,8 +41,19 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Whether it was ended before its time, so that its id is good no more."""
 
 
+NOTHING_BEFORE: Final[Mapping[str, SessionRecord]] = MappingProxyType({})
+
+
 class SessionStore(Protocol):
-    """Records by nonce, wherever they are kept. Those that have expired are forgotten."""
+    """Records by nonce, wherever they are kept. Those that have expired are forgotten.
+
+    A store that several processes share writes the difference from the record that stood `before`: another process may
+    have changed the rest. Without one it writes the whole record.
+    """
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes serve the same sessions at the same time."""
 
     @property
     def knows_the_past(self) -> bool:
@@ -49,11 +61,16 @@ class SessionStore(Protocol):
 
     async def load(self, nonce: str) -> SessionRecord | None: ...
 
-    async def save(self, nonce: str, record: SessionRecord) -> None:
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
         """Write a record, and return when it is written. One that says that the session ended is never replaced."""
 
-    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
         """Write records, and wait for nothing."""
+
+    def let_go(self, nonce: str) -> None:
+        """Note that this process serves a session no more, which others may."""
 
     def forget_expired(self) -> None: ...
 
@@ -61,6 +78,7 @@ class SessionStore(Protocol):
 class MemorySessionStore:
     """The `SessionStore` of one process."""
 
+    is_shared = False
     knows_the_past = False
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -69,13 +87,20 @@ class MemorySessionStore:
     async def load(self, nonce: str) -> SessionRecord | None:
         return self._records.get(nonce)
 
-    async def save(self, nonce: str, record: SessionRecord) -> None:
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
+        del before
         self.save_soon({nonce: record})
 
-    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        del before
         for nonce, record in records.items():
             if (known := self._records.get(nonce)) is None or not known.is_ended:
                 self._records.put(nonce, record, expires=record.expires)
+
+    def let_go(self, nonce: str) -> None:
+        """Nobody else serves it."""
 
     def forget_expired(self) -> None:
         """Entries that have expired make room for others by themselves."""
@@ -83,6 +108,8 @@ class MemorySessionStore:
 
 class SqliteSessionStore:
     """The `SessionStore` of one machine, in the state directory's database."""
+
+    is_shared = False
 
     def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
         self._database: Final = database
@@ -100,13 +127,20 @@ class SqliteSessionStore:
         except msgspec.DecodeError:  # of a version of the gateway that is to come
             return None
 
-    async def save(self, nonce: str, record: SessionRecord) -> None:
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
+        del before
         row = _row(nonce, record)
         await self._database.run(lambda connection: _write(connection, [row]))
 
-    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        del before
         rows = [_row(nonce, record) for nonce, record in records.items()]
         self._database.post(lambda connection: _write(connection, rows))
+
+    def let_go(self, nonce: str) -> None:
+        """Nobody else serves it."""
 
     def forget_expired(self) -> None:
         self._database.post(Statement("DELETE FROM sessions WHERE expires <= ?", (self._clock(),)))

@@ -15,6 +15,7 @@ from gateway.state.directory import StateDirectory
 from gateway.state.documents import DOCUMENTS, Documents
 from gateway.state.keys import SigningKeys, kept_keys, random_keys
 from gateway.state.outputs import OUTPUTS, SqliteOutputs
+from gateway.state.replica import Replica
 from gateway.state.schema import Schema
 from gateway.state.session_store import SESSIONS, SessionStore, SqliteSessionStore
 from gateway.state.used_states import USED_STATES, UsedStates
@@ -34,6 +35,7 @@ class State:
         *,
         keys: SigningKeys | None = None,
         schemas: Sequence[Schema] = (),
+        store: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Open nothing yet.
@@ -42,6 +44,7 @@ class State:
             wanted: the directory; None: memory alone.
             keys: the signing keys that were given; None: the directory's own.
             schemas: the tables of all stores.
+            store: the URL of the store that several replicas share; None: there is one process.
             clock: seconds since the epoch, which never go back.
         """
         self._given_keys: Final = keys
@@ -49,6 +52,8 @@ class State:
         self._schemas: Final = (DOCUMENTS, SESSIONS, USED_STATES, OUTPUTS, *schemas)
         self._stack: Final = AsyncExitStack()
         self.clock: Final = clock or SteadyClock()
+        self._store: Final = store
+        self.replica: Replica | None = None
         self.keys: SigningKeys
         self.database: Database
         self.documents: Documents
@@ -69,6 +74,10 @@ class State:
             self.used_states = UsedStates(self.database, clock=self.clock)
             self.outputs = SqliteOutputs(self.database)
             await self.used_states.load()
+            if self._store is not None:
+                self.replica = await stack.enter_async_context(Replica(self._store, clock=self.clock))
+                self.sessions = self.replica.sessions
+                self.used_states.shared = self.replica.used_states
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
@@ -77,10 +86,16 @@ class State:
     ) -> None:
         await self._stack.aclose()
 
+    @property
+    def warnings(self) -> list[str]:
+        """The faults that keep nobody from being served."""
+        return [self.replica.store.problem] if self.replica is not None and self.replica.store.problem else []
+
     def status(self) -> dict[str, Json]:
         """The part `store` of the status."""
         directory = self._directory.path
-        return {"directory": None if directory is None else str(directory), **self.database.status()}
+        shared = {} if self.replica is None else {"shared": self.replica.status()}
+        return {"directory": None if directory is None else str(directory), **self.database.status(), **shared}
 
 
 def _own_keys(directory: Path | None) -> SigningKeys:

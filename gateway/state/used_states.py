@@ -6,7 +6,7 @@ moment before it is written is one before the call, for all that it has done.
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.bounded_map import BoundedMap
 from gateway.state.database import Database, Statement
@@ -22,6 +22,17 @@ _SWEEP_EVERY: Final = 1000
 """Uses after which expired rows are deleted."""
 
 
+class SharedUsedStates(Protocol):
+    """The nonces of used states that all replicas share."""
+
+    async def take(self, nonce: str, *, expires: float) -> bool:
+        """Use a state; False if it was used before.
+
+        Raises:
+            StoreAwayError: whether it was cannot be known now.
+        """
+
+
 class UsedStates:
     """The nonces of used states."""
 
@@ -30,6 +41,10 @@ class UsedStates:
         self.clock: Final = clock
         self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         self._uses = 0
+        self._claimed: Final[set[str]] = set()
+        """Those that are about to be used."""
+        self.shared: SharedUsedStates | None = None
+        """What knows of states that were used elsewhere; None: there is one process."""
 
     def __len__(self) -> int:
         return len(self._used)
@@ -43,9 +58,24 @@ class UsedStates:
         for nonce, expires in await self._database.run(Statement(query, (now, MAX_USED))):
             self._used.put(nonce, nonce, expires=expires)
 
+    async def claim(self, nonce: str, *, expires: float) -> None:
+        """Claim a state among all replicas, so that `take` knows whether it was used elsewhere.
+
+        Raises:
+            StoreAwayError: that cannot be known now.
+        """
+        if self.shared is None or self._used.get(nonce) is not None:
+            return
+        if await self.shared.take(nonce, expires=expires):
+            self._claimed.add(nonce)
+        else:
+            self._used.put(nonce, nonce, expires=expires)
+
     def take(self, nonce: str, *, expires: float) -> bool:
         """Use a state; False if it was used before."""
-        if self._used.get(nonce) is not None:
+        if nonce in self._claimed:  # by this process, though another request of it may have been refused already
+            self._claimed.discard(nonce)
+        elif self._used.get(nonce) is not None:
             return False
         self._used.put(nonce, nonce, expires=expires)
         if self._database is not None:

@@ -16,6 +16,8 @@ MAX_BYTES: Final = 256 * 2**20
 class MemoryTaskStore:
     """Tasks by id."""
 
+    process: Final = None
+
     def __init__(self, *, clock: Callable[[], float] = time.time, max_bytes: int = MAX_BYTES) -> None:
         self._clock: Final = clock
         self._max_bytes: Final = max_bytes
@@ -49,6 +51,9 @@ class MemoryTaskStore:
 
     async def remove(self, task_id: str) -> None:
         self._remove(task_id)
+
+    async def watch(self, task_id: str) -> None:
+        """No other process changes it."""
 
     async def unfinished(self) -> Sequence[Task]:
         return [task for task in map(decode_task, self._tasks.values()) if not task.is_finished]

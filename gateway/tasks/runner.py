@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NoReturn, Protocol
 
 import msgspec
@@ -16,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from gateway import exact_json
-from gateway.errors import ErrorCode, OverLimitError
+from gateway.errors import ErrorCode, OverLimitError, StoreAwayError
 from gateway.json_types import Json
 from gateway.tasks.store import NotStoredError, TaskStore
 from gateway.tasks.task import STOPPED, Task, TaskStatus
@@ -28,6 +29,8 @@ _ID_BYTES: Final = 16
 _SWEEP_SECONDS: Final = 60.0
 """The longest pause between two looks for tasks whose time is over."""
 _RETRY_AFTER_SECONDS: Final = 10
+_STORE_SECONDS: Final = 1.0
+"""Pause between attempts to write an ending while the store is away."""
 _ATTEMPTS: Final = 8
 """How often a change is tried again that met another one."""
 
@@ -92,7 +95,7 @@ class TaskRunner:
         self.store: Final = store
         self.clock: Final = clock
         self.observers: Final[list[TaskObserver]] = []
-        self.id: Final = secrets.token_hex(8)
+        self.id: Final = store.process or secrets.token_hex(8)
         """The name of this process in the records of what it runs."""
         self.refused = 0
         """Tasks that `limits.tasks` had no room for."""
@@ -122,7 +125,7 @@ class TaskRunner:
         left, self._left = self._left, ()
         for task in left:
             if task.status is TaskStatus.WORKING:
-                await self._adopt(task)
+                await self.adopt(task)
 
     async def close(self) -> None:
         """Stop all that runs."""
@@ -134,6 +137,14 @@ class TaskRunner:
     @property
     def running(self) -> int:
         return len(self._running)
+
+    @property
+    def runs(self) -> Sequence[TaskRun]:
+        """The runs of stored tasks in this process."""
+        return [run for run, _ in self._running.values()]
+
+    def is_running(self, task_id: str) -> bool:
+        return task_id in self._running
 
     @property
     def unfinished(self) -> int:
@@ -181,6 +192,12 @@ class TaskRunner:
             if not self._callers[caller]:
                 del self._callers[caller]
 
+    def lose(self, task_id: str, *, is_over: bool = True) -> None:
+        """Stop the work of a task, which is another process's now, or nobody's; nothing is written."""
+        self._stop(task_id)
+        if is_over:
+            self.release(task_id)
+
     async def discard(self, task_id: str) -> None:
         """Forget a task that nobody was told of."""
         self.release(task_id)
@@ -208,6 +225,10 @@ class TaskRunner:
             return task
         run = running[0]
         return task if run.message == task.message else replace(task, message=run.message, updated=run.message_at)
+
+    async def watch(self, task_id: str) -> None:
+        """Hear from now on what other processes make of a task."""
+        await self.store.watch(task_id)
 
     async def newest(self, count: int) -> Sequence[Task]:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
@@ -248,7 +269,8 @@ class TaskRunner:
             await asyncio.wait(working, timeout=seconds)
         for run, each in list(self._running.values()):
             if not each.done():
-                await self._change(run.task.id, _left_behind)
+                with suppress(StoreAwayError):  # its lease will end
+                    await self._change(run.task.id, _left_behind)
                 self._stop(run.task.id)
         await self._settled(working)
 
@@ -258,7 +280,7 @@ class TaskRunner:
         while self._writing:
             await asyncio.gather(*self._writing, return_exceptions=True)
 
-    async def _adopt(self, task: Task) -> None:
+    async def adopt(self, task: Task) -> None:
         """Begin again what another process has left, or write down that it failed."""
         if not task.runner:  # handed over, and counted then
             changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
@@ -287,9 +309,21 @@ class TaskRunner:
         except Exception:  # Boundary: our bug must not leave a task that never ends.
             log.exception("task failed", task=run.task.id, tool=run.task.tool)
             ending = _failed("Internal error")
-        await self._change(run.task.id, lambda task: ended(task, ending))
+        await self._write_ending(run, ending)
         if self._running.get(run.task.id, (None,))[0] is run:
             del self._running[run.task.id]
+
+    async def _write_ending(self, run: TaskRun, ending: Ending) -> None:
+        """Write how a run ended, as soon as the store can be used, unless the task is another process's by then."""
+        while True:
+            try:
+                await self._change(run.task.id, lambda task: ended(task, ending) if task.runner == self.id else None)
+            except StoreAwayError:
+                if self._is_stopping:
+                    return
+                await asyncio.sleep(_STORE_SECONDS)
+            else:
+                return
 
     async def _change(self, task_id: str, change: Callable[[Task], Task | None]) -> Task | None:
         """Change a task that has not ended, as it is now; None if it has, is unknown, or is not to be changed."""
@@ -342,7 +376,10 @@ class TaskRunner:
     async def _sweep(self) -> None:
         """Stop and forget tasks when their time is over."""
         while True:
-            due = await self.store.next_expiry()
+            try:
+                due = await self.store.next_expiry()
+            except StoreAwayError:
+                due = None
             now = self.clock()
             self._sweep_at = min(now + _SWEEP_SECONDS, now + _SWEEP_SECONDS if due is None else max(due, now))
             self._expiry_moved.clear()
@@ -351,9 +388,10 @@ class TaskRunner:
                     await self._expiry_moved.wait()
             except TimeoutError:
                 pass
-            for task_id in await self.store.expire(self.clock()):
-                self._stop(task_id)
-                self.release(task_id)
+            with suppress(StoreAwayError):
+                for task_id in await self.store.expire(self.clock()):
+                    self._stop(task_id)
+                    self.release(task_id)
 
 
 def ended(task: Task, ending: Ending) -> Task:

@@ -10,6 +10,7 @@ from gateway.state.database import Database, NotDurableError, Statement
 from gateway.state.schema import Schema
 from gateway.state.state import State
 from gateway.tasks.memory_store import MemoryTaskStore
+from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.store import NotStoredError, TaskStore
 from gateway.tasks.task import UNFINISHED, Task, decode_task, encode_task
 
@@ -29,7 +30,9 @@ _UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
 
 
 def open_task_store(state: State) -> TaskStore:
-    """The store of a daemon: in the database, or where it is to have no state, in memory."""
+    """The store of a daemon: that of all replicas, in the database, or where it is to have no state, in memory."""
+    if state.replica is not None:
+        return RedisTaskStore(state.replica, clock=state.clock)
     if state.database.path is None and not state.database.problem:
         return MemoryTaskStore(clock=state.clock)
     return SqliteTaskStore(state.database, clock=state.clock)
@@ -37,6 +40,8 @@ def open_task_store(state: State) -> TaskStore:
 
 class SqliteTaskStore:
     """Tasks in SQLite. `open` reads how many there are."""
+
+    process: Final = None
 
     def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
         self._database: Final = database
@@ -84,6 +89,9 @@ class SqliteTaskStore:
         self._recent.discard(task_id)
         query = "DELETE FROM tasks WHERE id = ? RETURNING id, status"
         self._uncount(await self._database.run(Statement(query, (task_id,))))
+
+    async def watch(self, task_id: str) -> None:
+        """No other process changes it."""
 
     async def unfinished(self) -> Sequence[Task]:
         query = f"SELECT record FROM tasks WHERE status IN ({_UNFINISHED}) ORDER BY created"  # noqa: S608 - constants

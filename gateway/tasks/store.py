@@ -17,6 +17,10 @@ class NotStoredError(Exception):
 class TaskStore(Protocol):
     """The tasks of a daemon, or of several."""
 
+    @property
+    def process(self) -> str | None:
+        """The name of this process among those that share the store; None: there are no others."""
+
     async def open(self) -> None:
         """Find out what is stored."""
 
@@ -35,6 +39,9 @@ class TaskStore(Protocol):
 
     async def remove(self, task_id: str) -> None:
         """Forget a task."""
+
+    async def watch(self, task_id: str) -> None:
+        """Be told from now on of changes that other processes make of a task, where there are others."""
 
     async def unfinished(self) -> Sequence[Task]:
         """The tasks that are neither completed, failed nor cancelled, and that no living process runs."""

@@ -14,11 +14,16 @@ class Health:
     """The state of the daemon, and the sources of its status. Ready from `become_ready` to `begin_stopping`."""
 
     def __init__(
-        self, sources: Mapping[str, Callable[[], Json]], *, missing: Callable[[], Sequence[str]] = tuple
+        self,
+        sources: Mapping[str, Callable[[], Json]],
+        *,
+        missing: Callable[[], Sequence[str]] = tuple,
+        warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`missing` names what is needed to be ready and is not there: required upstreams."""
+        """`missing` names what is needed to be ready and is not there: required upstreams; `warnings` what is not."""
         self._sources: Final = sources
         self._missing: Final = missing
+        self._warnings: Final = warnings
         self._started: Final = time.monotonic()
         self._state = "starting"
         self._asked_at: float | None = None
@@ -47,7 +52,7 @@ class Health:
         missing = [f"the upstream {name} is required and cannot be reached" for name in self._missing()]
         problems = [*self._sources["problems"](), *missing]
         readiness: dict[str, Json] = {"ready": self.is_ready, "state": self._state, "problems": problems}
-        if warnings := self._unreachable():
+        if warnings := [*self._unreachable(), *self._warnings()]:
             readiness["warnings"] = warnings
         return readiness
 

@@ -168,6 +168,24 @@ READ: Final = (
         ("reason",),
     ),
     MetricDefinition(
+        "mcp_gateway_store_up",
+        "gauge",
+        "1 while the store of all replicas (`--store`) can be used, 0 while it is not.",
+    ),
+    MetricDefinition(
+        "mcp_gateway_store_operations_total", "counter", "Commands and scripts that the store has answered."
+    ),
+    MetricDefinition("mcp_gateway_store_seconds_total", "counter", "How long these took."),
+    MetricDefinition(
+        "mcp_gateway_store_faults_total",
+        "counter",
+        "How often the store could not be used, by the name of the error.",
+        ("reason",),
+    ),
+    MetricDefinition(
+        "mcp_gateway_store_messages_total", "counter", "Messages between replicas, by `direction`.", ("direction",)
+    ),
+    MetricDefinition(
         "mcp_gateway_config_watch_failed", "gauge", "1 while changes of files are found by polling alone."
     ),
     MetricDefinition(

@@ -149,6 +149,7 @@ class HttpServer:
                 streams=limits.streams,
                 active_requests=self.active_requests,
                 bounds=limits.requests,
+                replica=None if persistence is None else persistence.replica,
             )
             if listen.sse
             else None

@@ -11,9 +11,12 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Caller
 from gateway.protocol.session import Session
+from gateway.state.replica import Replica
 from gateway.transports.duplex import DuplexSession
 from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NOT_ACCEPTABLE, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
@@ -21,6 +24,7 @@ from gateway.transports.http.body import read_body
 from gateway.transports.http.limits import RequestLimits
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import HttpRequest, current_task
+from gateway.transports.remote_streams import PassedOn, RemoteStreams
 from gateway.transports.sse.event_stream import EventStream
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
 
@@ -35,6 +39,7 @@ _UNKNOWN: Final = HttpError(status=404, message=f"There is no such session (any 
 class _Client(msgspec.Struct, frozen=True, kw_only=True):
     """One open stream, and what is said on it."""
 
+    caller: Caller
     stream: EventStream
     channel: DuplexSession
     owner: str | None
@@ -46,7 +51,13 @@ class HttpSse:
     """The two paths."""
 
     def __init__(
-        self, *, dispatcher: Dispatcher, streams: ResourceQuota, active_requests: ActiveRequests, bounds: RequestLimits
+        self,
+        *,
+        dispatcher: Dispatcher,
+        streams: ResourceQuota,
+        active_requests: ActiveRequests,
+        bounds: RequestLimits,
+        replica: Replica | None = None,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._streams: Final = streams
@@ -54,6 +65,7 @@ class HttpSse:
         self._bounds: Final = bounds
         self._clients: Final[dict[str, _Client]] = {}
         self._is_draining = False
+        self._remote: Final = None if replica is None else RemoteStreams(replica, take=self._take_passed_on)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -73,6 +85,8 @@ class HttpSse:
         if refusal is not None:
             return request.refuse(refusal)
         session_id = secrets.token_urlsafe(_ID_BYTES)
+        if self._remote is not None:
+            session_id = self._remote.named(session_id)
         client = self._client(request)
         self._clients[session_id] = client
         task, identity = current_task(), request.identity
@@ -95,7 +109,8 @@ class HttpSse:
         """Take a message; what there is to answer goes on the stream.
 
         1. it is a POST: 405
-        2. the session is there, the caller's, and of the view that the path names: 404
+        2. the session is there, the caller's, and of the view that the path names: 404; or its stream is another
+           replica's, which takes the same steps
         3. the body can be read, see `read_body`, and is JSON-RPC: 400
         4. the session is still there: 404
         5. there is room for another request: 503
@@ -103,8 +118,9 @@ class HttpSse:
         if request.raw.method != "POST":
             return request.refuse(_only("POST"))
         session_id = request.raw.query.get("session_id", "")
-        client = self._clients.get(session_id)
-        if client is None or (client.owner, client.view) != (request.caller.identity.subject_key, request.view):
+        client = self._client_of(session_id, request.caller)
+        is_elsewhere = self._remote is not None and self._remote.holds(session_id)
+        if client is None and not is_elsewhere:
             return request.refuse(_UNKNOWN)
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
         if isinstance(body, HttpError):
@@ -112,10 +128,36 @@ class HttpSse:
         message = self._dispatcher.decode(body)
         if isinstance(message, InvalidMessageError):
             return request.refuse(message)
-        if (refusal := self._refusal_of(message, client, session_id)) is not None:
+        if client is not None:
+            refusal = await self._take(message, client, session_id, request.caller)
+        elif self._remote is not None:
+            refusal = await self._remote.post(session_id, body, request.caller)
+        if refusal is not None:
             return request.refuse(refusal, message)
-        await client.channel.take(message, request.caller)
         return web.Response(status=202, text="Accepted", headers=request.response_headers)
+
+    async def _take(self, message: Message, client: _Client, session_id: str, caller: Caller) -> HttpError | None:
+        if (refusal := self._refusal_of(message, client, session_id)) is None:
+            await client.channel.take(message, caller)
+        return refusal
+
+    async def _take_passed_on(self, passed_on: PassedOn) -> HttpError | None:
+        """Take a message that another replica was sent. Header fields and tokens are those of the stream's request."""
+        caller = passed_on.caller
+        client = self._client_of(passed_on.session_id, caller)
+        if client is None:
+            return _UNKNOWN
+        message = self._dispatcher.decode(passed_on.message)
+        if isinstance(message, InvalidMessageError):
+            return HttpError(status=400, message=message.message)
+        own = replace(client.caller, identity=caller.identity, address=caller.address)
+        return await self._take(message, client, passed_on.session_id, own)
+
+    def _client_of(self, session_id: str, caller: Caller) -> _Client | None:
+        client = self._clients.get(session_id)
+        if client is None or (client.owner, client.view) != (caller.identity.subject_key, caller.view):
+            return None
+        return client
 
     def _refusal_of(self, message: Message, client: _Client, session_id: str) -> HttpError | None:
         if session_id not in self._clients:
@@ -152,6 +194,7 @@ class HttpSse:
 
         channel = DuplexSession(dispatcher=self._dispatcher, caller=request.caller, write=write)
         return _Client(
+            caller=request.caller,
             stream=stream,
             channel=channel,
             owner=request.caller.identity.subject_key,

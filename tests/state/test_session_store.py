@@ -1,15 +1,18 @@
 """Every `SessionStore` remembers what was saved until it expires, and an end for good."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore
+from gateway.state.redis_sessions import RedisSessionStore
+from gateway.state.replica import Replica
+from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord, SessionStore
 from gateway.state.state import State
+from tests.redis_server import redis_server
 
 RECORD: Final = SessionRecord(
     expires=200.0,
@@ -33,11 +36,47 @@ async def opened(kind: str, now: Now, folder: Path) -> AsyncIterator[SessionStor
     if kind == "memory":
         yield MemorySessionStore(clock=now)
         return
+    if kind == "redis":
+        async with asyncio.timeout(60), redis_server(folder / "redis") as server, Replica(server.url, clock=now) as it:
+            await it.open()
+            yield InTurn(it.sessions)
+        return
     async with asyncio.timeout(30), State(folder if kind == "file" else None, clock=now) as state:
         yield state.sessions
 
 
-@pytest.fixture(params=["memory", "sqlite in memory", "file"])
+class InTurn:
+    """A store of replicas, whose writes end before the next thing is asked: these tests have one process."""
+
+    def __init__(self, store: RedisSessionStore) -> None:
+        self._store = store
+        self.is_shared, self.knows_the_past = store.is_shared, store.knows_the_past
+
+    async def load(self, nonce: str) -> SessionRecord | None:
+        await self._written()
+        return await self._store.load(nonce)
+
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
+        await self._written()
+        await self._store.save(nonce, record, before=before)
+
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        self._store.save_soon(records, before=before)
+
+    def let_go(self, nonce: str) -> None:
+        self._store.let_go(nonce)
+
+    def forget_expired(self) -> None:
+        self._store.forget_expired()
+
+    async def _written(self) -> None:
+        while self._store._writing:
+            await asyncio.wait(self._store._writing)
+
+
+@pytest.fixture(params=["memory", "sqlite in memory", "file", "redis"])
 async def store(request: pytest.FixtureRequest, now: Now, tmp_path: Path) -> AsyncIterator[SessionStore]:
     async with opened(request.param, now, tmp_path) as it:
         yield it

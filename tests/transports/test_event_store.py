@@ -5,6 +5,7 @@ from datetime import timedelta
 from structlog.testing import capture_logs
 
 from gateway.transports.errors import HttpError
+from gateway.transports.sse.event_copies import RemotePlace
 from gateway.transports.sse.event_store import Cursor, LostAnswer, MemoryEventStore, ReplayBounds, ReplayQuota
 from gateway.transports.sse.session_stream import SessionStream
 
@@ -28,6 +29,8 @@ async def found(kept: MemoryEventStore, event_id: str) -> list[bytes] | str:
             return stream.after(after)
         case HttpError(status=status):
             return f"refused {status}"
+        case RemotePlace():
+            return "remote"
         case LostAnswer(request_id):
             return f"lost {request_id}"
         case None:

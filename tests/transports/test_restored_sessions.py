@@ -10,7 +10,7 @@ import pytest
 
 from gateway.config.models.auth import Auth
 from gateway.state.keys import SigningKeys
-from gateway.state.session_store import MemorySessionStore, SessionRecord
+from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord
 from gateway.state.state import State
 from gateway.transports.streamable_http.sessions import SessionPersistence
 from tests.transports.http_server import RunningServer, call, http_server, legacy_request
@@ -138,9 +138,11 @@ class CountingStore(MemorySessionStore):
 
     writes = 0
 
-    def save_soon(self, records: Mapping[str, SessionRecord]) -> None:
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
         self.writes += 1
-        super().save_soon(records)
+        super().save_soon(records, before=before)
 
 
 async def test_a_plain_call_writes_nothing() -> None:

@@ -12,6 +12,7 @@ from gateway.executors.sql.pools import DatabasePools
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import Candidate, ReloadPipeline
 from gateway.reload.reloader import Reloader
+from gateway.state.replica import Replica
 from gateway.tasks.task import TaskStatus
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
@@ -44,6 +45,7 @@ def metric_sources(components: Components, *, health: Health, calls: CallMetrics
         "mcp_gateway_audit_records_dropped_total": lambda: components.auditing.dropped,
         "mcp_gateway_audit_failing": lambda: components.auditing.is_failing,
         "mcp_gateway_state_durable": lambda: components.state.database.is_durable,
+        **_store(components.state.replica),
         "mcp_gateway_state_faults_total": lambda: _by_label(components.state.database.faults),
     }
 
@@ -165,6 +167,21 @@ def _counts(catalog: Catalog) -> dict[tuple[str, ...], float]:
         ("resource_template",): len(catalog.resource_templates),
         ("prompt",): len(catalog.prompts),
         ("skill",): len(catalog.skills),
+    }
+
+
+def _store(replica: Replica | None) -> Sources:
+    def read(value: Callable[[Replica], Reading]) -> Callable[[], Reading]:
+        return lambda: {} if replica is None else value(replica)
+
+    return {
+        "mcp_gateway_store_up": read(lambda each: {(): not each.store.is_away}),
+        "mcp_gateway_store_operations_total": read(lambda each: {(): each.store.operations}),
+        "mcp_gateway_store_seconds_total": read(lambda each: {(): each.store.seconds}),
+        "mcp_gateway_store_faults_total": read(lambda each: _by_label(each.store.faults)),
+        "mcp_gateway_store_messages_total": read(
+            lambda each: {("sent",): each.mailbox.sent, ("received",): each.mailbox.received}
+        ),
     }
 
 

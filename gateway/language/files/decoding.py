@@ -169,7 +169,7 @@ def description_of(value: Json) -> JsonObject:
     if not isinstance(value, str):
         return {"size": None}
     head, comma, _ = value[5:_MAX_HEAD].partition(",") if value[:5].lower() == "data:" else ("", "", "")
-    size = max(0, (len(value) - (len(head) + 6 if comma else 0)) * 3 // 4 - value[-2:].count("="))
+    size = (len(value) - (len(head) + 6 if comma else 0)) * 3 // 4
     facts = {"name": _name_in(head.split(";")[1:]), "type": head.partition(";")[0] or None, "size": size}
     return {key: value for key, value in facts.items() if value is not None}
 

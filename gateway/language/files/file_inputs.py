@@ -60,9 +60,6 @@ def compile_file_inputs(
         if is_file_input(found) and id(found) not in finder.made:
             message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
             problems.at(*place((*path, "type"))).error(message)
-    if any(_leads_back(made) for made in finder.made.values()):
-        problems.at(*place(())).error("a file is among alternatives that lead back to themselves (`$ref`)")
-        return schema, None
     shown: JsonObject = _shown(schema)
     return shown, places
 
@@ -74,20 +71,6 @@ def all_schemas(schema: JsonObject, path: SchemaPath = ()) -> Iterator[tuple[Sch
         at, found = waiting.pop()
         yield at, found
         waiting += [((*at, *step), below) for step, below in subschemas(found)]
-
-
-def _leads_back(places: FilePlaces) -> bool:
-    """Whether the same value would be walked for ever."""
-    seen: set[int] = set()
-    waiting = list(places.also)
-    while waiting:
-        found = waiting.pop()
-        if found is places:
-            return True
-        if id(found) not in seen:
-            seen.add(id(found))
-            waiting += found.also
-    return False
 
 
 class _Finder(msgspec.Struct, frozen=True, kw_only=True):

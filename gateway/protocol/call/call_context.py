@@ -117,17 +117,21 @@ class CallContext:
 
     def notify_changed(self, kind: ListKind) -> None:
         self._call.server.notifier.list_changed(_known(kind))
+        self._call.server.notifier.tell_others("changed", kind, "")
 
     def resource_updated(self, uri: str) -> None:
         catalog = self._call.server.store.current
         for name in catalog.uris_of(uri):
             self._call.server.notifier.resource_updated(name, catalog)
+        self._call.server.notifier.tell_others("updated", "resources", uri)
 
     def enable(self, kind: ListKind, name: str) -> None:
         self._call.server.store.enable(_known(kind), name)
+        self._call.server.notifier.tell_others("enabled", kind, name)
 
     def disable(self, kind: ListKind, name: str) -> None:
         self._call.server.store.disable(_known(kind), name)
+        self._call.server.notifier.tell_others("disabled", kind, name)
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
         return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))

@@ -24,7 +24,7 @@ from gateway.json_types import JsonObject, empty
 from gateway.protocol.call.call import Call, OpenRequester
 from gateway.protocol.call.call_context import CallContext
 from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
-from gateway.protocol.input_requests.requesters import brings_answers, open_requester
+from gateway.protocol.input_requests.requesters import brings_answers, claim_answers, open_requester
 from gateway.protocol.input_requests.requests import InputRequest
 from gateway.telemetry.trace import Step, Trace
 
@@ -103,11 +103,13 @@ class Run(msgspec.Struct, eq=False):
         Raises:
             OverLimitError: the primitive was called too often.
             RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
+            StoreAwayError: whether another replica has used the state cannot be known now.
         """
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             caller = self.call.caller.rate_limit_key
             self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
         if not self.is_completion and not self.is_inner and brings_answers(self.call):
+            await claim_answers(self.primitive, self.call)
             self._opened = open_requester(self.primitive, self.call)
         return self
 

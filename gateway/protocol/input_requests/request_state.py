@@ -93,14 +93,33 @@ class RequestStateSigner:
         Raises:
             RpcError: -32602, it is not ours, or it belongs to another call.
         """
+        content = self._current(signed, binding)
+        if content is None:
+            return None
+        expires, nonce, answers, results = content
+        if nonce and not self._used.take(nonce, expires=expires + 1):  # at `expires` itself it is good still
+            return None
+        return State(answers=answers, results=results)
+
+    async def claim(self, signed: Json, binding: StateScope) -> None:
+        """Learn whether another replica has used the state, where there are others. To be awaited before `open`.
+
+        Raises:
+            RpcError: -32602, see `open`; or the store, which knows it, is away.
+        """
+        if signed is not None and self._used.shared is not None:
+            content = self._current(signed, binding)
+            if content is not None and content[1]:
+                await self._used.claim(content[1], expires=content[0] + 1)
+
+    def _current(self, signed: Json, binding: StateScope) -> tuple[int, str, Json, Json] | None:
+        """The content of a state of this call; None if it has expired, or another definition has come."""
         signer, (expires, call, definition, nonce, answers, results) = self._content(signed)
         if call != _mark(signer, binding.call):
             raise _invalid("belongs to another call")
         if expires < self._clock() or definition != _mark(signer, binding.definition):
             return None
-        if nonce and not self._used.take(nonce, expires=expires + 1):  # at `expires` itself it is good still
-            return None
-        return State(answers=answers, results=results)
+        return expires, nonce, answers, results
 
     def _content(self, signed: Json) -> tuple[Signer, list[Json]]:
         """The state, and what signed it."""

@@ -49,6 +49,15 @@ def brings_answers(call: Call) -> bool:
     return call.session is None and ("inputResponses" in call.params or "requestState" in call.params)
 
 
+async def claim_answers(primitive: Primitive, call: Call) -> None:
+    """Find out, before `open_requester`, whether another replica has used what the request brings.
+
+    Raises:
+        RpcError: see `RequestStateSigner.claim`.
+    """
+    await call.server.state_signer.claim(call.params.get("requestState"), _scope(call, definition=primitive.version))
+
+
 class SessionRequester:
     """Legacy: asks, and waits. With the call end the questions that it has left open."""
 
@@ -224,14 +233,7 @@ class MrtrRequester:
 
     @property
     def _binding(self) -> StateScope:
-        """The scope of this call's states."""
-        return StateScope(
-            owner=self._call.caller.identity.subject_key,
-            view=self._call.caller.view,
-            method=self._call.method,
-            params=self._call.params,
-            definition=self._definition,
-        )
+        return _scope(self._call, definition=self._definition)
 
     def _brought(self) -> tuple[bool, JsonObject, dict[str, Json]]:
         responses = self._call.params.get("inputResponses", {})
@@ -262,6 +264,17 @@ class MrtrRequester:
                 state, self._binding, only_once=self._needs_proof
             )
         return result
+
+
+def _scope(call: Call, *, definition: str) -> StateScope:
+    """The scope of the states of a call."""
+    return StateScope(
+        owner=call.caller.identity.subject_key,
+        view=call.caller.view,
+        method=call.method,
+        params=call.params,
+        definition=definition,
+    )
 
 
 def _reason(error: Json) -> str:

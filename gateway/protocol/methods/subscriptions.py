@@ -105,7 +105,10 @@ async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
     if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids) or len(ids) > MAX_URIS:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"`notifications.taskIds` must be a list of {MAX_URIS} ids at most")
     named = [each for each in dict.fromkeys(ids) if len(each) <= MAX_TASK_ID_LENGTH]
-    return [each for each in named if await own_task(each, call) is not None]
+    own = [each for each in named if await own_task(each, call) is not None]
+    for task_id in own:
+        await call.server.tasks.runner.watch(task_id)
+    return own
 
 
 async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Call) -> None:

@@ -17,6 +17,7 @@ import orjson
 import structlog
 
 from gateway.transports.errors import HttpError
+from gateway.transports.sse.event_copies import RemotePlace
 from gateway.transports.sse.session_stream import SessionStream, StreamStore
 from gateway.wire.jsonrpc import RequestId
 
@@ -66,6 +67,13 @@ class LostAnswer(NamedTuple):
     request_id: str | int
 
 
+class StreamCopies(Protocol):
+    """Copies of a session's streams that other processes read."""
+
+    def write(self, number: int, event: int, frame: bytes) -> None: ...
+    def end(self, number: int, last: int) -> None: ...
+
+
 class EventStore(StreamStore, Protocol):
     """The streams of one session and the events that are kept of them, wherever that is.
 
@@ -80,8 +88,11 @@ class EventStore(StreamStore, Protocol):
     def open(self, *, answers_request: bool, request_id: RequestId | None = None) -> SessionStream:
         """Begin a stream: for the answer to a request, or for what belongs to no request."""
 
-    async def find(self, event_id: str) -> Cursor | LostAnswer | HttpError | None:
+    async def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
         """Return the place after an event; None if nothing came after it, or what came is no longer kept."""
+
+    def let_go(self, number: int) -> bool:
+        """Have a stream let go of its connection: another process carries it on. Says whether more will be said."""
 
     def expire(self) -> None:
         """Forget what is too old."""
@@ -94,6 +105,7 @@ class MemoryEventStore:
     """The `EventStore` of one process, in memory: the streams by number, unless they are over and nothing is kept."""
 
     __slots__ = (
+        "_copies",
         "_events",
         "_first",
         "_has_dropped",
@@ -106,8 +118,16 @@ class MemoryEventStore:
         "sends_priming_event",
     )
 
-    def __init__(self, room: ReplayQuota, *, sends_priming_event: bool, process: str = "p") -> None:
-        """Keep nothing yet; `process` is the name of this one and its start."""
+    def __init__(
+        self,
+        room: ReplayQuota,
+        *,
+        sends_priming_event: bool,
+        process: str = "p",
+        copies: StreamCopies | None = None,
+    ) -> None:
+        """Keep nothing yet; `process` is the name of this one and its start, `copies` are read by others."""
+        self._copies: Final = copies
         self._process: Final = process
         self.sends_priming_event: Final = sends_priming_event
         self._room: Final = room
@@ -134,10 +154,10 @@ class MemoryEventStore:
         )
         return stream
 
-    async def find(self, event_id: str) -> Cursor | LostAnswer | HttpError | None:
+    async def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self._process:
-            return _lost_with_its_process(match[4])
+            return self._elsewhere(match)
         if match is None or not self._first <= (number := int(match[2], 16)) < self._next:
             return _FOREIGN
         self.expire()
@@ -147,12 +167,19 @@ class MemoryEventStore:
             return None
         if after > stream.last or (after == 0 and not self.sends_priming_event):
             return _FOREIGN
-        lost = stream.last - len(stream.frames or ()) - after
-        if lost > 0:
-            log.warning("stream resumed with a gap: its oldest events are no longer kept", events=lost)
+        missing = stream.last - len(stream.frames or ()) - after
+        if missing > 0:
+            log.warning("stream resumed with a gap: its oldest events are no longer kept", events=missing)
         if stream.is_over and after == stream.last:
             return None
         return Cursor(stream, after)
+
+    def _elsewhere(self, match: re.Match[str]) -> RemotePlace | LostAnswer | None:
+        """The place of an event of another process, which may have left copies."""
+        lost = _lost_with_its_process(match[4])
+        if self._copies is None:
+            return lost
+        return RemotePlace(match[1], int(match[2], 16), int(match[3]), None if lost is None else lost.request_id)
 
     def fits(self, frame: bytes) -> bool:
         return len(frame) <= self._room.bounds.stream_bytes
@@ -160,6 +187,8 @@ class MemoryEventStore:
     def keep(self, stream: SessionStream, frame: bytes) -> None:
         if self._is_closed:
             return
+        if self._copies is not None:
+            self._copies.write(stream.number, stream.last, frame)
         if stream.frames is None:
             stream.frames = deque()
         self._streams[stream.number] = stream  # it may have been forgotten while a client resumed it
@@ -176,7 +205,16 @@ class MemoryEventStore:
             others = (other for other in self._streams.values() if other.is_at_rest and other is not stream)
             self._drop_oldest(next(others, stream))
 
+    def let_go(self, number: int) -> bool:
+        stream = self._streams.get(number)
+        if stream is None:
+            return False
+        stream.let_go()
+        return not stream.is_over
+
     def discard_if_done(self, stream: SessionStream) -> None:
+        if self._copies is not None and stream.is_over:
+            self._copies.end(stream.number, stream.last)
         if not stream.frames and stream.is_at_rest:
             self._streams.pop(stream.number, None)
 

@@ -146,6 +146,10 @@ class SessionStream:
                 ending.set_result(None)
             return ending
 
+    def let_go(self) -> None:
+        """Drop the connection: its client resumes the stream elsewhere."""
+        self._cut()
+
     def disconnect(self, out: StreamConnection) -> None:
         """Note that the connection carries the stream no more."""
         if self._out is out:

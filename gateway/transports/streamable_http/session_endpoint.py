@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, RpcError, StoreAwayError
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Exchange, Reply
@@ -21,13 +21,15 @@ from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
 from gateway.transports.http.response import whole_response
 from gateway.transports.sse.deferred_response import DeferredResponse, DeferredResponses
+from gateway.transports.sse.event_copies import RemotePlace
 from gateway.transports.sse.event_store import Cursor, LostAnswer
-from gateway.transports.sse.event_stream import EventStream
+from gateway.transports.sse.event_stream import EventStream, encode_event
 from gateway.transports.sse.request_stream import NoStream, RequestStream
 from gateway.transports.sse.session_stream import SessionStream
+from gateway.transports.streamable_http.session_messages import SessionMessages
 from gateway.transports.streamable_http.sessions import LiveSession, Sessions
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, Message, Request, size_of
+from gateway.wire.jsonrpc import Batch, Message, Notification, Request, RequestId, Response, size_of
 from gateway.wire.versions import LEGACY, V2025_03_26, is_modern_date
 
 log: Final = structlog.get_logger()
@@ -50,6 +52,8 @@ class SessionEndpoint:
         self._streams: Final = streams
         self._active_requests: Final = active_requests
         self._responses: Final = responses
+        replica = sessions.replica
+        self._messages: Final = None if replica is None else SessionMessages(sessions, replica, dispatcher=dispatcher)
 
     async def post(self, message: Message, http: HttpRequest, *, size: int) -> web.StreamResponse:
         """Answer a legacy message of `size` bytes.
@@ -69,8 +73,7 @@ class SessionEndpoint:
             if http.accepted.json and self._dispatcher.is_immediate(message, size=size):
                 return await self._answer_now(message, live, http)
             return await self._relay(message, live, http)
-        reply = await self._answer(message, NoStream(http.caller), live)
-        return whole_response(reply, headers=http.response_headers)
+        return await self._take(message, live, http)
 
     async def get(self, http: HttpRequest) -> web.StreamResponse:
         """Open a stream for what belongs to no request, or go on with any stream of the session after an event of it.
@@ -95,6 +98,8 @@ class SessionEndpoint:
         cursor = None if http.last_event_id is None else await live.streams.find(http.last_event_id)
         if isinstance(cursor, HttpError):
             return http.refuse(cursor)
+        if isinstance(cursor, RemotePlace):
+            return await self._carry_on(live, cursor, http)
         if isinstance(cursor, LostAnswer):
             return await self._tell_of_loss(cursor, http)
         if cursor is not None:
@@ -116,12 +121,19 @@ class SessionEndpoint:
         session = reply.session
         if session is None:
             return whole_response(reply, headers=http.response_headers)
-        self._sessions.open(session, caller=http.caller.rate_limit_key)
+        await self._sessions.open(session, caller=http.caller.rate_limit_key)
         response = self._responses.open(http, headers={**http.response_headers, SESSION_HEADER: session.id})
         try:
             return await response.finish(reply)
         finally:
             response.abandon()
+
+    async def _take(self, message: Notification | Response, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
+        """Take what is not answered; what is meant for another replica goes there."""
+        if self._messages is not None and (refusal := await self._messages.forward(message, live)) is not None:
+            return http.refuse(refusal, message)
+        reply = await self._answer(message, NoStream(http.caller), live)
+        return whole_response(reply, headers=http.response_headers)
 
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Answer a request that waits for nothing: it is over before its connection can be lost, and never late."""
@@ -154,13 +166,37 @@ class SessionEndpoint:
             await self._sessions.save(live)
         return reply
 
+    async def _carry_on(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
+        """Go on with another replica's stream: to its answer, or, where it belongs to no request, with one of ours."""
+        assert self._sessions.copies is not None  # noqa: S101 - nothing else finds such places
+        out = self._event_stream(http)
+        fresh: SessionStream | None = None
+        self._streams.acquire(live.caller)
+        live.begin_reading()
+        try:
+            await out.open()
+            if place.answers is not None:
+                async for frame in self._sessions.copies.until_end(live.nonce, place):
+                    await out.write(_lost(place.answers) if frame is None else frame)
+                return await out.close()
+            for frame in await self._sessions.copies.until_now(live.nonce, place):
+                await out.write(frame)
+            fresh = live.streams.open(answers_request=False)
+            await out.write(fresh.preamble)
+        except StoreAwayError:
+            return await out.close()  # its client may come back for the rest
+        finally:
+            live.end_reading()
+            self._streams.release(live.caller)
+            if fresh is None:
+                out.abandon()
+        return await self._pass_on(live, Cursor(fresh, 0), out)
+
     async def _tell_of_loss(self, lost: LostAnswer, http: HttpRequest) -> web.StreamResponse:
         """Answer a request with an error whose process ended before it had: its client would wait for ever."""
-        error = RpcError(ErrorCode.INTERNAL_ERROR, _LOST)
-        reply = results.error_reply(error, request_id=lost.request_id, revision=None)
         out = self._event_stream(http)
         try:
-            await out.send(reply.body or b"")
+            await out.write(_lost(lost.request_id))
             return await out.close()
         finally:
             out.abandon()
@@ -236,6 +272,12 @@ async def _carry_outbox(session: Session, stream: SessionStream) -> None:
     with session.outbox.reader() as reader:
         while (message := await reader.get()) is not None:
             await stream.send_event(jsonrpc.encode(message))
+
+
+def _lost(request_id: RequestId) -> bytes:
+    """The event that answers a request whose process ended before it had."""
+    error = RpcError(ErrorCode.INTERNAL_ERROR, _LOST)
+    return encode_event(results.error_reply(error, request_id=request_id, revision=None).body or b"")
 
 
 def _reply_of(task: asyncio.Task[Reply], message: Request | Batch) -> Reply:

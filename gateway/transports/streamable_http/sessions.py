@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from gateway.access.identity.identity import Identity
 from gateway.json_types import Json
@@ -24,10 +25,13 @@ from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
 from gateway.state.clock import SteadyClock
 from gateway.state.keys import SigningKeys, random_keys
+from gateway.state.redis_sessions import SessionChange
+from gateway.state.replica import Replica
 from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore
 from gateway.transports.errors import HttpError
 from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.sse.event_copies import EventCopies, SessionCopies, StreamQuestion
 from gateway.transports.sse.event_store import EventStore, MemoryEventStore, ReplayBounds, ReplayQuota
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
 from gateway.wire.versions import V2025_11_25
@@ -39,6 +43,8 @@ SHUTDOWN_GRACE_SECONDS: Final = 5.0
 
 _MAX_SWEEP_SECONDS: Final = 30.0
 _REPLAY: Final = ReplayBounds()
+_NOTHING: Final = SessionRecord(expires=0)
+"""The record of a session of which nothing is written."""
 
 
 class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +53,8 @@ class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
     keys: SigningKeys
     store: SessionStore
     clock: Callable[[], float]
+    replica: Replica | None = None
+    """This process among those that serve the same sessions at the same time; None: it is the only one."""
 
     @classmethod
     def none(cls) -> Self:
@@ -60,15 +68,13 @@ class LiveSession:
 
     __slots__ = ("_readers", "_tasks", "caller", "nonce", "saved", "session", "streams", "used_at")
 
-    def __init__(self, session: Session, *, nonce: str, caller: str, room: ReplayQuota, process: str) -> None:
+    def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore) -> None:
         self.session: Final = session
         self.nonce: Final = nonce
         """The name of its record."""
         self.caller: Final = caller
         """Whose share of the sessions it is."""
-        self.streams: Final[EventStore] = MemoryEventStore(
-            room, sends_priming_event=session.revision >= V2025_11_25, process=process
-        )
+        self.streams: Final = streams
         self.used_at = asyncio.get_running_loop().time()
         self._tasks: set[asyncio.Task[Reply]] = set()
         self._readers = 0
@@ -159,16 +165,21 @@ class Sessions:
         self._store: Final = persistence.store
         self._clock: Final = persistence.clock
         self._ids: Final = SessionIds(persistence.keys, clock=persistence.clock)
-        self._process: Final = f"{secrets.token_hex(4)}{int(time.time()):x}"
+        self.replica: Final = persistence.replica
+        self.copies: Final = _copies(self.replica, replay)
+        self._process: Final = self.replica.name if self.replica else f"{secrets.token_hex(4)}{int(time.time()):x}"
         """The name of this process and its start, in event ids."""
         self._slack: Final = ttl.total_seconds() / 4
         """Seconds by which a use may be written down too late."""
         self._live: dict[str, LiveSession] = {}
+        self._of_nonce: Final[dict[str, LiveSession]] = {}
         self._ending: set[asyncio.Task[Reply]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._began = self._clock()
 
     async def __aenter__(self) -> Self:
+        if self.copies is not None:
+            self.copies.answer(self._let_go_of_stream)
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="session sweeper")
         return self
 
@@ -186,6 +197,8 @@ class Sessions:
             _, stuck = await asyncio.wait(self._ending, timeout=SHUTDOWN_GRACE_SECONDS)
             if stuck:
                 log.warning("calls did not end when cancelled", calls=len(stuck))
+        if self.copies is not None:
+            await self.copies.__aexit__(kind, error, trace)
 
     def __len__(self) -> int:
         return len(self._live)
@@ -194,11 +207,14 @@ class Sessions:
     def open_sessions(self) -> Iterator[Session]:
         return (live.session for live in self._live.values())
 
-    def open(self, session: Session, *, caller: str) -> LiveSession:
+    async def open(self, session: Session, *, caller: str) -> LiveSession:
         """Give a new session its id, and keep it; it counts as that caller's."""
         claims = self._ids.issue(session)
         live = self._keep(session, claims.nonce, caller=caller)
-        self._save_all([live])
+        if self._store.is_shared:  # another process may be asked for it next
+            await self.save(live)
+        else:
+            self._save_all([live])
         return live
 
     async def find(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
@@ -217,9 +233,52 @@ class Sessions:
         live.touch()
         return live
 
+    def served_here(self, session_id: str) -> LiveSession | None:
+        """Return a session that this process serves at the moment, whosever it is."""
+        return self._live.get(session_id)
+
     async def save(self, live: LiveSession) -> None:
         """Write down what has changed of a session, before that is acknowledged."""
-        await self._store.save(live.nonce, self._record(live))
+        before = live.saved or _NOTHING
+        await self._store.save(live.nonce, self._record(live), before=before)
+
+    def take_change(self, change: SessionChange) -> None:
+        """Take over what another process has written of a session that is served here, too."""
+        live = self._of_nonce.get(change.nonce)
+        if live is None:
+            return
+        if change.is_ended:
+            self._close(live.session.id)
+            return
+        session, saved = live.session, live.saved or _NOTHING
+        session.is_initialized |= change.is_initialized
+        session.log_level = change.log_level or session.log_level
+        session.subscriptions = (session.subscriptions | change.added) - change.removed
+        live.saved = replace(
+            saved,
+            is_initialized=saved.is_initialized or change.is_initialized,
+            log_level=change.log_level or saved.log_level,
+            subscriptions=session.subscriptions,
+        )
+        if change.added or change.removed:
+            self._dispatcher.notifier.watch_changed()
+
+    async def catch_up(self, *, is_lost: bool) -> None:
+        """Learn what others have written while the shared store was away; write all anew if it has lost what it had."""
+        for live in list(self._live.values()):
+            record = await self._store.load(live.nonce)
+            if record is not None:
+                self.take_change(
+                    SessionChange(
+                        nonce=live.nonce,
+                        log_level=record.log_level,
+                        is_initialized=record.is_initialized,
+                        added=record.subscriptions - live.session.subscriptions,
+                        is_ended=record.is_ended,
+                    )
+                )
+            if is_lost and live.session.id in self._live:
+                self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: _NOTHING})
 
     async def delete(self, session_id: str) -> None:
         """End a session, for every process that could restore it."""
@@ -245,6 +304,14 @@ class Sessions:
             self._close(session_id)
             self._store.save_soon({live.nonce: self._end()})
 
+    def _leave(self, session_id: str) -> None:
+        """Serve a session that is idle here no longer; those who share the store may serve it on."""
+        if not self._store.is_shared:
+            self.end(session_id)
+        elif (live := self._live.get(session_id)) is not None:
+            self._close(session_id)
+            self._store.let_go(live.nonce)
+
     @property
     def running(self) -> frozenset[asyncio.Task[Reply]]:
         """The tasks that serve the requests of all sessions."""
@@ -258,13 +325,29 @@ class Sessions:
     def _keep(self, session: Session, nonce: str, *, caller: str) -> LiveSession:
         self.quota.acquire(caller)
         live = self._live[session.id] = LiveSession(
-            session, nonce=nonce, caller=caller, room=self.room, process=self._process
+            session, nonce=nonce, caller=caller, streams=self._streams_of(session, nonce)
         )
+        if self.replica is not None:
+            session.asks_as = f"{session.asks_as}-{self.replica.name}"
+            self._of_nonce[nonce] = live
         return live
+
+    def _let_go_of_stream(self, question: StreamQuestion) -> bool:
+        live = self._of_nonce.get(question.nonce)
+        return live is not None and live.streams.let_go(question.number)
+
+    def _streams_of(self, session: Session, nonce: str) -> EventStore:
+        return MemoryEventStore(
+            self.room,
+            sends_priming_event=session.revision >= V2025_11_25,
+            process=self._process,
+            copies=None if self.copies is None else SessionCopies(self.copies, nonce),
+        )
 
     def _close(self, session_id: str) -> None:
         """Serve a session no longer."""
         live = self._live.pop(session_id)
+        self._of_nonce.pop(live.nonce, None)
         self.quota.release(live.caller)
         self._ending |= live.tasks
         for task in live.tasks:
@@ -336,9 +419,11 @@ class Sessions:
         )
 
     def _save_all(self, sessions: Iterable[LiveSession]) -> None:
+        sessions = tuple(sessions)
+        before = {live.nonce: live.saved or _NOTHING for live in sessions}
         records = {live.nonce: self._record(live) for live in sessions}
         if records:
-            self._store.save_soon(records)
+            self._store.save_soon(records, before=before)
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
@@ -348,9 +433,14 @@ class Sessions:
             for session_id, live in list(self._live.items()):
                 live.streams.expire()
                 if live.is_idle and live.idle_seconds >= ttl:
-                    self.end(session_id)
+                    self._leave(session_id)
             self._save_all([live for live in self._live.values() if self._is_stale(live)])
             self._store.forget_expired()
+
+
+def _copies(replica: Replica | None, bounds: ReplayBounds) -> EventCopies | None:
+    """The copies of events for other processes; None where there are none."""
+    return None if replica is None else EventCopies(replica, max_events=bounds.stream_events, age=bounds.age)
 
 
 def _session_of(claims: SessionClaims, record: SessionRecord | None, *, identity: Identity) -> Session:

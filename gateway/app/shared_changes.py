@@ -1,0 +1,109 @@
+"""Tells other replicas what a plugin announces here, and what it disables, and takes over what they tell.
+
+Files are watched by each replica itself, and so are upstreams, but for those that each replica starts for itself.
+Disabled primitives are also kept in the store, as long as a replica lives, for those that start later.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from gateway.catalog.store import CatalogStore
+from gateway.errors import ExecutionError, StoreAwayError
+from gateway.json_types import Json
+from gateway.plugin import ListKind
+from gateway.protocol.notifier import ChangeNotifier
+from gateway.state.replica import Replica
+
+log: Final = structlog.get_logger()
+
+_KIND: Final = "announcement"
+_KEPT_SECONDS: Final = 60
+_REFRESH_SECONDS: Final = 20.0
+_LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "resources": "resources"}
+
+
+class SharedChanges:
+    """The changes that plugins make at run time, at all replicas."""
+
+    def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier) -> None:
+        self._replica: Final = replica
+        self._store: Final = store
+        self._notifier: Final = notifier
+        self._key: Final = f"{replica.store.prefix}disabled"
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        replica.mailbox.on(_KIND, self._take)
+        replica.store.on_return(self._take_disabled)
+
+    async def __aenter__(self) -> Self:
+        self._notifier.tell_others = self.tell
+        self._begin(self._refresh())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def tell(self, what: str, kind: str, name: str) -> None:
+        """Tell the others soon: `what` became of a list, a resource or another primitive."""
+        self._begin(self._tell(what, kind, name))
+
+    async def _tell(self, what: str, kind: str, name: str) -> None:
+        try:
+            if what in _KEPT:
+                await self._replica.store.command(_KEPT[what], self._key, f"{kind} {name}", *_VALUES[what])
+                await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
+            await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
+        except StoreAwayError as error:
+            log.warning("announcement not passed on", what=what, name=name, reason=error.message)
+
+    async def _take(self, body: bytes) -> bytes:
+        what, kind, name = body.decode().split(" ", 2)
+        with suppress(ExecutionError):  # its file has no such definition (yet)
+            self._changes[what](_LISTS[kind], name)
+        return b""
+
+    @property
+    def _changes(self) -> dict[str, Callable[[ListKind, str], None]]:
+        return {
+            "changed": lambda kind, _: self._notifier.list_changed(kind),
+            "updated": lambda _, uri: self._updated(uri),
+            "enabled": self._store.enable,
+            "disabled": self._store.disable,
+        }
+
+    def _updated(self, uri: str) -> None:
+        catalog = self._store.current
+        for name in catalog.uris_of(uri):
+            self._notifier.resource_updated(name, catalog)
+
+    async def _take_disabled(self) -> None:
+        for field in await self._replica.store.command("HKEYS", self._key):
+            await self._take(b"disabled " + field)
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            for kind, name in self._store.disabled:
+                await self._keep(f"{kind} {name}")
+
+    async def _keep(self, field: str) -> None:
+        with suppress(StoreAwayError):
+            await self._replica.store.command("HSET", self._key, field, "")
+            await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
+
+    def _begin(self, work: Coroutine[Json, Json, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="shared changes")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_KEPT: Final = {"disabled": "HSET", "enabled": "HDEL"}
+_VALUES: Final[dict[str, tuple[str, ...]]] = {"disabled": ("",), "enabled": ()}

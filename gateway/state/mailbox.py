@@ -1,0 +1,207 @@
+"""Carries messages between replicas: each has a stream of its own in the store, which it alone reads.
+
+What has an address goes to that replica alone. What has none, such as what a plugin announces, is written once to a
+stream that all read. A mailbox is forgotten a minute after its replica was heard of last, and nothing is sent to one
+that is not there.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from gateway.bounded_map import BoundedMap
+from gateway.errors import StoreAwayError
+from gateway.json_types import Json
+from gateway.state.shared_store import WAIT_SECONDS, SharedStore, replica_key
+
+log: Final = structlog.get_logger()
+
+Handler = Callable[[bytes], Awaitable[bytes]]
+"""Takes the body of a message, and returns the body of the reply where one was asked for."""
+
+MAX_MESSAGES: Final = 10_000
+"""Messages that wait in a mailbox: more are sent to nobody who reads."""
+_FORGET_SECONDS: Final = 60
+_READ_SECONDS: Final = 5.0
+_REFRESH_SECONDS: Final = 10.0
+_REPLY: Final = "reply"
+_RECENT: Final = 10_000
+"""Messages by id that are remembered, so that one that was sent twice is taken once."""
+
+
+class Mailbox:
+    """The mailbox of this replica, and the way to those of others."""
+
+    def __init__(self, store: SharedStore, *, replica: str) -> None:
+        """Read nothing yet."""
+        self.replica: Final = replica
+        self.sent = 0
+        self.received = 0
+        self._store: Final = store
+        self._handlers: Final[dict[str, Handler]] = {}
+        self._asked: Final[dict[str, asyncio.Future[bytes]]] = {}
+        self._taken: Final[BoundedMap[str, bool]] = BoundedMap(_RECENT)
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._readers: list[asyncio.Task[None]] = []
+        self._read: Final[dict[str, str]] = {}
+        """The id of the last entry that was read, by the stream's key."""
+        self._is_open = False
+        store.on_return(self._open)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [*self._readers, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def on(self, kind: str, handler: Handler) -> None:
+        """Have messages of a kind handled."""
+        self._handlers[kind] = handler
+
+    async def tell(self, replica: str, kind: str, body: bytes) -> bool:
+        """Send a message; False if there is no such replica.
+
+        Raises:
+            StoreAwayError: it could not be sent.
+        """
+        return await self._send(replica, kind, body, message_id=_new_id())
+
+    async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = WAIT_SECONDS) -> bytes | None:
+        """Send a message and wait for its reply; None if there is no such replica, or it does not answer.
+
+        Raises:
+            StoreAwayError: it could not be sent.
+        """
+        message_id = _new_id()
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._asked[message_id] = reply
+        try:
+            if not await self._send(replica, kind, body, message_id=message_id, wants_reply=True):
+                return None
+            async with asyncio.timeout(seconds):
+                return await reply
+        except TimeoutError:
+            return None
+        finally:
+            del self._asked[message_id]
+
+    async def is_there(self, replica: str) -> bool:
+        """Whether a replica was heard of in the last seconds.
+
+        Raises:
+            StoreAwayError: that cannot be known now.
+        """
+        return bool(await self._store.command("EXISTS", replica_key(self._store.prefix, replica)))
+
+    async def tell_all(self, kind: str, body: bytes) -> None:
+        """Send a message to every other replica.
+
+        Raises:
+            StoreAwayError: it could not be sent.
+        """
+        fields = self._fields(kind, body, message_id=_new_id())
+        await self._store.command("XADD", self._shared_key, "MAXLEN", "~", MAX_MESSAGES, "*", *fields)
+        self.sent += 1
+
+    def _key(self, replica: str) -> str:
+        return f"{self._store.prefix}mailbox:{replica}"
+
+    @property
+    def _shared_key(self) -> str:
+        return f"{self._store.prefix}announcements"
+
+    async def _send(self, replica: str, kind: str, body: bytes, *, message_id: str, wants_reply: bool = False) -> bool:
+        fields = self._fields(kind, body, message_id=message_id, wants_reply=wants_reply)
+        added = await self._store.command(
+            "XADD", self._key(replica), "NOMKSTREAM", "MAXLEN", "~", MAX_MESSAGES, "*", *fields
+        )
+        self.sent += 1
+        return added is not None
+
+    def _fields(self, kind: str, body: bytes, *, message_id: str, wants_reply: bool = False) -> tuple[str | bytes, ...]:
+        wanted = ("r", "1") if wants_reply else ()
+        return ("k", kind, "i", message_id, "f", self.replica, *wanted, "b", body)
+
+    async def _open(self) -> None:
+        """Make the mailbox, which may have gone with the store, and read on."""
+        own = self._key(self.replica)
+        entry = await self._store.command("XADD", own, "*", "k", "", "i", "", "f", self.replica, "b", b"")
+        await self._store.command("EXPIRE", own, _FORGET_SECONDS)
+        if self._is_open:
+            return
+        self._read[own] = entry.decode()
+        newest = await self._store.command("XREVRANGE", self._shared_key, "+", "-", "COUNT", 1)
+        self._read[self._shared_key] = newest[0][0].decode() if newest else "0"
+        self._is_open = True
+        loop = asyncio.get_running_loop()
+        self._readers = [
+            loop.create_task(self._read_on(own), name="mailbox"),
+            loop.create_task(self._read_on(self._shared_key), name="announcements"),
+            loop.create_task(self._refresh(own), name="mailbox: refresh"),
+        ]
+
+    async def _read_on(self, key: str) -> None:
+        while True:
+            try:
+                entries = await self._store.read_stream(key, after=self._read[key], seconds=_READ_SECONDS)
+            except StoreAwayError:
+                await self._store.returned()
+                continue
+            for entry, fields in entries:
+                self._read[key] = entry
+                self._take(fields)
+
+    def _take(self, fields: Mapping[str, bytes]) -> None:
+        kind, message_id, sender = (fields.get(name, b"").decode() for name in ("k", "i", "f"))
+        if sender == self.replica or self._taken.get(message_id):
+            return
+        self._taken.put(message_id, value=True)
+        self.received += 1
+        body = fields.get("b", b"")
+        if kind == _REPLY:
+            asked, _, content = body.partition(b" ")
+            waiting = self._asked.get(asked.decode())
+            if waiting is not None and not waiting.done():
+                waiting.set_result(content)
+        elif (handler := self._handlers.get(kind)) is not None:
+            reply_to = (sender, message_id) if "r" in fields else None
+            self._begin(self._handle(handler, kind, body, reply_to=reply_to))
+
+    async def _handle(self, handler: Handler, kind: str, body: bytes, *, reply_to: tuple[str, str] | None) -> None:
+        try:
+            reply = await handler(body)
+            if reply_to is not None:
+                sender, message_id = reply_to
+                await self._send(sender, _REPLY, message_id.encode() + b" " + reply, message_id=_new_id())
+        except StoreAwayError:
+            pass  # who asked knows that, too
+        except Exception:  # Boundary: a message of another version of the gateway, or our bug
+            log.exception("message of another replica failed", kind=kind)
+
+    def _begin(self, work: Coroutine[Json, Json, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="message of another replica")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _refresh(self, own: str) -> None:
+        """Keep the mailbox while this process lives, without what was read."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            try:
+                await self._store.command("EXPIRE", own, _FORGET_SECONDS)
+                await self._store.command("XTRIM", own, "MINID", self._read[own])
+            except StoreAwayError:
+                await self._store.returned()
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)

@@ -1,0 +1,235 @@
+"""Connects with Redis (or Valkey), notices that it is away and that it is back, and says so.
+
+Away is whatever keeps this process from writing: no connection, a wrong password, a full memory, a server that only
+copies another one. A small write each second, which also tells the others that this replica lives, finds out.
+
+What needs the store waits for it, up to `WAIT_SECONDS`, and repeats what got no answer: commands and scripts are such
+that doing them twice is doing them once. Nothing else waits: a store that is known to be away is not asked.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import structlog
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from gateway.errors import StoreAwayError
+from gateway.json_types import Json
+from gateway.state.redis_url import Client, RedisUrl
+from gateway.state.shared_store import WAIT_SECONDS, Script, replica_key
+
+log: Final = structlog.get_logger()
+
+T = TypeVar("T")
+
+REPLICA_SECONDS: Final = 15
+"""How long a replica that says nothing is taken to be alive."""
+_PROBE_SECONDS: Final = 1.0
+_SOON_SECONDS: Final = 0.1
+"""The first pause between attempts to reach a store that is away; later ones are longer."""
+_REFUSALS: Final = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"})
+"""Errors of a server that works and cannot write now (redis-py has classes of its own for some)."""
+
+
+class RedisConnection:
+    """Implements `SharedStore`. Enter it to connect; it can be used from the start, even if Redis is away."""
+
+    def __init__(self, url: RedisUrl, *, replica: str) -> None:
+        self.url: Final = url
+        self.prefix: Final = url.prefix
+        self.replica: Final = replica
+        self.away_since: datetime | None = None
+        self.operations = 0
+        """Commands and scripts that were answered."""
+        self.seconds = 0.0
+        """The time that these took."""
+        self.faults: Final[dict[str, int]] = {}
+        """How often it could not be used, by the name of the error."""
+        self._reason = ""
+        self._client: Final[Client] = url.client(connect_seconds=WAIT_SECONDS, read_seconds=WAIT_SECONDS)
+        self._reading: Final[Client] = url.client(connect_seconds=WAIT_SECONDS, read_seconds=None)
+        """Reads that wait have connections without a limit of time: since redis-py 8 others have one."""
+        self._callbacks: Final[list[Callable[[], Awaitable[None]]]] = []
+        self._back: Final = asyncio.Event()
+        self._probe_now: Final = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._must_tell = False
+        """Whether it has come back, or is used the first time, and nobody was told."""
+        self._has_told = False
+
+    async def __aenter__(self) -> Self:
+        await self._probe()
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="store: watch")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+        for client in (self._client, self._reading):
+            with suppress(RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    if client is self._client and not self.is_away:
+                        await client.execute_command("DEL", replica_key(self.prefix, self.replica))
+                    await client.aclose()
+
+    @property
+    def is_away(self) -> bool:
+        return self.away_since is not None
+
+    @property
+    def problem(self) -> str:
+        if self.away_since is None:
+            return ""
+        return f"store: redis is away since {self.away_since.isoformat(timespec='seconds')} ({self._reason})"
+
+    def status(self) -> dict[str, Json]:
+        return {
+            "url": self.url.masked,
+            "problem": self.problem or None,
+            "operations": self.operations,
+            "seconds": round(self.seconds, 3),
+        }
+
+    async def command(self, *words: str | bytes | float) -> Json:
+        return await self._answered(lambda: self._client.execute_command(*words))
+
+    async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
+        async def attempt() -> Json:
+            try:
+                return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *values)
+            except NoScriptError:
+                return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *values)
+
+        return await self._answered(attempt)
+
+    async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
+        await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
+        try:
+            async with asyncio.timeout(seconds + WAIT_SECONDS):
+                found: Json = await self._reading.xread({key: after}, block=max(1, int(seconds * 1000)), count=100)
+        except (RedisError, OSError, TimeoutError) as error:
+            if not _is_fault(error):
+                raise
+            self._note_away(error)
+            raise StoreAwayError(self.problem) from error
+        entries = found[0][1] if found else []
+        return [(entry.decode(), {name.decode(): value for name, value in fields.items()}) for entry, fields in entries]
+
+    async def returned(self) -> None:
+        while self.is_away:
+            await self._back.wait()
+
+    def on_return(self, callback: Callable[[], Awaitable[None]]) -> None:
+        self._callbacks.append(callback)
+
+    async def open(self) -> None:
+        self._must_tell = True
+        if not self.is_away:
+            await self._tell_of_return()
+
+    async def _answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_SECONDS
+        while True:
+            await self._wait(deadline)
+            began = loop.time()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    answer = await attempt()
+            except (RedisError, OSError, TimeoutError) as error:
+                if not _is_fault(error):
+                    raise
+                self._note_away(error)
+                continue
+            self.operations += 1
+            self.seconds += loop.time() - began
+            return answer
+
+    async def _wait(self, deadline: float) -> None:
+        """Raises: StoreAwayError: it has not come back in time."""
+        if not self.is_away:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.returned()
+        except TimeoutError:
+            raise StoreAwayError(self.problem) from None
+
+    def _note_away(self, error: Exception) -> None:
+        name = type(error).__name__
+        self.faults[name] = self.faults.get(name, 0) + 1
+        reason = _reason(error)
+        if self.away_since is None:
+            self._must_tell = self._has_told or self._must_tell
+            self.away_since = datetime.now(UTC)
+            self._back.clear()
+            self._reason = reason
+            log.error("store is away", url=self.url.masked, reason=reason)
+        elif reason != self._reason:
+            self._reason = reason
+            log.error("store is still away", url=self.url.masked, reason=reason)
+        self._probe_now.set()
+
+    async def _watch(self) -> None:
+        pause = _SOON_SECONDS
+        while True:
+            self._probe_now.clear()
+            was_away = self.is_away
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause if was_away else _PROBE_SECONDS):
+                    await (asyncio.Event() if was_away else self._probe_now).wait()
+            await self._probe()
+            pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS
+            if self._must_tell and not self.is_away:
+                await self._tell_of_return()
+
+    async def _probe(self) -> None:
+        """Write that this replica lives."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._client.execute_command(
+                    "SET", replica_key(self.prefix, self.replica), b"", "EX", REPLICA_SECONDS
+                )
+        except (RedisError, OSError, TimeoutError) as error:
+            self._note_away(error)
+            return
+        if self.away_since is not None:
+            log.info("store is back", url=self.url.masked, away_since=self.away_since.isoformat(timespec="seconds"))
+            self.away_since = None
+        self._back.set()
+
+    async def _tell_of_return(self) -> None:
+        self._has_told, self._must_tell = True, False
+        for callback in self._callbacks:
+            try:
+                await callback()
+            except StoreAwayError:
+                self._must_tell = True
+                return
+            except Exception:  # Boundary: one part's bug must not keep the others from going on.
+                log.exception("store's return was not taken well")
+
+
+def connect(url: str, *, replica: str) -> RedisConnection:
+    """Return a connection that is not open yet.
+
+    Raises:
+        ValueError: it is no URL of a store.
+    """
+    return RedisConnection(RedisUrl.parse(url), replica=replica)
+
+
+def _is_fault(error: Exception) -> bool:
+    """Whether an error is the fault of the store or of the way there, and not of a command."""
+    return type(error) is not ResponseError or str(error).partition(" ")[0] in _REFUSALS
+
+
+def _reason(error: Exception) -> str:
+    return "it does not answer" if isinstance(error, TimeoutError) else str(error) or type(error).__name__

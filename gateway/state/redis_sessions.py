@@ -1,0 +1,272 @@
+"""The `SessionStore` of several replicas: a hash for each session, with a field for everything that can change.
+
+Fields, and not one record: two requests of a session that two replicas serve at the same time change different ones.
+The hash also names the replicas that hold the session (`@name`): they are told of changes, and no others.
+
+While Redis is away, what would be written waits here, and sessions go on: see `load` and `_written`.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import structlog
+
+from gateway.bounded_map import BoundedMap
+from gateway.errors import StoreAwayError
+from gateway.json_types import Json
+from gateway.state.mailbox import Mailbox
+from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
+from gateway.state.shared_store import Script, SharedStore
+
+log: Final = structlog.get_logger()
+
+CHANGED: Final = "session changed"
+"""The kind of a message that tells a holder of a `SessionChange`."""
+MAX_WAITING: Final = 100_000
+"""Records that wait for Redis to come back; the oldest are forgotten first."""
+_TOLD_SECONDS: Final = 0.5
+"""How long a change waits until those who hold the session know of it."""
+_AT_ONCE: Final = 50
+"""Records that are written at the same time."""
+
+_LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
+_LIST, _URI, _HOLDER = "t", "+", "@"
+"""Beginnings of fields: of the fingerprint of a list, a subscribed URI, and a replica that holds the session."""
+
+_LOAD: Final = Script.of("""
+local fields = redis.call('HGETALL', KEYS[1])
+redis.call('HSET', KEYS[1], ARGV[1], '')
+if #fields == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return fields
+""")
+_SAVE: Final = Script.of("""
+if redis.call('HEXISTS', KEYS[1], 'x') == 1 then return {} end
+local holders = {}
+for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if string.sub(field, 1, 1) == '@' then
+    if field ~= ARGV[1] then holders[#holders + 1] = string.sub(field, 2) end
+  elseif ARGV[4] == 'all' then redis.call('HDEL', KEYS[1], field) end
+end
+local had = tonumber(redis.call('HGET', KEYS[1], 'e') or '0')
+local sets = tonumber(ARGV[5])
+for at = 6, 5 + sets * 2, 2 do redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1]) end
+for at = 6 + sets * 2, #ARGV do redis.call('HDEL', KEYS[1], ARGV[at]) end
+redis.call('HSET', KEYS[1], ARGV[1], '')
+if tonumber(ARGV[2]) > had then
+  redis.call('HSET', KEYS[1], 'e', ARGV[2])
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+return holders
+""")
+"""Values: this replica's field, the expiry, milliseconds until then, `all` to replace what is there, how many fields
+are set, these with their values, and those that are taken away. An end is the last that is written. Returns who else
+holds the session."""
+
+
+class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The change of a session that another replica has made."""
+
+    nonce: str
+    log_level: str | None = None
+    is_initialized: bool = False
+    added: frozenset[str] = frozenset()
+    """URIs that were subscribed to."""
+    removed: frozenset[str] = frozenset()
+    is_ended: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self == SessionChange(nonce=self.nonce)
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """A record that is to be written, and the one that stands in Redis as far as is known."""
+
+    record: SessionRecord
+    before: SessionRecord | None
+
+
+class RedisSessionStore:
+    """Implements `SessionStore`."""
+
+    is_shared = True
+    knows_the_past = False
+
+    def __init__(self, store: SharedStore, mailbox: Mailbox, *, clock: Callable[[], float]) -> None:
+        self._store: Final = store
+        self._mailbox: Final = mailbox
+        self._clock: Final = clock
+        self._waiting: Final[BoundedMap[str, _Waiting]] = BoundedMap(MAX_WAITING, clock=clock)
+        self._writing: Final[set[asyncio.Task[None]]] = set()
+        self._permits: Final = asyncio.Semaphore(_AT_ONCE)
+        self._mark = b""
+        """What tells the data of this store from those of one that lost them."""
+        self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
+        store.on_return(self._returned)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let what is being written be written."""
+        if self._writing:
+            await asyncio.gather(*self._writing, return_exceptions=True)
+
+    async def load(self, nonce: str) -> SessionRecord | None:
+        """Return the record, and hold the session from now on; None, too, where Redis is away."""
+        if self._store.is_away:
+            return None
+        try:
+            fields = await self._store.run(_LOAD, [self._key(nonce)], self._own_field, _UNSAID_MS)
+        except StoreAwayError:
+            return None
+        record = _record(dict(zip(*[iter(each.decode() for each in fields)] * 2, strict=True)))
+        return None if record is None or record.expires <= self._clock() else record
+
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
+        await self._written(nonce, record, before)
+
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        for nonce, record in records.items():
+            self._begin(self._written(nonce, record, before.get(nonce)))
+
+    def let_go(self, nonce: str) -> None:
+        if not self._store.is_away:
+            self._begin(self._quietly(self._store.command("HDEL", self._key(nonce), self._own_field)))
+
+    def forget_expired(self) -> None:
+        """Keys that have expired go by themselves."""
+
+    def _key(self, nonce: str) -> str:
+        return f"{self._store.prefix}session:{nonce}"
+
+    @property
+    def _own_field(self) -> str:
+        return f"{_HOLDER}{self._mailbox.replica}"
+
+    async def _written(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
+        """Write a record and tell those who hold the session. While Redis is away, that is done when it is back."""
+        if self._store.is_away:
+            return self._wait_with(nonce, record, before)
+        try:
+            async with self._permits:
+                holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before))
+                change = _change(nonce, record, before)
+                if holders and not change.is_empty:
+                    body = msgspec.msgpack.encode(change)
+                    await asyncio.gather(*(self._tell(nonce, holder.decode(), body) for holder in holders))
+        except StoreAwayError:
+            self._wait_with(nonce, record, before)
+        return None
+
+    async def _tell(self, nonce: str, holder: str, body: bytes) -> None:
+        if await self._mailbox.ask(holder, CHANGED, body, seconds=_TOLD_SECONDS) is None and not (
+            await self._mailbox.is_there(holder)
+        ):
+            await self._store.command("HDEL", self._key(nonce), f"{_HOLDER}{holder}")
+
+    def _wait_with(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
+        waiting = self._waiting.get(nonce)
+        if waiting is None or not waiting.record.is_ended:
+            self._waiting.put(
+                nonce, _Waiting(record, before if waiting is None else waiting.before), expires=record.expires
+            )
+
+    def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
+        """Have a function called when Redis is back, with whether it has lost what was written."""
+        self._on_return.append(callback)
+
+    async def tell_holders(self, nonce: str, kind: str, body: bytes) -> None:
+        """Send a message to the other replicas that hold a session.
+
+        Raises:
+            StoreAwayError: it could not be sent.
+        """
+        fields = [each.decode() for each in await self._store.command("HKEYS", self._key(nonce))]
+        holders = [name[1:] for name in fields if name.startswith(_HOLDER) and name != self._own_field]
+        await asyncio.gather(*(self._mailbox.tell(holder, kind, body) for holder in holders))
+
+    async def _returned(self) -> None:
+        key, before = f"{self._store.prefix}data", self._mark
+        await self._store.command("SET", key, secrets.token_hex(8), "NX")
+        self._mark = await self._store.command("GET", key)
+        is_lost = bool(before) and before != self._mark
+        await self._write_waiting()
+        for callback in self._on_return:
+            await callback(is_lost)
+
+    async def _write_waiting(self) -> None:
+        for nonce, waiting in list(self._waiting.items()):
+            self._waiting.discard(nonce)
+            self._begin(self._written(nonce, waiting.record, waiting.before))
+        while self._writing:
+            await asyncio.wait(self._writing)
+
+    def _values(self, record: SessionRecord, before: SessionRecord | None) -> Iterable[str | bytes | float]:
+        left = max(1, round((record.expires - self._clock()) * 1000))
+        known = before or SessionRecord(expires=0)
+        removed: list[str] = []
+        if record.is_ended:
+            fields, before = {_ENDED: "1"}, None
+        else:
+            fields = {}
+            if record.log_level is not None and record.log_level != known.log_level:
+                fields[_LEVEL] = record.log_level
+            if record.is_initialized and not known.is_initialized:
+                fields[_INITIALIZED] = "1"
+            fields |= {f"{_URI}{uri}": "" for uri in record.subscriptions - known.subscriptions}
+            fields |= {f"{_LIST}{kind}": mark for kind, mark in record.lists.items() if known.lists.get(kind) != mark}
+            removed = [f"{_URI}{uri}" for uri in known.subscriptions - record.subscriptions]
+        pairs = [part for pair in fields.items() for part in pair]
+        mode = "all" if before is None else "some"
+        return [self._own_field, repr(record.expires), left, mode, len(fields), *pairs, *removed]
+
+    def _begin(self, writing: Coroutine[Json, Json, None]) -> None:
+        task = asyncio.get_running_loop().create_task(writing, name="session: write")
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    @staticmethod
+    async def _quietly(command: Awaitable[Json]) -> None:
+        try:
+            await command
+        except StoreAwayError:
+            log.debug("a session is not let go of: the store is away")
+
+
+_UNSAID_MS: Final = 60_000
+"""How long it is remembered who holds a session of which nothing is written yet."""
+
+
+def _record(fields: Mapping[str, str]) -> SessionRecord | None:
+    """The record that the fields of a hash make; None where nothing but holders stands there."""
+    if _EXPIRES not in fields:
+        return None
+    return SessionRecord(
+        expires=float(fields[_EXPIRES]),
+        log_level=fields.get(_LEVEL),
+        is_initialized=_INITIALIZED in fields,
+        subscriptions=frozenset(name[1:] for name in fields if name.startswith(_URI)),
+        lists={name[1:]: mark for name, mark in fields.items() if name.startswith(_LIST)},
+        is_ended=_ENDED in fields,
+    )
+
+
+def _change(nonce: str, record: SessionRecord, before: SessionRecord | None) -> SessionChange:
+    known = before or SessionRecord(expires=0)
+    return SessionChange(
+        nonce=nonce,
+        log_level=record.log_level if record.log_level != known.log_level else None,
+        is_initialized=record.is_initialized and not known.is_initialized,
+        added=record.subscriptions - known.subscriptions,
+        removed=known.subscriptions - record.subscriptions,
+        is_ended=record.is_ended,
+    )

@@ -1,0 +1,80 @@
+"""One of several daemons that share a store, and what it has there."""
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib import import_module
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from gateway.config.variables import variable_of
+from gateway.errors import ConfigError, Problem
+from gateway.json_types import Json
+from gateway.state.mailbox import Mailbox
+from gateway.state.redis_sessions import RedisSessionStore
+from gateway.state.redis_used_states import RedisUsedStates
+from gateway.state.shared_store import SharedStore
+
+INSTALL: Final = "pip install 'mcp-gateway-daemon[redis]'"
+_CONNECTION: Final = "gateway.state.redis_connection"
+"""Imported only where there is a store: its package may not be installed."""
+
+
+class _Connect(Protocol):
+    def __call__(self, url: str, *, replica: str) -> SharedStore: ...
+
+
+class Replica:
+    """This daemon as one of several. Enter it to connect; `open` begins to take messages of others."""
+
+    def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
+        """Connect with nothing yet.
+
+        Raises:
+            ConfigError: it is no URL of a store, or its library is not installed.
+        """
+        self.name: Final = f"{secrets.token_hex(4)}{int(time.time()):x}"
+        """The name of this process and its start, in all ids by which others find it."""
+        self.store: Final = _connect(url, replica=self.name)
+        self.mailbox: Final = Mailbox(self.store, replica=self.name)
+        self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)
+        self.used_states: Final = RedisUsedStates(self.store, clock=clock)
+        self._stack: Final = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            for part in (self.store, self.mailbox, self.sessions):
+                await stack.enter_async_context(part)
+            self._stack.push_async_callback(stack.pop_all().aclose)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def open(self) -> None:
+        """Begin to take messages, now that all who handle them are there."""
+        await self.store.open()
+
+    def status(self) -> dict[str, Json]:
+        return {
+            "replica": self.name,
+            **self.store.status(),
+            "messages_sent": self.mailbox.sent,
+            "messages_received": self.mailbox.received,
+        }
+
+
+def _connect(url: str, *, replica: str) -> SharedStore:
+    try:
+        connect: _Connect = import_module(_CONNECTION).connect
+        return connect(url, replica=replica)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("redis"):
+            raise
+        problem = f"a store needs a package that is not installed: {INSTALL}"
+        raise ConfigError([Problem(message=problem, path=variable_of("store"))]) from error
+    except ValueError as error:
+        raise ConfigError([Problem(message=str(error), path=variable_of("store"))]) from error

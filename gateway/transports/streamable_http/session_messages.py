@@ -1,0 +1,100 @@
+"""Passes on messages of a session that are meant for another replica, and takes those that others pass on.
+
+The client's answer goes to the replica that asked: its id names it. What a client cancels, or says of its roots, goes
+to those that hold the session, unless the request is served here: nothing else knows where it runs.
+"""
+
+from typing import Final
+
+import msgspec
+
+from gateway.errors import StoreAwayError
+from gateway.json_types import Json
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.state.redis_sessions import CHANGED, SessionChange
+from gateway.state.replica import Replica
+from gateway.transports.errors import RETRY, HttpError
+from gateway.transports.streamable_http.sessions import LiveSession, Sessions
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, Message, Notification, Response
+
+PASSED_ON: Final = "session message"
+"""The kind of a message that carries a `PassedOn`."""
+_TAKEN: Final = b""
+_CANCELLED: Final = "notifications/cancelled"
+_ROOTS_CHANGED: Final = "notifications/roots/list_changed"
+
+
+class PassedOn(msgspec.Struct, frozen=True, kw_only=True):
+    """A notification or a response of a session's client, as JSON."""
+
+    session_id: str
+    message: bytes
+
+
+class SessionMessages:
+    """The messages of sessions that go from replica to replica."""
+
+    def __init__(self, sessions: Sessions, replica: Replica, *, dispatcher: Dispatcher) -> None:
+        self._sessions: Final = sessions
+        self._replica: Final = replica
+        self._dispatcher: Final = dispatcher
+        replica.mailbox.on(CHANGED, self._take_change)
+        replica.mailbox.on(PASSED_ON, self._take)
+        replica.sessions.on_return(lambda is_lost: sessions.catch_up(is_lost=is_lost))
+
+    async def forward(self, message: Message, live: LiveSession) -> HttpError | None:
+        """Pass on what is meant for others. Returns why that cannot be done now."""
+        try:
+            for entry in message.entries if isinstance(message, Batch) else (message,):
+                match entry:
+                    case Response(id=str(request_id)):
+                        await self._forward_answer(request_id, entry, live)
+                    case Notification() if _is_for_others(entry, live):
+                        body = _body(live, {"method": entry.method, "params": entry.params})
+                        await self._replica.sessions.tell_holders(live.nonce, PASSED_ON, body)
+        except StoreAwayError as error:
+            return HttpError(status=503, message=error.message, headers=RETRY)
+        return None
+
+    async def _forward_answer(self, request_id: str, answer: Response, live: LiveSession) -> None:
+        """Pass an answer on to the replica that its id names, if that is another."""
+        begin, _, rest = request_id.partition("-")
+        asked_by, _, _ = rest.partition("-")
+        if request_id in live.session.pending_answers or begin != "gateway" or not asked_by.isalnum():
+            return
+        outcome = {"result": answer.result} if answer.error is None else {"error": answer.error}
+        await self._replica.mailbox.ask(asked_by, PASSED_ON, _body(live, {"id": request_id, **outcome}))
+
+    async def _take(self, body: bytes) -> bytes:
+        passed_on = _DECODER.decode(body)
+        live = self._sessions.served_here(passed_on.session_id)
+        if live is not None:
+            message = self._dispatcher.decode(passed_on.message)
+            match message:
+                case Response():
+                    live.session.take_answer(message)
+                case Notification(method="notifications/cancelled"):
+                    live.session.in_flight.cancel(message.params.get("requestId"))
+                case Notification(method="notifications/roots/list_changed"):
+                    self._dispatcher.notifier.roots_changed(live.session.id)
+        return _TAKEN
+
+    async def _take_change(self, body: bytes) -> bytes:
+        self._sessions.take_change(_CHANGES.decode(body))
+        return _TAKEN
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(PassedOn)
+_CHANGES: Final = msgspec.msgpack.Decoder(SessionChange)
+
+
+def _is_for_others(notification: Notification, live: LiveSession) -> bool:
+    if notification.method == _CANCELLED:
+        return notification.params.get("requestId") not in live.session.in_flight
+    return notification.method == _ROOTS_CHANGED
+
+
+def _body(live: LiveSession, members: dict[str, Json]) -> bytes:
+    message = jsonrpc.encode({"jsonrpc": jsonrpc.VERSION, **members})
+    return msgspec.msgpack.encode(PassedOn(session_id=live.session.id, message=message))

@@ -1,0 +1,147 @@
+"""Several replicas run the tasks of one store: none twice at once, and those of a dead one are not forgotten."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.state.replica import Replica
+from gateway.tasks import leases, redis_store
+from gateway.tasks.leases import Leases
+from gateway.tasks.redis_store import RedisTaskStore
+from gateway.tasks.runner import Ending, TaskRun, TaskRunner
+from gateway.tasks.task import Task, TaskStatus
+from tests.redis_server import RedisServer, redis_server
+from tests.tasks.test_stores import make_task
+
+SECONDS: Final = 60
+
+
+class Worker:
+    """A replica, as far as tasks are concerned."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.store: Final = RedisTaskStore(replica, clock=time.time)
+        self.runner: Final = TaskRunner(self.store, work=self.work)
+        self.begun: Final[list[str]] = []
+        self.told: Final[list[TaskStatus]] = []
+        self.release: Final = asyncio.Event()
+        self.leases: Final = Leases(self.runner, self.store, told=lambda task: self.told.append(task.status))
+
+    async def work(self, run: TaskRun) -> Ending:
+        self.begun.append(run.task.id)
+        await self.release.wait()
+        return Ending(status=TaskStatus.COMPLETED, outcome=b"{}")
+
+    async def begin(self, task_id: str, *, restarts: int = 0) -> Task:
+        task = replace(
+            make_task(task_id, created=time.time(), ttl_ms=600_000), restarts=restarts, runner=self.runner.id
+        )
+        await self.runner.add(task)
+        run = self.runner.run_of(task)
+        self.runner.follow(run, asyncio.create_task(self.work(run)))
+        return task
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    async with redis_server(tmp_path / "redis") as it:
+        yield it
+
+
+@pytest.fixture
+async def workers(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Worker]]:
+    """Two with short leases; the first renews nothing until it is told to."""
+    monkeypatch.setattr(redis_store, "LEASE_SECONDS", 3.0)
+    monkeypatch.setattr(leases, "_TICK_SECONDS", 0.1)
+    monkeypatch.setattr(leases, "_MARGIN_SECONDS", 1.0)
+    async with AsyncExitStack() as stack:
+        made = []
+        for _ in range(2):
+            replica = await stack.enter_async_context(Replica(server.url, clock=time.time))
+            worker = Worker(replica)
+            await replica.open()
+            stack.push_async_callback(worker.runner.close)
+            made.append(worker)
+        await stack.enter_async_context(made[1].leases)
+        yield made
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not is_true():
+            await asyncio.sleep(0.02)
+
+
+async def lease_of(server: RedisServer, task_id: str) -> float:
+    """The end of a task's lease, in milliseconds."""
+    return await server.client.zscore("mcp-gateway:{tasks}:leases", task_id) or 0.0
+
+
+async def ended(worker: Worker, task_id: str) -> Task:
+    async with asyncio.timeout(SECONDS):
+        while (task := await worker.runner.get(task_id)) is None or not task.is_finished:
+            await asyncio.sleep(0.02)
+    return task
+
+
+async def test_a_task_whose_replica_is_silent_is_begun_again_and_its_late_result_is_not_written(
+    workers: list[Worker],
+) -> None:
+    silent, other = workers
+    await silent.begin("one", restarts=1)
+    await until(lambda: other.begun == ["one"])
+    silent.release.set()  # it finishes what is not its own any more
+    await until(lambda: silent.runner.running == 0)
+    found = await other.runner.get("one")
+    assert found is not None
+    assert (found.status, found.runner, found.restarts) == (TaskStatus.WORKING, other.runner.id, 0)
+    other.release.set()
+    assert (await ended(silent, "one")).status is TaskStatus.COMPLETED
+    await until(lambda: silent.runner.unfinished == 0)  # it hears of the end, and counts it no more
+
+
+async def test_a_task_that_may_not_begin_again_fails_with_its_replica(workers: list[Worker]) -> None:
+    silent, other = workers
+    await silent.begin("one")
+    failed = await ended(other, "one")
+    assert (failed.status, failed.message) == (TaskStatus.FAILED, "the server that ran it stopped")
+    assert other.begun == []
+
+
+async def test_a_renewed_lease_keeps_a_task_and_carries_its_message(server: RedisServer, workers: list[Worker]) -> None:
+    renewing, other = workers
+    async with renewing.leases:
+        task = await renewing.begin("one", restarts=1)
+        renewing.runner.runs[0].say("half", at=time.time())
+        async with asyncio.timeout(SECONDS):
+            while (found := await other.runner.get("one")) is None or found.message != "half":
+                await asyncio.sleep(0.05)
+        first = await lease_of(server, "one")
+        async with asyncio.timeout(SECONDS):
+            while await lease_of(server, "one") < first + 4000:  # milliseconds: longer than a lease
+                await asyncio.sleep(0.1)
+        assert other.begun == []
+        await other.runner.watch("one")
+        await other.runner.cancel(task.id)
+        await until(lambda: renewing.runner.running == 0)  # told by the one that cancelled
+        assert (await ended(renewing, "one")).status is TaskStatus.CANCELLED
+        await until(lambda: renewing.runner.unfinished == 0)
+
+
+async def test_a_task_that_may_begin_again_is_stopped_where_its_lease_cannot_be_renewed(
+    server: RedisServer, workers: list[Worker]
+) -> None:
+    alone, _ = workers
+    async with alone.leases:
+        await alone.begin("again", restarts=1)
+        await alone.begin("once")
+        await until(lambda: len(alone.begun) == 2)
+        await server.stop()
+        await until(lambda: not alone.runner.is_running("again"))
+        assert alone.runner.is_running("once")

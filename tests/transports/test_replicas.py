@@ -1,0 +1,233 @@
+"""Several replicas over one store serve a session as one process does, whichever of them a request comes to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+
+from gateway.json_types import Json
+from gateway.state.clock import SteadyClock
+from gateway.state.keys import SigningKeys
+from gateway.state.replica import Replica
+from gateway.transports.streamable_http.sessions import SessionPersistence
+from tests.redis_server import RedisServer, redis_server
+from tests.transports.http_server import RunningServer, call, http_server, initialize_request, legacy_request
+from tests.transports.test_resuming import next_message, rest
+from tests.transports.test_streamable_http import event, in_session, settled
+
+KEYS: Final = SigningKeys([b"a key of sixteen bytes"])
+SECONDS: Final = 60
+
+
+@asynccontextmanager
+async def joined(server: RedisServer, *, password: str | None = None) -> AsyncIterator[tuple[RunningServer, Replica]]:
+    """One more replica."""
+    clock = SteadyClock()
+    url = server.url if password is None else f"redis://:{password}@127.0.0.1:{server.port}"
+    async with Replica(url, clock=clock) as replica:
+        persistence = SessionPersistence(keys=KEYS, store=replica.sessions, clock=clock, replica=replica)
+        async with http_server(persistence=persistence) as served:
+            await replica.open()
+            yield served, replica
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    async with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+async def replicas(store: RedisServer) -> AsyncIterator[list[RunningServer]]:
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        yield [(await stack.enter_async_context(joined(store)))[0] for _ in range(3)]
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS / 2):
+        while not is_true():
+            await asyncio.sleep(0.01)
+
+
+def live(server: RunningServer) -> Json:
+    return next(iter(server.sessions.open_sessions))
+
+
+async def test_each_replica_serves_a_session_as_the_others_have_left_it(replicas: list[RunningServer]) -> None:
+    a, b, c = replicas
+    answer = await a.send(initialize_request(elicitation={}))
+    session = in_session(answer.headers["Mcp-Session-Id"])
+    assert (await b.send({"jsonrpc": "2.0", "method": "notifications/initialized"}, session)).status == 202
+    assert live(a).is_initialized
+    for server in (a, b, c):
+        assert (await server.send(call("echo", text="hi"), session)).json["result"]["content"][0]["text"] == "hi"
+    assert (await c.send(legacy_request("logging/setLevel", {"level": "error"}), session)).status == 200
+    assert [live(each).log_level for each in replicas] == ["error"] * 3
+    uris = ["test://one", "test://two"]
+    for each, uri in zip((a, b), uris, strict=True):  # two that change at the same time lose nothing
+        live(each).subscriptions |= {uri}
+    await asyncio.gather(*(each.send(legacy_request("ping"), session) for each in (a, b)))
+    await asyncio.gather(*(_save(each) for each in (a, b)))
+    assert [live(each).subscriptions for each in replicas] == [frozenset(uris)] * 3
+    assert (await b.send(None, session, method="DELETE")).status == 204
+    assert [(await each.send(legacy_request("ping"), session)).status for each in replicas] == [404] * 3
+
+
+async def _save(server: RunningServer) -> None:
+    sessions = server.sessions
+    await sessions.save(next(iter(sessions._live.values())))
+
+
+async def test_an_answer_and_a_cancellation_find_the_replica_that_waits(replicas: list[RunningServer]) -> None:
+    a, b, c = replicas
+    session = in_session(await a.initialize(elicitation={}))
+    a.course.orders.put_nowait("ask")
+    asking = await a.client.post(a.url, json=call("obey", request_id=7), headers=session)
+    question = await next_message(asking)
+    answer = {
+        "jsonrpc": "2.0",
+        "id": question.message["id"],
+        "result": {"action": "accept", "content": {"name": "Ada"}},
+    }
+    assert (await b.send(answer, session)).status == 202
+    assert "Ada" in orjson.dumps((await next_message(asking)).message["result"]).decode()
+    asking.close()
+    waiting = asyncio.create_task(a.send(call("wait", request_id=8), session))
+    await a.course.started.wait()
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 8}}
+    assert (await c.send(cancel, session)).status == 202
+    await a.course.cancelled.wait()
+    await waiting
+
+
+async def test_a_stream_goes_on_at_another_replica_to_the_answer(replicas: list[RunningServer]) -> None:
+    a, b, _ = replicas
+    session = in_session(await a.initialize())
+    asked = await a.client.post(a.url, json=call("obey", request_id="mine", token=1), headers=session)
+    a.course.orders.put_nowait("report")
+    first = await next_message(asked)
+    a.course.orders.put_nowait("report")
+    second = await next_message(asked)
+    asked.close()
+    resumed = await b.client.get(b.url, headers={**session, "Last-Event-ID": first.id})
+    assert (await next_message(resumed)).id == second.id
+    for order in ("report", "over"):
+        a.course.orders.put_nowait(order)
+    last, answer = await rest(resumed)
+    assert last.message["params"]["progress"] == 3
+    assert (answer.message["id"], answer.message["result"]["content"][0]["text"]) == ("mine", "over")
+    again = await b.client.get(b.url, headers={**session, "Last-Event-ID": last.id})
+    assert [each.message for each in await rest(again)] == [answer.message]
+    for response in (resumed, again):
+        response.close()
+
+
+async def test_what_belongs_to_no_request_goes_on_at_another_replica(replicas: list[RunningServer]) -> None:
+    a, b, _ = replicas
+    session = in_session(await a.initialize())
+    stream = await a.client.get(a.url, headers=session)
+    await settled(a, streams=1)
+    a.dispatcher.notifier.list_changed("tools")
+    told = await next_message(stream)
+    a.dispatcher.notifier.list_changed("prompts")
+    missed = await next_message(stream)
+    resumed = await b.client.get(b.url, headers={**session, "Last-Event-ID": told.id})
+    assert (await event(resumed))["method"] == missed.message["method"]
+    b.dispatcher.notifier.list_changed("resources")
+    assert (await event(resumed))["method"] == "notifications/resources/list_changed"
+    for response in (stream, resumed):
+        response.close()
+
+
+async def test_an_answer_that_went_with_its_replica_is_an_error(store: RedisServer) -> None:
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        b, _ = await stack.enter_async_context(joined(store))
+        async with joined(store) as (a, replica):
+            session = in_session(await a.initialize())
+            asked = await a.client.post(a.url, json=call("obey", request_id="mine", token=1), headers=session)
+            a.course.orders.put_nowait("report")
+            primed = await next_message(asked)
+            asked.close()
+            a.sessions._live.clear()  # it is killed: nothing is said at its end
+            await store.client.delete(f"mcp-gateway:mailbox:{replica.name}")
+        resumed = await b.client.get(b.url, headers={**session, "Last-Event-ID": primed.id})
+        *_, lost = await rest(resumed)
+        assert (lost.message["id"], lost.message["error"]["code"]) == ("mine", -32603)
+        resumed.close()
+
+
+async def test_messages_of_http_sse_find_the_stream(replicas: list[RunningServer]) -> None:
+    a, b, _ = replicas
+    stream = await a.client.get(a.url.replace("/mcp", "/sse"), headers={"Accept": "text/event-stream"})
+    endpoint = (await stream.content.readuntil(b"\n\n")).decode().split("data: ")[1].strip()
+    path = endpoint[endpoint.index("/messages") :]
+    assert (await b.send(initialize_request("2024-11-05"), path=path)).status == 202
+    assert (await event(stream))["result"]["protocolVersion"] == "2024-11-05"
+    assert (await b.send(call("echo", text="hi"), path=path)).status == 202
+    assert (await event(stream))["result"]["content"][0]["text"] == "hi"
+    assert (await b.send(call("echo"), path=f"{path}x")).status == 404
+    assert (await b.send(call("echo"), path="/messages?session_id=nobody.x")).status == 404
+    stream.close()
+
+
+async def test_calls_go_on_while_the_store_is_away_and_it_learns_what_it_missed(
+    store: RedisServer, replicas: list[RunningServer]
+) -> None:
+    a, b, c = replicas
+    old = in_session(await a.initialize())
+    await store.stop()
+    new = in_session(await b.initialize())
+    for server, session in ((a, old), (b, old), (c, new)):
+        assert (await server.send(call("echo", text="hi"), session)).status == 200
+    assert (await a.modern("tools/list")).status == 200
+    assert (await a.send(legacy_request("logging/setLevel", {"level": "error"}), old)).status == 200
+    assert (await b.send(None, new, method="DELETE")).status == 204
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 8}}
+    refused = await c.send(cancel, new)
+    assert refused.status == 503
+    assert "store: redis is away since" in refused.text
+    await store.start()
+    await until(lambda: next(iter(b.sessions.open_sessions)).log_level == "error")
+    await until(lambda: len(c.sessions) == 0)  # it was deleted meanwhile
+    assert (await c.send(legacy_request("ping"), new)).status == 404
+
+
+@pytest.mark.parametrize("reason", ["wrong password", "full", "slow"])
+async def test_a_store_that_cannot_be_written_costs_no_plain_call(tmp_path: Path, reason: str) -> None:
+    async with asyncio.timeout(SECONDS), redis_server(tmp_path / "redis", password="right") as store:
+        if reason == "full":
+            await store.client.config_set("maxmemory", "1")
+        async with joined(store, password="wrong" if reason == "wrong password" else None) as (server, replica):
+            if reason == "slow":
+                await store.client.client_pause(30_000)
+            session = in_session(await server.initialize())
+            assert (await server.send(call("echo", text="hi"), session)).status == 200
+            assert (await server.modern("tools/list")).status == 200
+            await until(lambda: replica.store.is_away)
+            assert replica.store.problem.startswith("store: redis is away since 20")
+            assert "right" not in str(replica.status())
+
+
+async def test_sessions_leave_nothing_behind_and_cost_a_kibibyte(store: RedisServer) -> None:
+    async with asyncio.timeout(SECONDS), joined(store) as (server, _):
+        session = in_session(await server.initialize())
+        assert (await server.send(call("echo"), session)).status == 200
+        keys = [key async for key in store.client.scan_iter("mcp-gateway:session:*")]
+        assert len(keys) == 1
+        assert (await store.client.memory_usage(keys[0]) or 0) <= 1024
+    assert all([await store.client.ttl(key) > 0 async for key in store.client.scan_iter("mcp-gateway:session:*")])
+
+
+async def test_plain_calls_ask_nothing_of_the_store(store: RedisServer) -> None:
+    async with asyncio.timeout(SECONDS), joined(store) as (server, replica):
+        session = in_session(await server.initialize())
+        assert (await server.send(call("echo"), session)).status == 200
+        before = replica.store.operations
+        for _ in range(20):
+            assert (await server.send(call("echo"), session)).status == 200
+            assert (await server.modern("tools/list")).status == 200
+        assert replica.store.operations - before <= 4  # the mailbox is kept, whatever is served

@@ -16,6 +16,7 @@ from tests.behaviour.inside import product
 from tests.behaviour.wires import HttpWire, SseWire
 from tests.e2e.daemon import Daemon, serving
 from tests.ports import free_port
+from tests.upstreams.test_apps import tools_of
 from tests.upstreams.test_failures import is_alive, odd
 from tests.upstreams.upstream_servers import SERVER, over_stdio
 
@@ -182,7 +183,7 @@ async def test_a_tool_of_an_upstream_is_held_to_everything_that_the_file_says(tm
             prompts: false
         """
     async with product(tmp_path, text) as client:
-        tools = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+        tools = await tools_of(client, "my_sum", "my_echo")
 
         assert list(tools) == ["my_sum", "my_echo"]
         assert (tools["my_sum"]["title"], tools["my_sum"]["description"]) == ("Sum", "Add two numbers.")

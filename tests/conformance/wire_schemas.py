@@ -16,6 +16,11 @@ from gateway.json_types import Json, JsonObject
 OLDEST: Final = "2024-11-05"
 INPUT_REQUIRED: Final = "input_required"
 """The type of a result that asks something."""
+_TYPES: Final = {
+    INPUT_REQUIRED: "InputRequiredResult",
+    "task": "Result",  # of the extension, which has a schema of its own
+}
+"""The type of a result that answers any method, by its `resultType`."""
 _OPEN: Final = re.compile(r".*(Meta|Result|Error)(Object)?|Error|Result")
 """Types that other types extend, and `_meta`."""
 _OWN_RESULTS: Final = re.compile(r"(Call|List|Read|Get|Complete|Initialize|Discover|Subscriptions)\w*Result")
@@ -63,10 +68,8 @@ class _Revision:
                 yield from self._check(name, message if wrapped else message["error"])
         else:
             yield from self._check(self._first("JSONRPCResultResponse", "JSONRPCResponse"), message)
-            is_asking = message["result"].get("resultType") == INPUT_REQUIRED
-            yield from self._check(
-                "InputRequiredResult" if is_asking else self._result_type(answers), message["result"]
-            )
+            result = message["result"]
+            yield from self._check(_TYPES.get(result.get("resultType")) or self._result_type(answers), result)
 
     def _result_type(self, method: str | None) -> str:
         request = self._methods.get(method or "", "")

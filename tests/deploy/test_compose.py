@@ -61,3 +61,17 @@ def test_every_secret_is_named_in_the_words_that_tell_how_to_make_it(services: d
 
 def test_its_file_is_served_without_a_doubt(tmp_path: Path) -> None:
     assert doubts(FOLDER / "config" / "config.yaml", secrets="/run/secrets", folder=tmp_path) == []
+
+
+def test_the_file_for_replicas_names_services_and_secrets_that_are_there(services: dict[str, Any]) -> None:
+    added = read(FOLDER / "replicas.yaml")
+    text = (FOLDER / "replicas.yaml").read_text()
+    assert set(added["services"]) - set(services) == {"redis"}
+    assert added["services"]["gateway"]["deploy"] == {"replicas": 3}
+    assert added["services"]["gateway"]["environment"]["MCP_GATEWAY_STORE_FILE"] == "/run/secrets/store"
+    assert "ports" not in added["services"]["redis"]
+    for service in added["services"].values():
+        assert set(service["secrets"]) <= set(added["secrets"])
+    for name, secret in added["secrets"].items():
+        assert secret == {"file": f"./secrets/{name}"}
+        assert f"> secrets/{name} " in text

@@ -43,6 +43,9 @@ class ArgumentsSchema(Protocol):
             ExecutionError: the arguments do not fit; the text names each by JSON Pointer.
         """
 
+    def size_of_files(self, arguments: JsonObject) -> int:
+        """Characters of the files among arguments as they were sent, valid or not."""
+
     def described(self, arguments: JsonObject) -> JsonObject:
         """Arguments as they were sent, with a description in place of each file: for logs."""
 

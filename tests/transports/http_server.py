@@ -164,6 +164,9 @@ class Anything:
     def prepare(self, arguments: JsonObject) -> JsonObject:
         return arguments
 
+    def size_of_files(self, arguments: JsonObject) -> int:
+        return 0
+
     def described(self, arguments: JsonObject) -> JsonObject:
         return arguments
 

@@ -60,6 +60,10 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
             self._confine(prepared)
         return prepared if self.files is None else self._decoded(self.files, prepared)
 
+    def size_of_files(self, arguments: JsonObject) -> int:
+        """Characters of the files among arguments as they were sent, valid or not."""
+        return 0 if self.files is None else self.files.size(arguments)
+
     def described(self, arguments: JsonObject) -> JsonObject:
         """Arguments as they were sent, with a description in place of each file: for logs."""
         return arguments if self.files is None else self.files.described(arguments)

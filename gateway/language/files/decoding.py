@@ -8,7 +8,7 @@ as far as that shows.
 
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -25,7 +25,8 @@ _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]")
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
 _TEXT: Final = "text/plain"
-_URL_SAFE: Final = str.maketrans("-_", "+/")
+_STEP: Final = 2**18
+"""Characters that are decoded at once: in between, other threads run, which `binascii` would hold up."""
 
 
 class FileRefusedError(ValueError):
@@ -90,23 +91,42 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
         raise _not_base64(text)
     if any(blank in text for blank in "\n\r \t"):
         text = "".join(text.split())
-    bare = text.rstrip("=")
-    _check_size(len(bare) * 3 // 4, rule)
-    if "-" in bare or "_" in bare:
-        if "+" in bare or "/" in bare:
-            raise _not_base64(text, "mixes the alphabets of base64 and base64url")
-        bare = bare.translate(_URL_SAFE)
-    missing = -len(bare) % 4
-    if missing == 3 or len(text) - len(bare) not in {0, missing}:
+    end = text.find("=")
+    size = len(text) if end < 0 else end
+    if text.count("=", size) != len(text) - size:
+        raise _not_base64(text)
+    _check_size(size * 3 // 4, rule)
+    is_url_safe = "-" in text or "_" in text
+    if is_url_safe and ("+" in text or "/" in text):
+        raise _not_base64(text, "mixes the alphabets of base64 and base64url")
+    missing = -size % 4
+    if missing == 3 or len(text) - size not in {0, missing}:
         raise _not_base64(text, "is cut off, or its padding is wrong")
     try:
-        data = binascii.a2b_base64(bare + "=" * missing, strict_mode=True)
+        data = b"".join(_decoded_steps(text, size, is_url_safe=is_url_safe))
     except binascii.Error as error:
         raise _not_base64(text) from error
     # RFC 4648 §3.5: the bits that are left over are zero, unless something was cut off.
-    if missing and binascii.b2a_base64(data[-(3 - missing) :], newline=False).rstrip(b"=").decode()[-1] != bare[-1]:
+    if missing and _standard(text[size - 1]) != _last_of(data[-(3 - missing) :]):
         raise _not_base64(text, "is cut off in the middle of a byte")
     return data
+
+
+def _decoded_steps(text: str, size: int, *, is_url_safe: bool) -> Iterator[bytes]:
+    """Decode the first `size` characters, which are the whole without its padding."""
+    for start in range(0, size, _STEP):
+        step = text[start : min(start + _STEP, size)]
+        yield binascii.a2b_base64((_standard(step) if is_url_safe else step) + "=" * (-len(step) % 4), strict_mode=True)
+
+
+def _standard(text: str) -> str:
+    """Base64url as base64."""
+    return text.replace("-", "+").replace("_", "/")
+
+
+def _last_of(data: bytes) -> str:
+    """The last character of base64, without padding."""
+    return binascii.b2a_base64(data, newline=False).rstrip(b"=").decode()[-1]
 
 
 def _not_base64(text: str, why: str = "has `=` before its end") -> FileRefusedError:

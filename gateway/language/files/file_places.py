@@ -67,6 +67,17 @@ class FilePlaces(msgspec.Struct):
 
         return self.replaced(arguments, decode), errors
 
+    def size(self, arguments: JsonObject) -> int:
+        """Characters of the files among arguments as they were sent, valid or not."""
+        sizes: list[int] = []
+
+        def note(value: Json, _rule: FileRule | None, _path: Path) -> Json:
+            sizes.append(len(value))
+            return value
+
+        self.replaced(arguments, note)
+        return sum(sizes)
+
     def described(self, arguments: JsonObject) -> JsonObject:
         """Arguments as they were sent, valid or not, with a description of each file in its place."""
         described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))

@@ -5,6 +5,7 @@ Sniffing §6, and the formats' own specifications). What is not in it stays unkn
 """
 
 import re
+from codecs import getincrementaldecoder
 from typing import Final
 
 _SIGNATURES: Final = tuple(
@@ -49,7 +50,9 @@ _FAMILIES: Final = (
 )
 """Types told from the bytes, and the more special or older names that go with them."""
 
-_BINARY: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+_STEP: Final = 2**18
+"""Bytes that are looked at once: in between, other threads run, which `re` would hold up."""
 _KNOWN: Final = frozenset(media_type for media_type, _ in _SIGNATURES)
 
 
@@ -60,10 +63,17 @@ def media_type_in(data: bytes) -> str | None:
 
 def is_text(data: bytes) -> bool:
     """Whether these are UTF-8 without what WHATWG MIME Sniffing §3 calls binary data bytes."""
+    decoder = getincrementaldecoder("utf-8")()
     try:
-        return _BINARY.search(data.decode()) is None
+        for start in range(0, len(data), _STEP):
+            step = data[start : start + _STEP]
+            if _BINARY.search(step) is not None:
+                return False
+            decoder.decode(step)
+        decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def has_signature(media_type: str) -> bool:

@@ -6,6 +6,7 @@ from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.preparation import prepared_arguments
 from gateway.protocol.call.runner import check_access, check_client
 from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.methods import params
@@ -38,7 +39,7 @@ async def call_tool(call: Call) -> JsonObject | bytes:
     try:
         check_client(tool, call)
         may_be_task = tool.task is not None and call.server.tasks.accepts(call, tool.task)
-        prepared = tool.arguments.prepare(arguments)
+        prepared = await prepared_arguments(tool, arguments, call)
         if may_be_task and tool.task is not None:
             answer = await call.server.tasks.answer(call, tool, tool.task, prepared)
             if answer is not None:

@@ -22,6 +22,7 @@ from gateway.executors.invocation import AwaitingInput, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call, ServerState
+from gateway.protocol.call.preparation import prepared_arguments
 from gateway.protocol.call.runner import check_access
 from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.exchange import Binding, Caller
@@ -139,7 +140,7 @@ class TaskCalls:
         _attach(task_call, call, tool, decode_memory(task.memory), is_first=False)
         try:
             check_access(tool, call)
-            arguments = tool.arguments.prepare(content["params"].get("arguments", {}))
+            arguments = await prepared_arguments(tool, content["params"].get("arguments", {}), call)
         except RpcError as error:
             return _failed(error)
         except ExecutionError as error:

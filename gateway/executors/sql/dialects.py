@@ -56,6 +56,7 @@ POSTGRESQL: Final = Dialect(
         InputType.DATE_TIME: "timestamptz",
         InputType.UUID: "uuid",
         InputType.NUMBER: "numeric",
+        InputType.FILE: "bytea",
         InputType.JSON: "jsonb",
         InputType.PRESENCE: "text",
     },

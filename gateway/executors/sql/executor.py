@@ -44,7 +44,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         facts: dict[str, Json] = {
             "database": self.database.shown,
             "statements": [statement.text.strip() for statement in bound],
-            "values": [dict(enumerate(map(repr, statement.values), start=1)) for statement in bound],
+            "values": [dict(enumerate(map(shown_value, statement.values), start=1)) for statement in bound],
             "transaction": "read-write" if self.writes else "read-only",
             "max_rows": self.limits.max_rows,
         }
@@ -100,6 +100,10 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if len(rows.rows) > 1 or rows.is_truncated:
             return Failure(text="The query promises one row, and there are more")
         return Value(value=rows.rows[0], size=rows.size, text=record_of(rows.rows[0]))
+
+
+def shown_value(value: Json) -> str:
+    return f"<{len(value)} bytes>" if isinstance(value, bytes) else repr(value)
 
 
 def _all(rows: RowCollector) -> Value:

@@ -9,6 +9,8 @@ from typing import Final
 from gateway import exact_json
 from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_argument import FileArgument, json_with_files
+from gateway.language.files.file_inputs import FILE
 
 
 class InputType(Enum):
@@ -23,6 +25,8 @@ class InputType(Enum):
     UUID = auto()
     PRESENCE = auto()
     """Whether there is a value."""
+    FILE = auto()
+    """Bytes."""
     JSON = auto()
     """An object, or an array that is no list of an `IN`."""
 
@@ -33,6 +37,7 @@ _BY_FORMAT: Final[Mapping[Json, InputType]] = {
     "uuid": InputType.UUID,
 }
 _BY_TYPE: Final[Mapping[Json, InputType]] = {
+    FILE: InputType.FILE,
     "number": InputType.NUMBER,
     "integer": InputType.INTEGER,
     "object": InputType.JSON,
@@ -65,6 +70,8 @@ def bound_value(name: str, value: Json, kind: InputType, *, binds_text: bool) ->
     Raises:
         ExecutionError: no database can be given it.
     """
+    if isinstance(value, FileArgument):
+        return value.data
     if isinstance(value, dict | list | tuple):
         value = _written(name, value)
     elif isinstance(value, str) and kind in _PARSERS:
@@ -81,7 +88,7 @@ def bound_value(name: str, value: Json, kind: InputType, *, binds_text: bool) ->
 
 def _written(name: str, value: Json) -> str:
     try:
-        return exact_json.dumps(value).decode()
+        return exact_json.dumps(json_with_files(value)).decode()
     except TypeError as error:
         raise ExecutionError(f"`{name}` cannot be written as JSON: {error}") from error
 

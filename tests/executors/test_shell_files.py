@@ -13,7 +13,7 @@ from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.explanation import Explainable
-from gateway.executors.invocation import Executor
+from gateway.executors.invocation import Executor, RawOutput
 from gateway.executors.services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.scratch import Scratch
@@ -70,6 +70,20 @@ async def test_a_sandbox_shows_the_files_of_its_call(services: Services) -> None
     assert text_of(await executor.execute(make_invocation({"photo": FileArgument(b"seen")}))) == "seen"
     changing = compiled(services, {"command": ["tee", "{{ photo }}"], "sandbox": {}})
     assert "Read-only" in failure_of(await changing.execute(make_invocation({"photo": FileArgument(b"seen")})))
+
+
+@pytest.mark.parametrize("config", [{"command": ["ls", "{{ photo }}"]}, {"script": 'ls "$INPUT_PHOTO"; ls "$0" >&2'}])
+async def test_an_output_names_no_directory_either(services: Services, config: JsonObject) -> None:
+    outcome = await compiled(services, config).execute(make_invocation({"photo": PHOTO}))
+    assert text_of(outcome) == "photo.png\n"
+    assert tempfile.gettempdir() not in str(outcome)
+
+
+async def test_a_binary_output_is_left_as_it_is(services: Services) -> None:
+    executor = compiled(services, {"script": 'printf "%s\\0" "$INPUT_PHOTO"'})
+    outcome = await executor.execute(make_invocation({"photo": PHOTO}))
+    assert isinstance(outcome, RawOutput)
+    assert outcome.data.endswith(b"/files/photo.png\0")
 
 
 async def test_what_is_said_of_a_file_names_no_directory(services: Services) -> None:

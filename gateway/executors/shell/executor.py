@@ -26,7 +26,7 @@ from gateway.executors.shell.file_paths import FilePaths
 from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.program import CommandLine, Program, Script
 from gateway.executors.shell.progress_lines import ProgressLines
-from gateway.executors.shell.scratch import CallFolder, Scratch, without_scratch
+from gateway.executors.shell.scratch import CallFolder, Scratch, output_without_scratch, without_scratch
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
@@ -77,7 +77,9 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             limit = self.launcher.limit_met(exit_code, said)
             how = " ".join(filter(None, [_described(exit_code), limit]))
             return Failure(text=f"{how}{self._ends(stdout, stderr)}")
-        return RawOutput(data=stdout.data, omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said})
+        return RawOutput(
+            data=self._output(stdout), omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said}
+        )
 
     def explain(self, invocation: Invocation) -> Explanation:
         folder = self._new_folder()
@@ -173,6 +175,12 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         """The end of it."""
         clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
         return without_scratch(clean(written.end(MAX_STDERR).decode(errors="replace")))
+
+    def _output(self, written: BoundedBuffer) -> bytes:
+        """All of it that was kept; where its middle is missing, half of it must still be what stood before that."""
+        if written.omitted or not (self.has_files or self.program.needs_folder):
+            return written.data
+        return output_without_scratch(written.data)
 
     def _said(self, written: BoundedBuffer) -> str:
         """All of it that was kept; where its middle is missing, a secret may have been cut in two."""

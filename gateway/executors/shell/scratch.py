@@ -117,3 +117,11 @@ def _is_removed(root: Path) -> bool:
 def without_scratch(text: str) -> str:
     """Name files of a call without their directory: that is gone by now, and of no use to the model."""
     return re.sub(re.escape(tempfile.gettempdir()) + _SHOWN, "", text)
+
+
+def output_without_scratch(output: bytes) -> bytes:
+    """Like `without_scratch`. What is no text stays as it is: the offsets in a binary file would be wrong."""
+    root = os.fsencode(tempfile.gettempdir())
+    if root not in output or b"\0" in output:
+        return output
+    return re.sub(re.escape(root) + _SHOWN.encode(), b"", output)

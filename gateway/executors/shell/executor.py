@@ -178,7 +178,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     def _output(self, written: BoundedBuffer) -> bytes:
         """All of it that was kept; where its middle is missing, half of it must still be what stood before that."""
-        if written.omitted or not (self.has_files or self.program.needs_folder):
+        if written.omitted or not self.has_files:
             return written.data
         return output_without_scratch(written.data)
 

@@ -22,7 +22,7 @@ _MAX_HEAD: Final = 1024
 """Characters of a `data:` URI before its comma."""
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 """RFC 6838 §4.2."""
-_FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]")
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]", re.ASCII)
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
 _TEXT: Final = "text/plain"
 _STEP: Final = 2**18

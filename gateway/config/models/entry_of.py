@@ -6,7 +6,7 @@ digest in the lock has the entry's, and an error in the entry is not repeated wh
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 
@@ -35,7 +35,7 @@ def models_in(value: object, kind: type[M]) -> Iterator[M]:
         case Model():
             if isinstance(value, kind):
                 yield value
-            for name in type(value).model_fields:
+            for name in _holding_fields(type(value)):
                 yield from models_in(getattr(value, name), kind)
         case dict():
             for member in value.values():
@@ -43,6 +43,17 @@ def models_in(value: object, kind: type[M]) -> Iterator[M]:
         case list() | tuple():
             for item in value:
                 yield from models_in(item, kind)
+
+
+@cache
+def _holding_fields(model: type[Model]) -> tuple[str, ...]:
+    """The fields whose types admit models; the others may be large, as schemas are."""
+    return tuple(name for name, field in model.model_fields.items() if _admits_models(field.annotation))
+
+
+def _admits_models(annotation: object) -> bool:
+    arguments = get_args(annotation)
+    return any(map(_admits_models, arguments)) or (isinstance(annotation, type) and issubclass(annotation, Model))
 
 
 @cache

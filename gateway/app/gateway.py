@@ -6,9 +6,11 @@ in flight have `drain_timeout`, then they are cancelled, and what ignores its ca
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -27,6 +29,8 @@ from gateway.app.reports.upstream_metrics import UpstreamMetrics
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.signals import ExitWatchdog, StopSignals, on_sighup
 from gateway.app.systemd_notify import ServiceManager
+from gateway.app.workers.all_workers import AllWorkers
+from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.manifest import Manifest, manifest
@@ -78,7 +82,12 @@ class Gateway:
     """One daemon. Entering it loads and compiles; `serve` listens until a signal, then drains."""
 
     def __init__(
-        self, settings: Settings, *, observers: Sequence[Observer] = (), serves_one_request: bool = False
+        self,
+        settings: Settings,
+        *,
+        observers: Sequence[Observer] = (),
+        serves_one_request: bool = False,
+        worker: Worker | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -87,7 +96,11 @@ class Gateway:
             observers: called for each call.
             serves_one_request: nobody is there to be told later of what an upstream offers, so its first lists are
                 waited for as long as its `connect_timeout`.
+            worker: the part of this process, if it is one of several workers.
         """
+        self._worker: Final = worker
+        self._all_workers: AllWorkers | None = None
+        self._leaves_sockets = False
         self._serves_one_request: Final = serves_one_request
         self._settings: Final = settings
         self._observers: Final = tuple(observers)
@@ -120,7 +133,9 @@ class Gateway:
         """
         if self._settings.stdio:
             self._standard_streams = StandardStreams.take()  # before plugins, which may print, are imported
-        self._inherited = _take_inherited()  # before plugins, whose children would inherit them, are imported
+        self._inherited = (
+            take_sockets() if self._worker is None else self._worker.sockets
+        )  # before plugins, whose children would inherit them, are imported
         async with AsyncExitStack() as stack:
             await self._prepare(stack)
             self._stack.push_async_callback(stack.pop_all().aclose)
@@ -152,11 +167,23 @@ class Gateway:
         self._watchdog = watchdog = ExitWatchdog(on_exit=exit_now)
         watchdog.start()
         tune_interpreter()
-        with StopSignals(on_stop=self._stop_wanted.set, watchdog=watchdog, seconds=seconds):
+        stop = StopSignals(on_stop=self._stop_wanted.set, watchdog=watchdog, seconds=seconds)
+        with stop, self._replacement(watchdog, seconds=seconds):
             await self.start()
             await self._stop_wanted.wait()
             watchdog.arm(seconds=seconds)
             await self.stop()
+
+    def _replacement(self, watchdog: ExitWatchdog, *, seconds: float) -> AbstractContextManager[object]:
+        """A handler of the signal by which a worker leaves its sockets to another one, and stops."""
+        if self._worker is None:
+            return nullcontext()
+
+        def leave() -> None:
+            self._leaves_sockets = True
+            self._stop_wanted.set()
+
+        return StopSignals(on_stop=leave, watchdog=watchdog, seconds=seconds, signals=[signal.SIGUSR2])
 
     async def start(self) -> None:
         """Begin to listen.
@@ -174,11 +201,14 @@ class Gateway:
             dispatcher=self._dispatcher,
             health=self._health,
             inherited=self._inherited,
+            leaves_sockets=lambda: self._leaves_sockets or self._is_activated,
             standard_streams=self._standard_streams,
             on_input_end=self._stop_wanted.set,
         )
         if self._state.replica is not None:
             await self._state.replica.open()
+        if self._all_workers is not None:
+            await self._stack.enter_async_context(self._all_workers.answering())
         await listeners.open(self._stack)
         await self._dispatcher.tasks.runner.recover()
         self._listeners = listeners
@@ -187,6 +217,8 @@ class Gateway:
         await self._stack.enter_async_context(self._service_manager.watched())
         self._health.become_ready()
         self._service_manager.ready(self._summary())
+        if self._worker is not None:
+            await self._stack.enter_async_context(self._worker.supervised(on_loss=self._stop_wanted.set))
 
     async def stop(self) -> None:
         """Stop being ready, accept nothing new, end streams, and wait `drain_timeout` for calls in flight."""
@@ -253,6 +285,8 @@ class Gateway:
         if tracing is not None:
             stack.push_async_callback(tracing.close)
         state_dir = directory_of(self._settings.state_dir, config=self._settings.config, environ=os.environ)
+        if self._worker is not None:
+            state_dir = self._worker.state_dir(state_dir)
         store = self._settings.store_url()
         if store is not None:
             _require_shared_keys(given_keys)
@@ -368,6 +402,12 @@ class Gateway:
 
     def _http_server(self, served: Candidate) -> HttpServer:
         document = served.document
+        metrics, worker = self._metrics(), self._worker
+        if worker is not None:
+            self._all_workers = AllWorkers(
+                worker, health=self._health, metrics=metrics, logs=self._logs, reload=self._sighup
+            )
+        workers = self._all_workers
         return HttpServer(
             document.listen,
             ServerLimits.of(document.listen, document.limits),
@@ -375,11 +415,12 @@ class Gateway:
             authenticator=self._authenticator,
             admin_api=AdminApi(
                 health=self._health,
-                metrics=self._metrics(),
+                metrics=workers or metrics,
                 logs=self._logs,
-                reload=self._reload,
+                reload=self._reload if workers is None else partial(workers.reload, self._reload),
                 config=self._config,
                 tasks=TaskReport(self._dispatcher.tasks.runner, mask=self._mask),
+                workers=workers,
             ),
             tls=self._live.tls,
             is_draining=lambda: self._health.is_stopping,
@@ -410,10 +451,10 @@ class Gateway:
         sources = metric_sources(self._components(), health=self._health, calls=self._call_metrics)
         return Metrics(sources, counted=[self._call_metrics, UpstreamMetrics(self._upstreams)])
 
-    async def _sighup(self) -> None:
+    async def _sighup(self) -> JsonObject:
         """Reopen the audit log, as log rotation expects of SIGHUP (logrotate(8)), and reload the files."""
         self._auditing.reopen()
-        await self._reload()
+        return await self._reload()
 
     async def _config(self) -> JsonObject:
         return (await self.manifest()).as_json()
@@ -434,6 +475,11 @@ class Gateway:
             return f"Serving the last good configuration: {problems} problems keep the newer one from being served"
         catalog = self._live.store.current
         return f"Serving {len(catalog.tools)} tools, generation {catalog.generation}"
+
+    @property
+    def _is_activated(self) -> bool:
+        """Whether the service manager holds the sockets of the main listener."""
+        return bool(self._inherited.get("")) and (self._worker is None or self._worker.is_activated)
 
     @property
     def _live(self) -> ReloadPipeline:
@@ -457,7 +503,12 @@ def _require_shared_keys(keys: SigningKeys | None) -> None:
         raise ConfigError([Problem(message=problem, path=variable_of("store"))])
 
 
-def _take_inherited() -> Inherited:
+def take_sockets() -> Inherited:
+    """Take the sockets that the service manager hands over.
+
+    Raises:
+        ConfigError: one cannot be listened on.
+    """
     try:
         return take_inherited(os.environ)
     except InheritedError as error:

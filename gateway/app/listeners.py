@@ -56,6 +56,7 @@ class Listeners:
         dispatcher: Dispatcher,
         health: Health,
         inherited: Inherited,
+        leaves_sockets: Callable[[], bool],
         standard_streams: StandardStreams | None,
         on_input_end: Callable[[], None],
     ) -> None:
@@ -66,6 +67,7 @@ class Listeners:
         self._dispatcher: Final = dispatcher
         self._health: Final = health
         self._inherited: Final = inherited
+        self._leaves_sockets: Final = leaves_sockets
         self._standard_streams: Final = standard_streams
         self._on_input_end: Final = on_input_end
         self._stdio: Stdio | None = None
@@ -113,7 +115,7 @@ class Listeners:
 
         None if nobody has asked for it; nor if another process holds the sockets, in which connections then wait.
         """
-        if self.http.address is None or self._inherited.get("") or not self._health.is_watched:
+        if self.http.address is None or self._leaves_sockets() or not self._health.is_watched:
             return 0
         return min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS)
 

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
@@ -18,7 +18,6 @@ from typing import Final, Self
 
 from gateway.held_signals import came_early
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _START_SECONDS: Final = 10.0
 """Seconds that a cancelled start may take to end."""
 
@@ -53,11 +52,19 @@ class ExitWatchdog:
 
 
 class StopSignals:
-    """Handlers of SIGINT and SIGTERM: the first signal asks to stop, the second ends the process at once."""
+    """Handlers of SIGINT and SIGTERM, or others: the first signal asks to stop, the second ends the process."""
 
-    def __init__(self, *, on_stop: Callable[[], None], watchdog: ExitWatchdog, seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        on_stop: Callable[[], None],
+        watchdog: ExitWatchdog,
+        seconds: float,
+        signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+    ) -> None:
         """Set nothing yet; the watchdog is armed with `seconds` at the first signal."""
         self._seconds: Final = seconds
+        self._signals: Final = signals
         self._on_stop: Final = on_stop
         self._watchdog: Final = watchdog
         self._was_signalled = False
@@ -66,7 +73,7 @@ class StopSignals:
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            for number in self._signals:
                 if came_early(signal.signal(number, self._handle)):
                     self._handle(number, None)
         return self

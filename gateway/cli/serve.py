@@ -1,16 +1,20 @@
 """The command `serve`: serves the file until a signal asks it to stop."""
 
+import os
 from argparse import Namespace
 from typing import Final
 
 import structlog
 
-from gateway.app.gateway import Gateway
+from gateway.app.gateway import Gateway, take_sockets
 from gateway.app.signals import StartSignals
+from gateway.app.workers.supervisor import Supervisor
+from gateway.app.workers.worker import take_worker
 from gateway.command_line.console import Console
 from gateway.command_line.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_option, settings_of
 from gateway.command_line.parser import EXIT_CODES, Parser
 from gateway.command_line.positional import refusal
+from gateway.config.settings import Settings
 from gateway.config.variables import flag_of, variable_of
 from gateway.errors import ConfigError
 
@@ -31,6 +35,7 @@ _OPTIONS: Final = {
     ),
     "what survives a restart": (
         Option("state_dir", "DIR", "sessions, tasks and the signing key; none keeps them in memory"),
+        Option("workers", "N", "processes that serve the address; auto: one for each processor; needs --store"),
         Option("store", "URL", "Redis, for several replicas that work as one: redis://HOST:PORT, rediss://…"),
     ),
     "stopping and logging": (
@@ -77,8 +82,12 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
     if settings.view is not None and not settings.stdio:
         where = flag_of("view") if "view" in options else variable_of("view")
         raise refusal(where, f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}")
+    worker = take_worker(os.environ)
+    if worker is None and settings.worker_count > 1:
+        _require_what_workers_need(settings, is_flag="workers" in options)
+        return await Supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
     with StartSignals():
-        async with Gateway(settings) as gateway:
+        async with Gateway(settings, worker=worker) as gateway:
             try:
                 await gateway.serve()
             except ConfigError:
@@ -87,3 +96,20 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
                 log.exception("daemon failed")
                 return 1
     return 0
+
+
+def _require_what_workers_need(settings: Settings, *, is_flag: bool) -> None:
+    """Refuse several workers where they could not work as one.
+
+    Raises:
+        ConfigError: what they lack, with the line to add.
+    """
+    where = flag_of("workers") if is_flag else variable_of("workers")
+    if settings.stdio:
+        raise refusal(where, "cannot share standard input: leave out --stdio, or serve with one worker")
+    if settings.store_url() is None:
+        message = f"more than one worker need a store that they share: set {variable_of('store')}=redis://HOST:PORT"
+        raise refusal(where, message)
+    if not settings.signing_keys():
+        message = f"more than one worker need the same signing keys: set {variable_of('secret_key')} or …_FILE"
+        raise refusal(where, message)

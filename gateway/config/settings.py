@@ -24,6 +24,8 @@ from gateway.json_types import Json
 MIN_KEY_LENGTH: Final = 16
 """Bytes of a signing key that clients, who hold what it signed and may try at home, do not find."""
 
+MAX_WORKERS: Final = 512
+
 NO_STATE: Final = "none"
 """The value of `state_dir` that turns the state directory off."""
 
@@ -52,6 +54,18 @@ def _switch(value: Json) -> Json:
             raise ValueError("expected true or false")
         return _SWITCHES[value.lower()]
     return value
+
+
+def _workers(value: Json) -> Json:
+    if value == "auto":
+        return None
+    try:
+        count = int(value)
+    except (TypeError, ValueError):
+        count = 0
+    if not 1 <= count <= MAX_WORKERS:
+        raise ValueError(f"expected a number from 1 to {MAX_WORKERS}, or auto")
+    return count
 
 
 _SWITCHES: Final = {"true": True, "1": True, "yes": True, "on": True} | dict.fromkeys(
@@ -92,6 +106,8 @@ class Settings(BaseSettings):
     """The URL of the store that several replicas share; None: this process is the only one."""
     store_file: Path | None = None
     """A file that holds the URL."""
+    workers: Annotated[int | None, BeforeValidator(_workers)] = 1
+    """The number of processes that serve; None: as many as there are processors."""
     drain_timeout: Seconds = timedelta(seconds=10)
     """How long calls in flight may go on after a request to stop."""
     log_level: LogLevel = "info"
@@ -105,6 +121,11 @@ class Settings(BaseSettings):
     @property
     def serves_http(self) -> bool:
         return not self.stdio or self.http is not None
+
+    @property
+    def worker_count(self) -> int:
+        """The number of processes; for `auto`, of processors that this one may use."""
+        return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
 
     def signing_keys(self) -> tuple[bytes, ...]:
         """The secret keys, newest first, read from their file where they lie in one; empty when none were given.

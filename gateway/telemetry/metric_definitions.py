@@ -18,6 +18,8 @@ class MetricDefinition(msgspec.Struct, frozen=True):
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str
     labels: tuple[str, ...] = ()
+    of_workers: Literal["sum", "max", "min"] = "sum"
+    """The value for all workers of a daemon, from that of each."""
 
 
 CALLS: Final = MetricDefinition(
@@ -43,8 +45,12 @@ COUNTED: Final = (CALLS, CALL_SECONDS, UPSTREAM_SECONDS)
 """Metrics that are counted as calls begin and end."""
 
 READ: Final = (
-    MetricDefinition("mcp_gateway_build_info", "gauge", "1, with the version of the gateway.", ("version",)),
-    MetricDefinition("mcp_gateway_ready", "gauge", "1 when calls are welcome, 0 while starting and stopping."),
+    MetricDefinition(
+        "mcp_gateway_build_info", "gauge", "1, with the version of the gateway.", ("version",), of_workers="max"
+    ),
+    MetricDefinition(
+        "mcp_gateway_ready", "gauge", "1 when calls are welcome, 0 while starting and stopping.", of_workers="max"
+    ),
     MetricDefinition(
         "mcp_gateway_calls_in_flight",
         "gauge",
@@ -100,7 +106,11 @@ READ: Final = (
         ("method",),
     ),
     MetricDefinition(
-        "mcp_gateway_upstream_up", "gauge", "1 while an upstream is connected and answers, 0 otherwise.", ("upstream",)
+        "mcp_gateway_upstream_up",
+        "gauge",
+        "1 while an upstream is connected and answers, 0 otherwise.",
+        ("upstream",),
+        of_workers="min",
     ),
     MetricDefinition(
         "mcp_gateway_upstream_calls_total",
@@ -129,23 +139,51 @@ READ: Final = (
         "Attempts that failed because a database was away, or locked.",
         ("database",),
     ),
-    MetricDefinition("mcp_gateway_primitives", "gauge", "What is on offer, by kind.", ("kind",)),
-    MetricDefinition("mcp_gateway_view_primitives", "gauge", "What each view holds, by kind.", ("view", "kind")),
+    MetricDefinition("mcp_gateway_primitives", "gauge", "What is on offer, by kind.", ("kind",), of_workers="max"),
     MetricDefinition(
-        "mcp_gateway_primitives_left_out", "gauge", "Definitions whose `requires` is not met, by kind.", ("kind",)
+        "mcp_gateway_view_primitives", "gauge", "What each view holds, by kind.", ("view", "kind"), of_workers="max"
     ),
     MetricDefinition(
-        "mcp_gateway_config_info", "gauge", "1, with one hash of files and plugins, but no secrets.", ("hash",)
+        "mcp_gateway_primitives_left_out",
+        "gauge",
+        "Definitions whose `requires` is not met, by kind.",
+        ("kind",),
+        of_workers="max",
     ),
-    MetricDefinition("mcp_gateway_config_generation", "gauge", "Grows whenever what is on offer changes."),
-    MetricDefinition("mcp_gateway_config_problems", "gauge", "Mistakes that keep the files on disk from being served."),
-    MetricDefinition("mcp_gateway_config_warnings", "gauge", "Warnings about what is served."),
     MetricDefinition(
-        "mcp_gateway_config_restart_required", "gauge", "1 when part of the file takes effect with a restart alone."
+        "mcp_gateway_config_info",
+        "gauge",
+        "1, with one hash of files and plugins, but no secrets.",
+        ("hash",),
+        of_workers="max",
     ),
-    MetricDefinition("mcp_gateway_config_last_reload_successful", "gauge", "1 when what is on disk is what is served."),
     MetricDefinition(
-        "mcp_gateway_config_last_reload_success_timestamp_seconds", "gauge", "When files were last loaded with success."
+        "mcp_gateway_config_generation", "gauge", "Grows whenever what is on offer changes.", of_workers="max"
+    ),
+    MetricDefinition(
+        "mcp_gateway_config_problems",
+        "gauge",
+        "Mistakes that keep the files on disk from being served.",
+        of_workers="max",
+    ),
+    MetricDefinition("mcp_gateway_config_warnings", "gauge", "Warnings about what is served.", of_workers="max"),
+    MetricDefinition(
+        "mcp_gateway_config_restart_required",
+        "gauge",
+        "1 when part of the file takes effect with a restart alone.",
+        of_workers="max",
+    ),
+    MetricDefinition(
+        "mcp_gateway_config_last_reload_successful",
+        "gauge",
+        "1 when what is on disk is what is served.",
+        of_workers="min",
+    ),
+    MetricDefinition(
+        "mcp_gateway_config_last_reload_success_timestamp_seconds",
+        "gauge",
+        "When files were last loaded with success.",
+        of_workers="min",
     ),
     MetricDefinition(
         "mcp_gateway_config_reloads_total",
@@ -155,11 +193,14 @@ READ: Final = (
     ),
     MetricDefinition("mcp_gateway_audit_records_total", "counter", "Records that were written to the audit log."),
     MetricDefinition("mcp_gateway_audit_records_dropped_total", "counter", "Records that there was no room for."),
-    MetricDefinition("mcp_gateway_audit_failing", "gauge", "1 while the audit log cannot be written."),
+    MetricDefinition(
+        "mcp_gateway_audit_failing", "gauge", "1 while the audit log cannot be written.", of_workers="max"
+    ),
     MetricDefinition(
         "mcp_gateway_state_durable",
         "gauge",
         "1 while what survives a restart is written to the state directory; 0 while it is in memory alone.",
+        of_workers="min",
     ),
     MetricDefinition(
         "mcp_gateway_state_faults_total",
@@ -171,6 +212,7 @@ READ: Final = (
         "mcp_gateway_store_up",
         "gauge",
         "1 while the store of all replicas (`--store`) can be used, 0 while it is not.",
+        of_workers="min",
     ),
     MetricDefinition(
         "mcp_gateway_store_operations_total", "counter", "Commands and scripts that the store has answered."
@@ -186,7 +228,10 @@ READ: Final = (
         "mcp_gateway_store_messages_total", "counter", "Messages between replicas, by `direction`.", ("direction",)
     ),
     MetricDefinition(
-        "mcp_gateway_config_watch_failed", "gauge", "1 while changes of files are found by polling alone."
+        "mcp_gateway_config_watch_failed",
+        "gauge",
+        "1 while changes of files are found by polling alone.",
+        of_workers="max",
     ),
     MetricDefinition(
         "mcp_gateway_children",
@@ -199,6 +244,7 @@ READ: Final = (
         "gauge",
         "Tasks that are kept, by `status`: working, input_required, completed, failed or cancelled.",
         ("status",),
+        of_workers="max",
     ),
     MetricDefinition("mcp_gateway_orphans", "gauge", "Processes that calls have started whose own parents have ended."),
     MetricDefinition("mcp_gateway_orphans_reaped_total", "counter", "Such processes that have ended."),
@@ -235,7 +281,7 @@ STANDARD: Final = (
     MetricDefinition("process_max_fds", "gauge", "How many file descriptors it may have open."),
     MetricDefinition("process_open_fds", "gauge", "How many it has open."),
     MetricDefinition("process_resident_memory_bytes", "gauge", "Its memory."),
-    MetricDefinition("process_start_time_seconds", "gauge", "When it was started."),
+    MetricDefinition("process_start_time_seconds", "gauge", "When it was started.", of_workers="min"),
     MetricDefinition("process_virtual_memory_bytes", "gauge", "Its address space."),
 )
 """Metrics of the process that every Prometheus client library has, on Linux alone."""

@@ -70,6 +70,15 @@ class Tasks(Protocol):
         """Cancel a task, and return how it is now; None if there is none."""
 
 
+class Workers(Protocol):
+    """All workers of the daemon, of which this process is one."""
+
+    async def status(self, own: JsonObject) -> JsonObject: ...
+    async def readiness(self, own: JsonObject) -> JsonObject: ...
+    async def set_log_level(self, level: str) -> None:
+        """Set the level of the others."""
+
+
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
     """One of them."""
 
@@ -91,6 +100,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     config: Callable[[], Awaitable[JsonObject]]
     """What is served, and to whom, as it may be shown."""
     tasks: Tasks
+    workers: Workers | None = None
+    """None where the daemon is one process."""
 
     def application(self, door: Middleware, *, is_private: bool) -> web.Application:
         """A listener of their own. Whoever reaches it is an operator; on a private one, who holds the scope."""
@@ -145,8 +156,10 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _ready(self, request: HttpRequest, *, is_told: Callable[[HttpRequest], bool]) -> web.Response:
         """Answer everybody whether the daemon is ready, and operators alone what is wrong with its files."""
-        status = 200 if self.health.is_ready else 503
         readiness = self.health.readiness()
+        if self.workers is not None:
+            readiness = await self.workers.readiness(readiness)
+        status = 200 if readiness["ready"] else 503
         if not is_told(request):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:
@@ -154,7 +167,10 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response(readiness, status=status, headers=request.response_headers)
 
     async def _status(self, request: HttpRequest) -> web.Response:
-        return json_response(self.health.status(), headers=request.response_headers)
+        status = self.health.status()
+        if self.workers is not None:
+            status = await self.workers.status(status)
+        return json_response(status, headers=request.response_headers)
 
     async def _config(self, request: HttpRequest) -> web.Response:
         return json_response(await self.config(), headers=request.response_headers)
@@ -181,6 +197,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
                 self.logs.set_level(wanted)
             except ValueError as error:
                 return json_response({"error": f"level: {error}"}, status=400, headers=request.response_headers)
+            if self.workers is not None:
+                await self.workers.set_log_level(wanted)
             log.warning("log level changed", now=wanted, before=before)  # `level` is the line's own
         return json_response({"level": self.logs.level}, headers=request.response_headers)
 

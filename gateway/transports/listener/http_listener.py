@@ -82,7 +82,7 @@ class HttpListener:
                 self._servers.append(await self._serve(place))
         except OSError as error:
             await self.close()
-            raise ListenError(_reason(error, self.address)) from error
+            raise ListenError(reason_of(error, self.address)) from error
         if not self._inherited:
             self.address = Address(self.address.host, self._servers[0].sockets[0].getsockname()[1])
 
@@ -151,7 +151,8 @@ class HttpListener:
         return await loop.create_server(protocol, sock=inherited, backlog=_BACKLOG)
 
 
-def _reason(error: OSError, address: Address) -> str:
+def reason_of(error: OSError, address: Address) -> str:
+    """Say why an address cannot be listened on."""
     if isinstance(error, socket.gaierror):
         return f"the name {address.host!r} cannot be resolved: {error.strerror}"
     match error.errno:

@@ -1,0 +1,61 @@
+"""The other workers of this daemon, over Unix sockets in a directory of their supervisor's that nobody else may enter.
+
+Each worker answers for itself alone there; whichever is asked on the admin API collects from all and adds up.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import orjson
+
+from gateway.json_types import Json
+
+ANSWER_SECONDS: Final = 5.0
+RELOAD_SECONDS: Final = 120.0
+_SUFFIX: Final = ".sock"
+
+
+class Siblings:
+    """The workers that have a socket in a directory, but for one of a number."""
+
+    def __init__(self, directory: Path, *, without: int | None = None) -> None:
+        """Ask nobody yet."""
+        self._directory: Final = directory
+        self._without: Final = without
+
+    async def get(self, path: str) -> dict[int, Json]:
+        """The answers to a GET, by the worker's number; None where there was none."""
+        return await self._ask("GET", path, seconds=ANSWER_SECONDS)
+
+    async def post(self, path: str, *, seconds: float = ANSWER_SECONDS) -> dict[int, Json]:
+        return await self._ask("POST", path, seconds=seconds)
+
+    async def _ask(self, method: str, path: str, *, seconds: float) -> dict[int, Json]:
+        numbers = [number for number in await asyncio.to_thread(self._numbers) if number != self._without]
+        answers = await asyncio.gather(*(self._ask_one(number, method, path, seconds) for number in numbers))
+        return dict(zip(numbers, answers, strict=True))
+
+    def _numbers(self) -> list[int]:
+        names = (each.stem for each in self._directory.glob(f"*{_SUFFIX}"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with (
+                self._session(number, timeout) as session,
+                session.request(method, f"http://worker{path}") as got,
+            ):
+                return orjson.loads(await got.read()) if got.status < 300 else None
+        except (OSError, aiohttp.ClientError, TimeoutError, ValueError):
+            return None
+
+    @asynccontextmanager
+    async def _session(self, number: int, bound: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientSession]:
+        connector = aiohttp.UnixConnector(path=str(self._directory / f"{number}{_SUFFIX}"))
+        async with aiohttp.ClientSession(connector=connector, timeout=bound) as session:
+            yield session

@@ -1,0 +1,268 @@
+"""The parent of all workers: starts them, starts again what dies, and passes on what it is told. Serves nobody itself.
+
+Signals: SIGTERM and SIGINT drain all, SIGHUP reloads all, SIGUSR2 replaces one worker after the other by a new process,
+which serves before its predecessor drains. systemd hears of all from here alone.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from gateway.app.systemd_notify import ServiceManager
+from gateway.app.workers.listening_sockets import bound_sockets
+from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
+from gateway.app.workers.worker_process import WorkerProcess
+from gateway.config.loader import load
+from gateway.config.secrets.redactor import Redactor
+from gateway.config.settings import Settings, own_secrets
+from gateway.held_signals import came_early
+from gateway.json_types import Json
+from gateway.telemetry.logs import Logs
+from gateway.transports.listener.socket_activation import Inherited
+
+log: Final = structlog.get_logger()
+
+_STEADY_SECONDS: Final = 60.0
+"""A worker that served for this long has not failed to start."""
+_MAX_DELAY_SECONDS: Final = 30.0
+_EXIT_SECONDS: Final = 15.0
+"""Seconds beyond the time to drain for a worker to end its children, and itself."""
+
+
+class Supervisor:
+    """Workers, each kept running, until a signal asks to stop."""
+
+    def __init__(self, settings: Settings, *, count: int, activated: Inherited) -> None:
+        """Start nothing yet; `activated` are sockets of the service manager's."""
+        self._settings: Final = settings
+        self._count: Final = count
+        self._activated: Final = activated
+        self._manager: Final = ServiceManager(os.environ)
+        self._sockets: Inherited = activated
+        self._directory: Path
+        self._stopping: Final = asyncio.Event()
+        self._exit_code = 0
+        self._is_serving = False
+        self._running: Final[set[WorkerProcess]] = set()
+        self._serving: Final[list[WorkerProcess]] = []
+        """By place; in each, a successor takes over."""
+        self._changing: Final = [asyncio.Lock() for _ in range(count)]
+        """Held while the worker of a place is being started again or replaced."""
+        self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
+
+    async def run(self) -> int:
+        """Serve until a signal, and return the exit code: a worker's that could not start, before any had.
+
+        Raises:
+            ConfigError: the files cannot be read, or an address cannot be listened on.
+        """
+        redactor = Redactor([*own_secrets(os.environ)])
+        settings = self._settings
+        with Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text), self._signals():
+            if not self._activated:
+                self._sockets = await bound_sockets(settings, load(settings.config).document.listen)
+            async with self._private_directory(), self._ended():
+                return await self._serve()
+
+    async def _serve(self) -> int:
+        first = await self._start()
+        if not await first.becomes_ready():
+            return self._exit_code or (0 if self._stopping.is_set() else _exit_code_of(await self._end_of(first)))
+        self._serving.append(first)
+        others = [await self._start() for _ in range(1, self._count)]
+        self._serving.extend(others)
+        await asyncio.gather(*(each.becomes_ready() for each in others))
+        for place in range(self._count):
+            self._begin(f"worker {place}", self._keep(place))
+        log.info("workers ready", workers=self._count, processes=[each.pid for each in self._serving])
+        self._is_serving = True
+        self._manager.ready(self._summary())
+        async with self._manager.watched():
+            await self._stopping.wait()
+        return self._exit_code
+
+    async def _keep(self, place: int) -> None:
+        """Start the worker of a place again whenever it ends by itself."""
+        delay = 0.0
+        while not self._stopping.is_set():
+            process = self._serving[place]
+            await process.has_ended.wait()
+            async with self._changing[place]:
+                if self._serving[place] is not process or self._stopping.is_set():
+                    continue
+                delay = 0.0 if process.served_seconds >= _STEADY_SECONDS else delay
+                log.error("worker ended", worker=process.number, exit_code=process.exit_code, restart_seconds=delay)
+                if await self._stops_within(delay):
+                    return
+                delay = min(max(1.0, 2 * delay), _MAX_DELAY_SECONDS)
+                self._serving[place] = successor = await self._start()
+                if await successor.becomes_ready():
+                    log.info("worker restarted", worker=successor.number, process=successor.pid)
+
+    async def _replace_all(self) -> None:
+        """Replace each worker by a new process, one after the other; what does not start leaves the older ones."""
+        log.info("workers replaced one after the other")
+        for place in range(self._count):
+            async with self._changing[place]:
+                predecessor, successor = self._serving[place], await self._start()
+                if self._stopping.is_set():
+                    return
+                if not await successor.becomes_ready():
+                    if self._stopping.is_set():
+                        return
+                    log.error("workers not replaced: a new one did not start", exit_code=await self._end_of(successor))
+                    return
+                self._serving[place] = successor
+            predecessor.send(signal.SIGUSR2)
+            await self._end_of(predecessor)
+        log.info("workers replaced", processes=[each.pid for each in self._serving])
+        self._manager.ready(self._summary())
+
+    async def _reload(self) -> None:
+        self._manager.reloading()
+        for each in self._running:
+            if not each.is_ready:
+                each.send(signal.SIGHUP)  # which it holds until it can act on it
+        found = await Siblings(self._directory).post("/reload", seconds=RELOAD_SECONDS)
+        problems = {problem for report in found.values() if report for problem in report["problems"]}
+        served = f"Serving the last good configuration: {len(problems)} problems" if problems else self._summary()
+        self._manager.ready(served)
+
+    async def _start(self) -> WorkerProcess:
+        taken = {each.number for each in self._running}
+        number = next(number for number in range(2 * self._count + 1) if number not in taken)
+        process = WorkerProcess(
+            number, directory=self._directory, listening=self._sockets, is_activated=bool(self._activated)
+        )
+        await process.start(os.environ)
+        self._running.add(process)
+        self._begin(f"end of process {process.pid}", self._forget(process))
+        if self._stopping.is_set():
+            process.send(self._stop_signal)
+        return process
+
+    async def _forget(self, process: WorkerProcess) -> None:
+        await process.ended()
+        self._running.discard(process)
+
+    async def _end_of(self, process: WorkerProcess) -> int:
+        """Wait for its end, and kill what does not end by itself."""
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout.total_seconds() + _EXIT_SECONDS):
+                await process.has_ended.wait()
+        except TimeoutError:
+            log.warning("worker killed: it did not end", worker=process.number)
+            process.send(signal.SIGKILL)
+            await process.has_ended.wait()
+        return process.exit_code or 0
+
+    async def _stops_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def _stop_signal(self) -> signal.Signals:
+        """SIGUSR2 where the service manager holds the sockets, too: connections wait there for the next daemon."""
+        return signal.SIGUSR2 if self._activated else signal.SIGTERM
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self._stopping.is_set():  # a second signal is not to be waited out, by workers neither
+            self._exit_code = 128 + number
+        else:
+            log.info("stopping", workers=len(self._running))
+            self._manager.stopping()
+            self._stopping.set()
+            self._close_sockets()
+        for each in self._running:
+            each.send(self._stop_signal)
+
+    def _replace(self) -> None:
+        if self._is_serving and "replacement" not in self._tasks and not self._stopping.is_set():
+            self._begin("replacement", self._replace_all())
+
+    def _begin(self, name: str, work: Coroutine[Json, Json, None]) -> None:
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(lambda ended: self._done(name, ended))
+
+    def _done(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("supervisor failed", task=name, exc_info=error)
+            self._exit_code = self._exit_code or 1
+            if not self._stopping.is_set():
+                self._stop(signal.SIGTERM)
+
+    def _summary(self) -> str:
+        return f"Serving with {self._count} workers"
+
+    def _signals(self) -> "_Signals":
+        return _Signals(
+            {
+                signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
+                signal.SIGINT: lambda: self._stop(signal.SIGINT),
+                signal.SIGHUP: lambda: self._begin("reload", self._reload()),
+                signal.SIGUSR2: self._replace,
+            }
+        )
+
+    @asynccontextmanager
+    async def _private_directory(self) -> AsyncIterator[None]:
+        self._directory = Path(tempfile.mkdtemp(prefix="mcp-gateway-workers-"))  # mode 0700
+        try:
+            yield
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    @asynccontextmanager
+    async def _ended(self) -> AsyncIterator[None]:
+        """End all workers with the context, whatever ended it."""
+        try:
+            yield
+        finally:
+            if not self._stopping.is_set():
+                self._stopping.set()
+                for each in self._running:
+                    each.send(self._stop_signal)
+            await asyncio.gather(*(self._end_of(each) for each in [*self._running]))
+            self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        """Leave the sockets to the workers, who refuse new connections when they have closed theirs."""
+        for each in (each for several in self._sockets.values() for each in several):
+            each.close()
+
+
+class _Signals:
+    """Handlers of signals on the event loop, in a `with` block."""
+
+    def __init__(self, handlers: dict[signal.Signals, Callable[[], object]]) -> None:
+        self._handlers: Final = handlers
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number, handle in self._handlers.items():
+            before = signal.getsignal(number)
+            loop.add_signal_handler(number, handle)
+            if came_early(before):
+                handle()
+
+    def __exit__(self, *_: object) -> None:
+        """Keep the handlers: until the process has ended, its default actions would tell a wrong exit code."""
+
+
+def _exit_code_of(code: int) -> int:
+    """The exit code of a shell for that of a process, which is negative after a signal."""
+    return 128 - code if code < 0 else code

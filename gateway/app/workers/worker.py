@@ -1,0 +1,93 @@
+"""A worker: one of several processes that serve the same address, and what its supervisor has handed to it.
+
+Why all of them accept from one socket, and not each from its own (SO_REUSEPORT): what waits in the queue of a shared
+socket is taken by whichever worker is free, so that nothing is lost or late when one dies or is replaced. The kernel
+deals connections to sockets of their own by a hash, and resets those in the queue of one that is closed (socket(7)).
+One socket is also what systemd hands over.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from gateway.transports.listener.socket_activation import Inherited
+
+log: Final = structlog.get_logger()
+
+VARIABLE: Final = "MCP_GATEWAY_WORKER"
+READY: Final = b"ready\n"
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of one worker; its descriptors are inherited."""
+
+    number: int
+    """Told apart by it from those that run at the same time; a worker that ends leaves it to the next one."""
+    supervisor: int
+    """The process id."""
+    directory: str
+    """Where each worker has a Unix socket for the others."""
+    listening: Mapping[str, list[int]]
+    """The descriptors that it accepts from, as those of `Inherited`."""
+    control: int
+    """One end of a pair: it says there that it is ready, and the other end closes when the supervisor ends."""
+    is_activated: bool
+    """Whether the service manager holds the sockets, too, so that connections may wait in them."""
+
+    @property
+    def sockets(self) -> Inherited:
+        return {
+            name: tuple(socket.socket(fileno=descriptor) for descriptor in descriptors)
+            for name, descriptors in self.listening.items()
+        }
+
+    def state_dir(self, base: Path | None) -> Path | None:
+        """A directory of its own below the daemon's: one process at a time may use a state directory."""
+        return None if base is None else base / f"worker-{self.number}"
+
+    @property
+    def socket_path(self) -> Path:
+        return socket_path(Path(self.directory), self.number)
+
+    @asynccontextmanager
+    async def supervised(self, *, on_loss: Callable[[], None]) -> AsyncIterator[None]:
+        """Say that it is ready, and call `on_loss` if the supervisor ends while the context lasts."""
+        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=self.control))
+        writer.write(READY)
+        task = asyncio.get_running_loop().create_task(self._watch(reader, on_loss), name="supervisor")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            writer.close()
+
+    async def _watch(self, reader: asyncio.StreamReader, on_loss: Callable[[], None]) -> None:
+        with suppress(OSError):
+            await reader.read()
+        log.warning("supervisor ended; stopping", supervisor=self.supervisor)
+        on_loss()
+
+
+def socket_path(directory: Path, number: int) -> Path:
+    return directory / f"{number}.sock"
+
+
+def take_worker(environ: MutableMapping[str, str]) -> Worker | None:
+    """Take what a supervisor gave to this process out of the environment; None for a daemon of its own."""
+    given = environ.pop(VARIABLE, "")
+    if not given:
+        return None
+    worker = msgspec.json.decode(given, type=Worker)
+    if worker.supervisor != os.getppid():
+        return None
+    for descriptor in (worker.control, *(each for several in worker.listening.values() for each in several)):
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function takes it by position alone
+    return worker

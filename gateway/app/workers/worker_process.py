@@ -1,0 +1,99 @@
+"""A worker as its supervisor sees it: a child process, which says when it is ready."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.app.workers.worker import READY, VARIABLE, Worker, socket_path
+from gateway.transports.listener.socket_activation import Inherited
+
+
+class WorkerProcess:
+    """One child. It runs the same command as its parent, so that a later one may be of a newer installation."""
+
+    def __init__(self, number: int, *, directory: Path, listening: Inherited, is_activated: bool) -> None:
+        """Start nothing yet."""
+        self.number: Final = number
+        self._directory: Final = directory
+        self._listening: Final = {name: [each.fileno() for each in sockets] for name, sockets in listening.items()}
+        self._is_activated: Final = is_activated
+        self._process: asyncio.subprocess.Process
+        self._control: socket.socket | None = None
+        self._ready_at: float | None = None
+        self.has_ended: Final = asyncio.Event()
+
+    async def start(self, environ: Mapping[str, str]) -> None:
+        """Start it.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        ours, theirs = socket.socketpair()
+        ours.settimeout(0)
+        worker = Worker(
+            number=self.number,
+            supervisor=os.getpid(),
+            directory=str(self._directory),
+            listening=self._listening,
+            control=theirs.fileno(),
+            is_activated=self._is_activated,
+        )
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *sys.orig_argv[1:],
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**environ, VARIABLE: msgspec.json.encode(worker).decode()},
+                pass_fds=[theirs.fileno(), *(each for several in self._listening.values() for each in several)],
+                start_new_session=True,  # Ctrl-C at a terminal is for the supervisor to pass on (termios(3), ISIG)
+            )
+        self._control = ours
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready_at is not None and not self.has_ended.is_set()
+
+    @property
+    def served_seconds(self) -> float:
+        """How long it has been ready."""
+        return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
+
+    async def becomes_ready(self) -> bool:
+        """Wait until it is ready; False if it has ended before."""
+        assert self._control is not None  # noqa: S101 - it was started
+        said = b""
+        with suppress(OSError):
+            said = await asyncio.get_running_loop().sock_recv(self._control, len(READY))
+        if said:
+            self._ready_at = time.monotonic()
+        return bool(said)
+
+    async def ended(self) -> int:
+        """Wait for its end, and clean up after it."""
+        code = await self._process.wait()
+        self.has_ended.set()
+        socket_path(self._directory, self.number).unlink(missing_ok=True)
+        if self._control is not None:
+            self._control.close()
+        return code
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)

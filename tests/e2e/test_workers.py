@@ -1,0 +1,235 @@
+"""Several workers serve one address as one process does: over crashes, reloads, replacement and the end."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+
+from gateway.app.workers.summed_metrics import summed
+from gateway.app.workers.sums import readiness_of_all, status_of_all
+from gateway.json_types import Json
+from tests.e2e.daemon import Daemon, post_call, serving, text_of
+from tests.e2e.load import Load
+from tests.redis_server import redis_server
+
+SECONDS: Final = 60.0
+FILE: Final = """\
+listen: {{http: "127.0.0.1:0"}}
+tools:
+  echo: {{description: {description}, input: {{text: string}}, content: [{{text: "{{{{ text }}}}"}}]}}
+"""
+KEY: Final = "a key of sixteen bytes"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(FILE.format(description="Say it again."))
+    return path
+
+
+@asynccontextmanager
+async def workers(config: Path, tmp_path: Path, count: str = "2") -> AsyncIterator[tuple[Daemon, str]]:
+    """A daemon with workers that are ready, and its URL."""
+    async with redis_server(tmp_path / "redis") as store:
+        environment = {"MCP_GATEWAY_STORE": store.url, "MCP_GATEWAY_SECRET_KEY": KEY}
+        flags = ("--workers", count, "--state-dir", str(tmp_path / "state"))
+        async with serving(config, *flags, environment=environment, is_forked=False) as daemon:
+            await said(daemon, "workers ready")
+            yield daemon, await daemon.url()
+
+
+async def said(daemon: Daemon, name: str) -> Json:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with suppress(TimeoutError):
+                return await daemon.event(name)
+
+
+async def status(http: aiohttp.ClientSession, url: str) -> Json:
+    async with http.get(url.removesuffix("/mcp") + "/-/status") as response:
+        return await response.json()
+
+
+async def until(http: aiohttp.ClientSession, url: str, holds: Callable[[Json], bool]) -> Json:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with suppress(aiohttp.ClientConnectionError):
+                if holds(found := await status(http, url)):
+                    return found
+            await asyncio.sleep(0.05)
+
+
+def pids(found: Json) -> set[int]:
+    return {each["pid"] for each in found["workers"] if each["state"] == "ready"}
+
+
+def fresh() -> aiohttp.ClientSession:
+    """A client that connects for each request, so that all workers are asked."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+
+
+def are_gone(processes: set[int]) -> bool:
+    return not any(Path(f"/proc/{each}").exists() for each in processes)
+
+
+@pytest.mark.build
+async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(config: Path, tmp_path: Path) -> None:
+    async with workers(config, tmp_path) as (daemon, url), fresh() as http:
+        base = url.removesuffix("/mcp")
+        await asyncio.gather(*(post_call(http, url, "echo", text="hi") for _ in range(60)))
+        found = await status(http, url)
+        assert [each["worker"] for each in found["workers"]] == [0, 1]
+        processes = pids(found)
+        assert len(processes) == 2
+        for _ in range(6):  # whoever answers
+            async with http.get(f"{base}/metrics") as response:
+                lines = (await response.text()).splitlines()
+            assert 'mcp_gateway_calls_total{era="modern",kind="tool",name="echo",outcome="ok"} 60.0' in _sorted(lines)
+            assert "mcp_gateway_ready 1.0" in lines
+        config.write_text(FILE.format(description="Say it otherwise."))
+        daemon.signal(signal.SIGHUP)
+        await until(http, url, lambda now: [each["generation"] for each in now["workers"]] == [2, 2])
+        config.write_text("tools: {x: {}}")
+        async with http.post(f"{base}/-/reload") as response:
+            assert response.status == 422
+        async with http.get(f"{base}/-/ready") as response:
+            assert (response.status, (await response.json())["ready"]) == (200, True)
+        async with http.post(f"{base}/-/log-level?level=debug") as response:
+            assert response.status == 200
+        for _ in range(6):
+            async with http.get(f"{base}/-/log-level") as response:
+                assert (await response.json())["level"] == "debug"
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.exit_code(within=SECONDS) == 0
+        assert are_gone(processes)
+        assert sorted(os.listdir(tmp_path / "state")) == ["worker-0", "worker-1"]  # noqa: PTH208 - the names alone
+
+
+@pytest.mark.build
+async def test_a_killed_worker_comes_back_and_calls_need_one_more_connection_at_the_most(
+    config: Path, tmp_path: Path
+) -> None:
+    async with workers(config, tmp_path) as (_, url), aiohttp.ClientSession() as http, fresh() as other:
+        before = pids(await status(other, url))
+        load = Load(url=url, http=http)
+        running = asyncio.create_task(load.run(rate=40, seconds=4, clients=8, legacy=4))
+        victim = min(before)
+        os.kill(victim, signal.SIGKILL)
+        after = await until(other, url, lambda now: len(pids(now)) == 2 and victim not in pids(now))
+        await running
+        assert load.account.failures == []
+        assert load.account.answered == 160
+        assert set(load.account.initialized.values()) == {1}
+        assert max(before) in pids(after)
+
+
+@pytest.mark.build
+async def test_workers_are_replaced_under_load_and_nobody_is_refused(config: Path, tmp_path: Path) -> None:
+    async with workers(config, tmp_path) as (daemon, url), aiohttp.ClientSession() as http, fresh() as other:
+        before = pids(await status(other, url))
+        replaced = asyncio.create_task(said(daemon, "workers replaced"))
+        daemon.signal(signal.SIGUSR2)
+        calls = 0
+        while not replaced.done():
+            for client in (http, other):
+                assert text_of(await post_call(client, url, "echo", text=str(calls))) == str(calls)
+                calls += 1
+        assert calls > 0
+        after = await until(other, url, lambda now: len(pids(now)) == 2)
+        assert not before & pids(after)
+        assert are_gone(before)
+
+
+@pytest.mark.build
+async def test_workers_end_when_their_supervisor_is_killed(config: Path, tmp_path: Path) -> None:
+    async with workers(config, tmp_path) as (daemon, url), fresh() as http:
+        processes = pids(await status(http, url))
+        daemon.signal(signal.SIGKILL)
+        async with asyncio.timeout(SECONDS):
+            while not are_gone(processes):
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "problem"),
+    [
+        (["--workers", "2"], {}, "--workers: more than one worker need a store"),
+        (["--workers", "2", "--stdio"], {}, "--workers: cannot share standard input"),
+        (["--workers", "0"], {}, "--workers: expected a number from 1 to 512, or auto"),
+        ([], {"MCP_GATEWAY_WORKERS": "2"}, "MCP_GATEWAY_WORKERS: more than one worker need a store"),
+        (["--workers", "2"], {"MCP_GATEWAY_STORE": "redis://x"}, "--workers: more than one worker need the same"),
+    ],
+)
+async def test_workers_that_could_not_work_as_one_are_refused(
+    config: Path, flags: list[str], environment: dict[str, str], problem: str
+) -> None:
+    async with serving(config, *flags, environment=environment) as daemon:
+        assert await daemon.exit_code() == 2
+    assert problem in "".join(daemon.errors)
+
+
+@pytest.mark.build
+async def test_a_file_that_cannot_be_served_is_reported_once(config: Path, tmp_path: Path) -> None:
+    config.write_text("tools: {x: {}}")
+    environment = {"MCP_GATEWAY_STORE": "redis://127.0.0.1:1", "MCP_GATEWAY_SECRET_KEY": KEY}
+    async with serving(config, "--workers", "2", environment=environment, is_forked=False) as daemon:
+        assert await daemon.exit_code(within=SECONDS) == 2
+    assert "".join(daemon.errors).count("tools.x") == 1
+
+
+def test_metrics_are_added_up_as_the_table_of_metrics_says() -> None:
+    texts = [
+        f"""\
+# TYPE mcp_gateway_calls_total counter
+mcp_gateway_calls_total{{name="echo"}} {number}
+# TYPE mcp_gateway_sessions gauge
+mcp_gateway_sessions {number}
+# TYPE mcp_gateway_config_generation gauge
+mcp_gateway_config_generation {number}
+# TYPE mcp_gateway_store_up gauge
+mcp_gateway_store_up {number - 2}
+"""
+        for number in (2, 3)
+    ]
+    lines = summed(texts, "text/plain")[0].decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        'mcp_gateway_calls_total{name="echo"} 5.0',
+        "mcp_gateway_sessions 5.0",
+        "mcp_gateway_config_generation 3.0",
+        "mcp_gateway_store_up 0.0",
+    ]
+
+
+def test_a_status_adds_up_and_names_a_worker_that_does_not_answer() -> None:
+    one = {"pid": 1, "state": "stopping", "uptime_seconds": 9, "problems": ["a"], "sessions": 2, "refused": {"rate": 1}}
+    limits = {"streams": {"used": 1, "limit": 10, "per_caller": 2}}
+    client = {"client": "x 1", "era": "legacy", "revision": "r", "transport": "t"}
+    clients = {"sessions": [{**client, "sessions": 2}], "recent": []}
+    one |= {"limits": limits, "clients": clients}
+    other = {**one, "pid": 2, "state": "ready", "problems": ["a", "b"], "uptime_seconds": 3}
+    found = status_of_all({0: one, 1: None, 2: other})
+    assert (found["state"], found["sessions"], found["uptime_seconds"]) == ("ready", 4, 9)
+    assert (found["problems"], found["refused"]) == (["a", "b"], {"rate": 2})
+    assert found["limits"]["streams"] == {"used": 2, "limit": 20, "per_caller": 2}
+    assert found["clients"]["sessions"] == [{**client, "sessions": 4}]
+    assert [each["state"] for each in found["workers"]] == ["stopping", "unreachable", "ready"]
+    ready = readiness_of_all([{"ready": False, **one}, {"ready": True, **other}])
+    assert (ready["ready"], ready["state"], ready["problems"]) == (True, "ready", ["a", "b"])
+
+
+def _sorted(lines: list[str]) -> list[str]:
+    """The lines with their labels in the order of the alphabet."""
+    return [
+        f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}"
+        for line in lines
+        for name, brace, rest in [line.partition("{")]
+        if brace
+        for labels, _, value in [rest.partition("}")]
+    ]

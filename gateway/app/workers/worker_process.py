@@ -72,7 +72,7 @@ class WorkerProcess:
 
     @property
     def served_seconds(self) -> float:
-        """How long it has been ready."""
+        """The time since it became ready."""
         return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
     async def becomes_ready(self) -> bool:

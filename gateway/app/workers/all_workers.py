@@ -77,6 +77,10 @@ class AllWorkers:
             yield
         finally:
             await runner.cleanup()
+            path.unlink(missing_ok=True)
+            if os.getppid() != self._worker.supervisor:  # which would have removed the directory
+                with suppress(OSError):
+                    path.parent.rmdir()
 
     def _own_status(self, status: JsonObject) -> JsonObject:
         return {"pid": os.getpid(), **status}

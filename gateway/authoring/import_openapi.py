@@ -43,10 +43,10 @@ def parser(name: str) -> Parser:
         epilog=f"""\
 examples:
   {name} openapi shop.openapi.yaml > tools.d/shop.yaml
-  {name} openapi https://shop.example.com/openapi.json --include 'tag:orders' --include 'GET /items/*'
+  {name} openapi https://shop.example.com/openapi.json --include 'tag:orders'
   {name} openapi shop.openapi.yaml --include getItem --prefix shop_ --connection shop
 
-To serve a document as it is, and follow its changes, name it under `openapi:` in the file instead.
+To serve a document as it is, and follow its changes, name it under `openapi:` in the file.
 
 exit codes:
   0    written; what is no tool was named

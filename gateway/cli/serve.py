@@ -108,8 +108,8 @@ def _require_what_workers_need(settings: Settings, *, is_flag: bool) -> None:
     if settings.stdio:
         raise refusal(where, "cannot share standard input: leave out --stdio, or serve with one worker")
     if settings.store_url() is None:
-        message = f"more than one worker need a store that they share: set {variable_of('store')}=redis://HOST:PORT"
+        message = f"more than one worker needs a store that they share: set {variable_of('store')}=redis://HOST:PORT"
         raise refusal(where, message)
     if not settings.signing_keys():
-        message = f"more than one worker need the same signing keys: set {variable_of('secret_key')} or …_FILE"
+        message = f"more than one worker needs the same signing keys: set {variable_of('secret_key')} or …_FILE"
         raise refusal(where, message)

@@ -160,11 +160,11 @@ async def test_workers_end_when_their_supervisor_is_killed(config: Path, tmp_pat
 @pytest.mark.parametrize(
     ("flags", "environment", "problem"),
     [
-        (["--workers", "2"], {}, "--workers: more than one worker need a store"),
+        (["--workers", "2"], {}, "--workers: more than one worker needs a store"),
         (["--workers", "2", "--stdio"], {}, "--workers: cannot share standard input"),
         (["--workers", "0"], {}, "--workers: expected a number from 1 to 512, or auto"),
-        ([], {"MCP_GATEWAY_WORKERS": "2"}, "MCP_GATEWAY_WORKERS: more than one worker need a store"),
-        (["--workers", "2"], {"MCP_GATEWAY_STORE": "redis://x"}, "--workers: more than one worker need the same"),
+        ([], {"MCP_GATEWAY_WORKERS": "2"}, "MCP_GATEWAY_WORKERS: more than one worker needs a store"),
+        (["--workers", "2"], {"MCP_GATEWAY_STORE": "redis://x"}, "--workers: more than one worker needs the same"),
     ],
 )
 async def test_workers_that_could_not_work_as_one_are_refused(

@@ -1,6 +1,6 @@
 """Primitives as they are served: frozen, compiled, ready to run. Values only; the compiler makes them.
 
-Every `definition` is the wire form of 2026-07-28; `gateway.wire.revisions` takes away what older revisions lack.
+Every `definition` is the wire form of 2026-07-28; `gateway.wire.downgrade` takes away what older revisions lack.
 """
 
 import hashlib

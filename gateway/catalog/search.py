@@ -18,7 +18,7 @@ from gateway.executors.explanation import Explanation
 from gateway.executors.invocation import Invocation, Outcome, Value
 from gateway.executors.threads import DaemonThreadPool
 from gateway.executors.workers import run_in_worker
-from gateway.wire import revisions
+from gateway.wire import downgrade
 
 SEARCH_TOOLS: Final = "search_tools"
 CALL_TOOL: Final = "call_tool"
@@ -68,7 +68,7 @@ class SearchExecutor:
         query, limit = invocation.arguments["query"], invocation.arguments["limit"]
         positions = await self._run(lambda: self._ranked(query, limit), invocation)
         revision = invocation.context.protocol_version
-        return Value(value={"tools": [revisions.tool(self._tools[each].definition, revision) for each in positions]})
+        return Value(value={"tools": [downgrade.tool(self._tools[each].definition, revision) for each in positions]})
 
     def _ranked(self, query: str, limit: int) -> Sequence[int]:
         if self._index is None:  # at the first search, of which there may never be one

@@ -20,7 +20,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.wire import headers, meta
 from gateway.wire.accept import EVENT_STREAM
 from gateway.wire.accept import JSON as JSON_TYPE
-from gateway.wire.versions import V2026_07_28
+from gateway.wire.revisions import LATEST_MODERN
 
 TOKEN: Final = PREFIX + "TOKEN"
 """The variable with the API key or access token. No flag, because other users see arguments (ps(1))."""
@@ -167,7 +167,7 @@ class RemoteClient:
             **({meta.META_PROGRESS_TOKEN: self._next_id} if on_notification else {}),
             meta.META_CLIENT_CAPABILITIES: {},
             **params.get(meta.META, {}),
-            meta.META_PROTOCOL_VERSION: V2026_07_28,
+            meta.META_PROTOCOL_VERSION: LATEST_MODERN,
             meta.META_CLIENT_INFO: {"name": "mcp-gateway", "version": __version__},
         }
         message = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": {**params, meta.META: metadata}}
@@ -182,7 +182,7 @@ class RemoteClient:
         fields = {
             "Content-Type": JSON_TYPE,
             "Accept": f"{JSON_TYPE}, {EVENT_STREAM}",
-            meta.HEADER_PROTOCOL_VERSION: V2026_07_28,
+            meta.HEADER_PROTOCOL_VERSION: LATEST_MODERN,
             meta.HEADER_METHOD: method,
         }
         if (parameter := headers.NAME_PARAM.get(method)) is not None:
@@ -212,7 +212,7 @@ class RemoteClient:
                 case {"method": str()} if on_notification is not None:
                     await on_notification(message)
         raise RemoteError(
-            f"{self._url}: answered HTTP {response.status}, and not in the protocol's revision {V2026_07_28}, "
+            f"{self._url}: answered HTTP {response.status}, and not in the protocol's revision {LATEST_MODERN}, "
             "the only one that this command speaks to a URL"
         )
 

@@ -47,7 +47,7 @@ from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
-from gateway.wire.versions import V2025_03_26, V2026_07_28, Era
+from gateway.wire.revisions import LATEST_MODERN, V2025_03_26, Era
 
 log: Final = structlog.get_logger(__name__)
 
@@ -298,13 +298,13 @@ class Dispatcher:
         match message:
             case Response():
                 error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
-                return results.error_reply(error, request_id=None, revision=V2026_07_28)
+                return results.error_reply(error, request_id=None, revision=LATEST_MODERN)
             case Notification():
                 return _NOTHING
         envelope = open_envelope(message, headers=fields)
         if isinstance(envelope, Rejection):
             return results.error_reply(
-                envelope.error, request_id=message.id, revision=V2026_07_28, status=envelope.status
+                envelope.error, request_id=message.id, revision=LATEST_MODERN, status=envelope.status
             )
         try:
             if fields is not None:

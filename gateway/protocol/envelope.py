@@ -13,7 +13,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Message, Notification, Request
-from gateway.wire.versions import MODERN, is_modern_date
+from gateway.wire.revisions import MODERN, is_modern_date
 
 _ENVELOPE_KEYS: Final = (meta.META_PROTOCOL_VERSION, meta.META_CLIENT_CAPABILITIES, meta.META_CLIENT_INFO)
 

@@ -10,7 +10,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
-from gateway.wire.versions import negotiate
+from gateway.wire.revisions import negotiate
 
 _MAX_LENGTH: Final = 16 * 1024
 """Bytes of what a client says of itself: it is kept as long as the session, of which there are many."""

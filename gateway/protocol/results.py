@@ -18,9 +18,9 @@ from gateway.errors import (
 from gateway.executors.invocation import ToolResult, sole_text
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.protocol.exchange import Reply
-from gateway.wire import jsonrpc, meta, revisions
+from gateway.wire import downgrade, jsonrpc, meta
 from gateway.wire.jsonrpc import InvalidMessageError, RequestId
-from gateway.wire.versions import MODERN, V2025_06_18, V2025_11_25, V2026_07_28
+from gateway.wire.revisions import MODERN, V2025_06_18, V2025_11_25, V2026_07_28
 
 STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.PARSE_ERROR: 400,
@@ -43,7 +43,7 @@ _STATUS_WITHOUT_REQUEST: Final = 400
 def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
     """Finish a method's result: the members that every result of its revision has, and none that it lacks."""
     if revision < V2026_07_28:
-        return revisions.strip("CacheHints", result, revision)
+        return downgrade.strip("CacheHints", result, revision)
     fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: catalog.server_info}
     return {"resultType": "complete", **result, meta.META: fields}
 
@@ -55,7 +55,7 @@ def cache_hints(ttl: timedelta, *, is_shared: bool = True) -> dict[str, Json]:
 
 def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
     """`CallToolResult`."""
-    wire: dict[str, Json] = {"content": revisions.content(result.content, revision)}
+    wire: dict[str, Json] = {"content": downgrade.content(result.content, revision)}
     if result.is_error:
         wire["isError"] = True
     if _has_room_for(result.structured, revision):

@@ -16,7 +16,7 @@ from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.telemetry.trace import TraceContext
 from gateway.wire.jsonrpc import RequestId
-from gateway.wire.versions import Era
+from gateway.wire.revisions import Era
 
 
 class Outcome(StrEnum):

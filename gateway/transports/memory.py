@@ -14,7 +14,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Request
-from gateway.wire.versions import MODERN
+from gateway.wire.revisions import LATEST_MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
 """Takes the notifications that come before an answer."""
@@ -55,7 +55,7 @@ class MemoryClient:
         self._caller: Final = Caller(binding=Binding.MEMORY, view=view)
         self._dispatcher: Final = dispatcher
         self._envelope: Final[Mapping[str, Json]] = {
-            meta.META_PROTOCOL_VERSION: MODERN[-1],
+            meta.META_PROTOCOL_VERSION: LATEST_MODERN,
             meta.META_CLIENT_CAPABILITIES: dict(capabilities),
             meta.META_CLIENT_INFO: dict(client_info),
         }

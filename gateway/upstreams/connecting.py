@@ -22,7 +22,7 @@ from gateway.upstreams.failures import (
     UpstreamError,
 )
 from gateway.upstreams.spec import ServerSpec
-from gateway.wire.versions import Era
+from gateway.wire.revisions import Era
 
 PROBE_SECONDS: Final = 10.0
 """The time that `server/discover` may take: an old server may not answer what it does not know."""

@@ -12,7 +12,7 @@ from gateway.plugin import LogLevel
 from gateway.upstreams.client.session import QUESTIONS
 from gateway.upstreams.pool import allowed
 from gateway.wire import meta
-from gateway.wire.versions import MODERN
+from gateway.wire.revisions import MODERN
 
 _OURS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
 

@@ -28,7 +28,7 @@ from gateway.language.schemas.header_parameters import header_parameters
 from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
 from gateway.upstreams.offer import Offer
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
-from gateway.wire.versions import Era
+from gateway.wire.revisions import Era
 
 MAX_NAME: Final = 64
 _ASK_TIMEOUT: Final = timedelta(minutes=10)

@@ -33,7 +33,7 @@ from gateway.upstreams.failures import (
 )
 from gateway.upstreams.spec import ServerSpec
 from gateway.wire.headers import HeaderParameter
-from gateway.wire.versions import Era
+from gateway.wire.revisions import Era
 
 log: Final = structlog.get_logger(__name__)
 

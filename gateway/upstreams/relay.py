@@ -25,7 +25,7 @@ from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.uris import PrefixedUris
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
-from gateway.wire.versions import MODERN, Era
+from gateway.wire.revisions import MODERN, Era
 
 _MAX_ROUNDS: Final = 32
 """The most rounds of questions of one call."""

@@ -1,138 +1,38 @@
-"""Cuts definitions and results down to what older revisions have. Pure.
+"""The protocol's revisions and their two eras. Values only.
 
-Everything is built in the form of 2026-07-28; the tables here take away, revision by revision, what the reader's schema
-does not have. (A comparison of the five published `schema.json` files is where they come from.)
+A revision is a date, so plain string comparison orders them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from enum import StrEnum
 from typing import Final
 
-from gateway.json_types import Json, JsonObject
-from gateway.wire.versions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
+V2024_11_05: Final = "2024-11-05"
+V2025_03_26: Final = "2025-03-26"
+V2025_06_18: Final = "2025-06-18"
+V2025_11_25: Final = "2025-11-25"
+V2026_07_28: Final = "2026-07-28"
 
-_SINCE: Final[Mapping[str, Mapping[str, str]]] = {
-    "Implementation": {
-        "title": V2025_06_18,
-        "description": V2025_11_25,
-        "icons": V2025_11_25,
-        "websiteUrl": V2025_11_25,
-    },
-    "Tool": {
-        "annotations": V2025_03_26,
-        "title": V2025_06_18,
-        "outputSchema": V2025_06_18,
-        "_meta": V2025_06_18,
-        "icons": V2025_11_25,
-    },
-    "Resource": {"title": V2025_06_18, "_meta": V2025_06_18, "icons": V2025_11_25},
-    "Prompt": {"title": V2025_06_18, "_meta": V2025_06_18, "icons": V2025_11_25},
-    "PromptArgument": {"title": V2025_06_18},
-    "Annotations": {"lastModified": V2025_06_18},
-    "ResourceContents": {"_meta": V2025_06_18},
-    "ContentBlock": {"_meta": V2025_06_18},
-    "Capabilities": {"completions": V2025_03_26, "extensions": V2026_07_28},
-    "ProgressParams": {"message": V2025_03_26},
-    "CacheHints": {"ttlMs": V2026_07_28, "cacheScope": V2026_07_28, "resultType": V2026_07_28},
-}
-"""The first revision that has a field, for each field that the oldest lacks."""
+LEGACY: Final = (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)
+"""Revisions that begin with `initialize`, oldest first."""
+MODERN: Final = (V2026_07_28,)
+"""Revisions in which every request carries its own metadata."""
+LATEST_LEGACY: Final = LEGACY[-1]
+LATEST_MODERN: Final = MODERN[-1]
+
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
-def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
-    """`value` without the fields that `revision` lacks."""
-    since = _SINCE[kind]
-    return {name: field for name, field in value.items() if since.get(name, "") <= revision}
+class Era(StrEnum):
+    LEGACY = "legacy"
+    MODERN = "modern"
 
 
-def implementation(value: JsonObject, revision: str) -> dict[str, Json]:
-    return strip("Implementation", value, revision)
+def negotiate(requested: str) -> str:
+    """Choose the revision that `initialize` answers with: the one asked for, or our latest legacy one."""
+    return requested if requested in LEGACY else LATEST_LEGACY
 
 
-def capabilities(value: JsonObject, revision: str) -> dict[str, Json]:
-    return strip("Capabilities", value, revision)
-
-
-def tool(value: JsonObject, revision: str) -> dict[str, Json]:
-    """A tool's definition. Before 2026-07-28 structured content is an object, and so is its schema's root."""
-    definition = strip("Tool", value, revision)
-    if revision < V2026_07_28:
-        if definition.get("outputSchema", {}).get("type") != "object":
-            definition.pop("outputSchema", None)
-        definition["inputSchema"] = _with_object_properties(definition["inputSchema"])
-    return definition
-
-
-def resource(value: JsonObject, revision: str) -> dict[str, Json]:
-    """A resource's or a resource template's definition."""
-    return _with_annotations(strip("Resource", value, revision), revision)
-
-
-def prompt(value: JsonObject, revision: str) -> dict[str, Json]:
-    definition = strip("Prompt", value, revision)
-    if "arguments" in definition:
-        definition["arguments"] = [strip("PromptArgument", entry, revision) for entry in definition["arguments"]]
-    return definition
-
-
-def content(blocks: Sequence[JsonObject], revision: str) -> list[JsonObject]:
-    """Content blocks of a tool result."""
-    return list(blocks) if revision >= V2026_07_28 else [_block(block, revision) for block in blocks]
-
-
-def prompt_messages(messages: Sequence[JsonObject], revision: str) -> list[JsonObject]:
-    return [{**message, "content": _block(message["content"], revision)} for message in messages]
-
-
-def resource_contents(contents: Sequence[JsonObject], revision: str) -> list[JsonObject]:
-    return [strip("ResourceContents", entry, revision) for entry in contents]
-
-
-def _block(block: JsonObject, revision: str) -> JsonObject:
-    if revision >= V2026_07_28:
-        return block
-    since, stand_in = _BLOCKS_SINCE.get(block["type"], ("", _unchanged))
-    cut = _with_annotations(strip("ContentBlock", block if revision >= since else stand_in(block), revision), revision)
-    if cut["type"] == "resource":
-        cut["resource"] = strip("ResourceContents", cut["resource"], revision)
-    elif cut["type"] == "resource_link":
-        return resource(cut, revision)
-    return cut
-
-
-def _link_as_text(block: JsonObject) -> JsonObject:
-    return {"type": "text", "text": f"{block.get('title') or block['name']}: {block['uri']}"}
-
-
-def _audio_as_resource(block: JsonObject) -> JsonObject:
-    """2024-11-05 has no audio: an embedded resource keeps the bytes and their media type."""
-    extension = block["mimeType"].partition("/")[2] or "bin"
-    contents = {"uri": f"audio:///audio.{extension}", "mimeType": block["mimeType"], "blob": block["data"]}
-    return {"type": "resource", "resource": contents}
-
-
-def _unchanged(block: JsonObject) -> JsonObject:
-    return block
-
-
-_BLOCKS_SINCE: Final[Mapping[str, tuple[str, Callable[[JsonObject], JsonObject]]]] = {
-    "audio": (V2025_03_26, _audio_as_resource),
-    "resource_link": (V2025_06_18, _link_as_text),
-}
-"""The first revision that has a type of block, and what older ones get in its place."""
-
-
-def _with_annotations(value: dict[str, Json], revision: str) -> dict[str, Json]:
-    if (annotations := value.get("annotations")) is not None:
-        value["annotations"] = strip("Annotations", annotations, revision)
-    return value
-
-
-def _with_object_properties(schema: JsonObject) -> JsonObject:
-    """Before 2026-07-28 each property's schema is an object, where JSON Schema takes true and false too."""
-    properties = schema.get("properties", {})
-    if not any(isinstance(entry, bool) for entry in properties.values()):
-        return schema
-    plain: dict[bool, JsonObject] = {True: {}, False: {"not": {}}}
-    return {
-        **schema,
-        "properties": {name: plain[entry] if isinstance(entry, bool) else entry for name, entry in properties.items()},
-    }
+def is_modern_date(version: str) -> bool:
+    """Tell whether this reads as a revision of the modern era, whether or not it is served here."""
+    return version in MODERN or (_DATE.fullmatch(version) is not None and version >= V2026_07_28)

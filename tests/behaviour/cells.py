@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from gateway.wire.versions import LEGACY, MODERN
+from gateway.wire.revisions import LEGACY, MODERN
 
 STDIO: Final = "stdio"
 HTTP: Final = "http"

@@ -21,7 +21,7 @@ from gateway.protocol.input_requests.requests import (
     url_elicitation,
 )
 from gateway.protocol.input_requests.responses import check_answer, read_answer, read_roots, read_sample
-from gateway.wire.versions import LEGACY, MODERN
+from gateway.wire.revisions import LEGACY, MODERN
 
 REVISIONS: Final = (*LEGACY, *MODERN)
 NAME: Final = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -9,7 +9,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.json_types import JsonObject
 from gateway.telemetry.trace import TraceContext
 from gateway.wire.jsonrpc import RequestId
-from gateway.wire.versions import MODERN, Era
+from gateway.wire.revisions import MODERN, Era
 
 _IDS: Final = count(1)
 _NOTHING: Final[JsonObject] = MappingProxyType({})

@@ -11,7 +11,7 @@ from typing import Any, Final
 import aiohttp
 
 from gateway.json_types import Json, JsonObject
-from gateway.wire import meta, revisions
+from gateway.wire import downgrade, meta
 from tests.behaviour.cells import LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, initialize_params, listed
 from tests.behaviour.wires import HttpWire, SseWire, StdioWire
@@ -19,10 +19,10 @@ from tests.e2e.daemon import Daemon
 from tests.upstreams.real_servers import Running, process
 
 LISTS: Final = {
-    "tools": ("tools/list", revisions.tool),
-    "resources": ("resources/list", revisions.resource),
-    "resourceTemplates": ("resources/templates/list", revisions.resource),
-    "prompts": ("prompts/list", revisions.prompt),
+    "tools": ("tools/list", downgrade.tool),
+    "resources": ("resources/list", downgrade.resource),
+    "resourceTemplates": ("resources/templates/list", downgrade.resource),
+    "prompts": ("prompts/list", downgrade.prompt),
 }
 """The member of each list's result → its method, and what takes away what a revision lacks."""
 ASKS_OF: Final = {
@@ -181,11 +181,11 @@ def cut(step: Step, result: JsonObject, revision: str) -> JsonObject:
     match step.method:
         case "tools/call":
             kept = {key: value for key, value in result.items() if key != "structuredContent" or revision >= "2025-06"}
-            return {**kept, "content": revisions.content(result["content"], revision)}
+            return {**kept, "content": downgrade.content(result["content"], revision)}
         case "resources/read":
-            return {"contents": revisions.resource_contents(result["contents"], revision)}
+            return {"contents": downgrade.resource_contents(result["contents"], revision)}
         case "prompts/get":
-            return {"messages": revisions.prompt_messages(result["messages"], revision)}
+            return {"messages": downgrade.prompt_messages(result["messages"], revision)}
     return result
 
 

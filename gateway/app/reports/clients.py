@@ -11,7 +11,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.telemetry.observer import Call, CallResult
-from gateway.wire.versions import Era
+from gateway.wire.revisions import Era
 
 MAX_CLIENTS: Final = 20
 """Kinds of clients that are listed; the rest is counted together."""

@@ -34,7 +34,7 @@ from gateway.telemetry.observer import InteractionObserver
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Request
-from gateway.wire.versions import MODERN, Era
+from gateway.wire.revisions import MODERN, Era
 
 _NO_META: Final = empty()
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from gateway.json_types import Json
 from gateway.protocol.counters import NotificationCounters
 from gateway.protocol.exchange import Exchange
-from gateway.wire import jsonrpc, revisions
+from gateway.wire import downgrade, jsonrpc
 
 REPEAT_AFTER: Final = timedelta(seconds=15)
 """The silence after which a call repeats its progress. `listen.keepalive` is another one: of a stream's bytes."""
@@ -98,7 +98,7 @@ class Progress:
             params["total"] = self._total
         if message is not None:
             params["message"] = message
-        params = revisions.strip("ProgressParams", params, self._revision)
+        params = downgrade.strip("ProgressParams", params, self._revision)
         self._counters.sent[_METHOD] += 1
         await self._exchange.send({"jsonrpc": jsonrpc.VERSION, "method": _METHOD, "params": params})
 

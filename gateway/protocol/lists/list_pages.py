@@ -12,7 +12,7 @@ from gateway.catalog.primitives import Catalog
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.lists.cursors import Cursors
-from gateway.wire import jsonrpc, revisions
+from gateway.wire import downgrade, jsonrpc
 
 
 class _List(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,22 +32,22 @@ LISTS: Final[Mapping[str, _List]] = {
             tool.definition
             for tool in (catalog.tools.values() if catalog.listed_tools is None else catalog.listed_tools)
         ),
-        convert=revisions.tool,
+        convert=downgrade.tool,
         fingerprint="tools",
     ),
     "resources": _List(
         entries=lambda catalog: (resource.definition for resource in catalog.resources.values()),
-        convert=revisions.resource,
+        convert=downgrade.resource,
         fingerprint="resources",
     ),
     "resourceTemplates": _List(
         entries=lambda catalog: (template.definition for template in catalog.resource_templates),
-        convert=revisions.resource,
+        convert=downgrade.resource,
         fingerprint="resources",
     ),
     "prompts": _List(
         entries=lambda catalog: (prompt.definition for prompt in catalog.prompts.values()),
-        convert=revisions.prompt,
+        convert=downgrade.prompt,
         fingerprint="prompts",
     ),
     "skills": _List(

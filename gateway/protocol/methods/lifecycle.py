@@ -8,8 +8,8 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.tasks.wire import TASKS
-from gateway.wire import extensions, meta, revisions
-from gateway.wire.versions import MODERN
+from gateway.wire import downgrade, extensions, meta
+from gateway.wire.revisions import MODERN
 
 CAPABILITIES: Final[JsonObject] = {
     "tools": {"listChanged": True},
@@ -26,8 +26,8 @@ def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
     """`InitializeResult`."""
     result: dict[str, Json] = {
         "protocolVersion": revision,
-        "capabilities": revisions.capabilities(CAPABILITIES, revision),
-        "serverInfo": revisions.implementation(catalog.server_info, revision),
+        "capabilities": downgrade.capabilities(CAPABILITIES, revision),
+        "serverInfo": downgrade.implementation(catalog.server_info, revision),
     }
     if catalog.instructions is not None:
         result["instructions"] = catalog.instructions

@@ -7,7 +7,7 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_prompt
-from gateway.wire import revisions
+from gateway.wire import downgrade
 
 
 async def list_prompts(call: Call) -> bytes:
@@ -32,7 +32,7 @@ async def get_prompt(call: Call) -> JsonObject:
         raise
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
-    result: dict[str, Json] = {"messages": revisions.prompt_messages(messages, call.revision)}
+    result: dict[str, Json] = {"messages": downgrade.prompt_messages(messages, call.revision)}
     if "description" in prompt.definition:
         result["description"] = prompt.definition["description"]
     return result

@@ -15,7 +15,7 @@ from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.input_requests.requester import InputRequester
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_resource
-from gateway.wire import revisions
+from gateway.wire import downgrade
 
 
 async def list_resources(call: Call) -> bytes:
@@ -33,7 +33,7 @@ async def list_resource_templates(call: Call) -> bytes:
 async def read_resource(call: Call) -> JsonObject:
     uri = params.string(call.params, "uri")
     contents = await read(uri, call)
-    wire: dict[str, Json] = {"contents": revisions.resource_contents(contents, call.revision)}
+    wire: dict[str, Json] = {"contents": downgrade.resource_contents(contents, call.revision)}
     return {**wire, **_cache_hints(uri, call)}
 
 

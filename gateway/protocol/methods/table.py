@@ -10,7 +10,7 @@ from gateway.errors import OverLimitError, TooManyRequestsError
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
-from gateway.wire.versions import Era
+from gateway.wire.revisions import Era
 
 Handler = Callable[[Call], Awaitable[JsonObject | bytes]]
 

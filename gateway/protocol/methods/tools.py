@@ -12,7 +12,7 @@ from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_tool
 from gateway.wire import headers
-from gateway.wire.versions import Era
+from gateway.wire.revisions import Era
 
 
 async def list_tools(call: Call) -> bytes:

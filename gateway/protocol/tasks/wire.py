@@ -7,7 +7,7 @@ from gateway import exact_json
 from gateway.errors import MissingCapabilityError
 from gateway.json_types import Json, JsonObject
 from gateway.tasks.task import Task, TaskStatus
-from gateway.wire.versions import MODERN
+from gateway.wire.revisions import MODERN
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The extension's identifier, as client and server declare it."""

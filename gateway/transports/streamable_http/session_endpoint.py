@@ -30,7 +30,7 @@ from gateway.transports.streamable_http.session_messages import SessionMessages
 from gateway.transports.streamable_http.sessions import LiveSession, Sessions
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Message, Notification, Request, RequestId, Response, size_of
-from gateway.wire.versions import LEGACY, V2025_03_26, is_modern_date
+from gateway.wire.revisions import LEGACY, V2025_03_26, is_modern_date
 
 log: Final = structlog.get_logger()
 

@@ -34,7 +34,7 @@ from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.sse.event_copies import EventCopies, SessionCopies, StreamQuestion
 from gateway.transports.sse.event_store import EventStore, MemoryEventStore, ReplayBounds, ReplayQuota
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
-from gateway.wire.versions import V2025_11_25
+from gateway.wire.revisions import V2025_11_25
 
 log: Final = structlog.get_logger()
 

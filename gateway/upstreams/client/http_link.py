@@ -29,7 +29,7 @@ from gateway.upstreams.failures import (
     UpstreamError,
 )
 from gateway.wire import jsonrpc
-from gateway.wire.event_stream import Event, EventParser, EventTooLargeError
+from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, RequestId, Response
 
 SESSION: Final = "Mcp-Session-Id"

@@ -18,7 +18,7 @@ from gateway.upstreams.failures import NotMcpError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.jsonrpc import Notification, Request, RequestId, Response
-from gateway.wire.versions import LATEST_LEGACY, LEGACY, MODERN, Era
+from gateway.wire.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY, MODERN, Era
 
 log: Final = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Session:
         self._watching: asyncio.Task[None] | None = None
         self._log_level: str | None = None
         self.era = Era.MODERN
-        self.revision = MODERN[-1]
+        self.revision = LATEST_MODERN
         self.capabilities: JsonObject = {}
         """The server's."""
         self.server_info: JsonObject = {}
@@ -108,7 +108,7 @@ class Session:
         Raises:
             UpstreamError: it is no server of this era.
         """
-        self.era, self.revision = era, MODERN[-1] if era is Era.MODERN else LATEST_LEGACY
+        self.era, self.revision = era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY
         try:
             await (self._discover() if self.era is Era.MODERN else self._initialize())
         except RpcError as error:

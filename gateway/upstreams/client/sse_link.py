@@ -15,7 +15,7 @@ from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal
 from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
 from gateway.upstreams.failures import ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc
-from gateway.wire.event_stream import Event, EventParser, EventTooLargeError
+from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
 
 

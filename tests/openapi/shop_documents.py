@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.authoring.import_openapi import imported_from
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
@@ -20,6 +21,7 @@ from gateway.openapi.local import LocalDocuments
 from gateway.openapi.offered import DocumentEntry, Offered, offered_by
 from gateway.openapi.references import References
 from gateway.openapi.source import OpenApiSource
+from gateway.openapi.written import as_yaml
 from tests.executors.recording import make_invocation
 
 BASE_URL: Final = "https://shop.example.com/v1"
@@ -68,6 +70,24 @@ def config_of(given: Json, directory: Path, **entry: Json) -> Path:
     config = directory / "config.yaml"
     config.write_bytes(orjson.dumps({"connections": {"shop": {"base_url": BASE_URL}}, "openapi": {"shop": fields}}))
     return config
+
+
+def write_both_ways(path: Path, directory: Path) -> tuple[Path, Path]:
+    """Two configurations with all tools of a document: one that names it, and one that `import` writes."""
+    entry: Json = {
+        "document": str(path),
+        "connection": "c",
+        "ignore_security": True,
+        "include": {"methods": ALL_METHODS},
+    }
+    connections = {"c": {"base_url": BASE_URL}}
+    served, written = directory / "config.yaml", directory / "written.yaml"
+    served.write_bytes(orjson.dumps({"connections": connections, "openapi": {"c": entry}}))
+    documents = LocalDocuments(path)
+    include = [f"method:{method}" for method in ALL_METHODS]
+    imported = imported_from(documents.open, documents.uri, include=include, connection="c")
+    written.write_text(as_yaml({"connections": connections, **imported.sections}))
+    return served, written
 
 
 def compiled(config: Path, services: Services) -> Catalog:

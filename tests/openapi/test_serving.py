@@ -19,11 +19,10 @@ from gateway.config.definition_source import load_definitions
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.json_types import Json
-from gateway.openapi.local import LocalDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.openapi.written import as_yaml
 from tests.local_server import listening
-from tests.openapi.shop_documents import ALL_METHODS, document, operation
+from tests.openapi.shop_documents import ALL_METHODS, document, operation, write_both_ways
 
 TEXT: Final = {"type": "string"}
 EXAMPLE: Final = Path(__file__).parents[2] / "config" / "examples" / "data" / "shop.openapi.yaml"
@@ -34,30 +33,12 @@ def shop(*names: str) -> dict[str, Json]:
     return document({f"/{name}": {"get": operation(operationId=name, summary=name)} for name in names})
 
 
-def both_ways(path: Path, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The models of a document's tools: as `openapi:` offers them, and as what `import` writes is read."""
-    entry: Json = {
-        "document": str(path),
-        "connection": "c",
-        "ignore_security": True,
-        "include": {"methods": ALL_METHODS},
-    }
-    connections = {"c": {"base_url": "https://example.com"}}
-    config = directory / "config.yaml"
-    config.write_bytes(orjson.dumps({"connections": connections, "openapi": {"c": entry}}))
-    offered = load_definitions(config, [OpenApiSource()]).document.tools
-    documents = LocalDocuments(path)
-    include = [f"method:{method}" for method in ALL_METHODS]
-    imported = imported_from(documents.open, documents.uri, include=include, connection="c")
-    written = directory / "written.yaml"
-    written.write_text(as_yaml({"connections": connections, **imported.sections}))
-    read = load(written)
-    read.raise_errors()
-    return dict(offered), dict(read.document.tools)
-
-
 def test_import_writes_the_tools_that_openapi_serves(tmp_path: Path) -> None:
-    offered, written = both_ways(EXAMPLE, tmp_path)
+    served, imported = write_both_ways(EXAMPLE, tmp_path)
+    offered = load_definitions(served, [OpenApiSource()]).document.tools
+    read = load(imported)
+    read.raise_errors()
+    written = read.document.tools
     assert written == offered
     assert list(written) == list(offered)
 

@@ -1,8 +1,8 @@
-"""A real redis-server of a test's own, on a free port, with its files in a directory of its own."""
+"""Real redis-servers of a test's own, on free ports, each with its files in a directory of its own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from tests.ports import free_port
 from tests.programs import need
 
 SECONDS: Final = 30
+SLOTS: Final = 16384
 
 
 @dataclass(kw_only=True)
@@ -21,7 +22,7 @@ class RedisServer:
 
     folder: Path
     port: int
-    options: Sequence[str] = ()
+    arguments: Sequence[str]
     process: asyncio.subprocess.Process | None = None
     password: str = ""
     _clients: list["redis.Redis"] = field(default_factory=list)
@@ -41,10 +42,7 @@ class RedisServer:
         program = need("redis-server")
         with (self.folder / "log").open("a") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *(program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
-                *("--save", "", "--appendonly", "no", *self.options),
-                stdout=log,
-                stderr=log,
+                program, *self.arguments, cwd=self.folder, stdout=log, stderr=log
             )
         async with asyncio.timeout(SECONDS):
             while not await self._answers():
@@ -78,12 +76,47 @@ class RedisServer:
 
 @asynccontextmanager
 async def redis_server(folder: Path, *options: str, password: str = "") -> AsyncIterator[RedisServer]:
-    folder.mkdir(parents=True, exist_ok=True)
     if password:
         options = (*options, "--requirepass", password)
-    server = RedisServer(folder=folder, port=free_port(), options=options, password=password)
-    await server.start()
+    port = free_port()
+    own = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+    async with _running(RedisServer(folder=folder, port=port, arguments=(*own, *options), password=password)) as server:
+        yield server
+
+
+@asynccontextmanager
+async def redis_cluster(folder: Path, *, count: int = 3) -> AsyncIterator[list[RedisServer]]:
+    """A Cluster whose nodes have the slots in equal parts."""
+    async with AsyncExitStack() as stack:
+        buses = [free_port() for _ in range(count)]
+        nodes = [
+            await stack.enter_async_context(
+                redis_server(folder / str(bus), "--cluster-enabled", "yes", "--cluster-port", str(bus))
+            )
+            for bus in buses
+        ]
+        bounds = [SLOTS * each // count for each in range(count + 1)]
+        for number, node in enumerate(nodes):
+            await node.client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)  # type: ignore[no-untyped-call]
+            last = bounds[number + 1] - 1
+            await node.client.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[number], last)  # type: ignore[no-untyped-call]
+            await node.client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port, buses[0])  # type: ignore[no-untyped-call]
+        async with asyncio.timeout(SECONDS):
+            while not all([await _knows_all(node, count) for node in nodes]):
+                await asyncio.sleep(0.05)
+        yield nodes
+
+
+async def _knows_all(node: RedisServer, count: int) -> bool:
+    found = (await node.client.execute_command("CLUSTER", "INFO")).decode().split()  # type: ignore[no-untyped-call]
+    return {"cluster_state:ok", f"cluster_size:{count}"} <= set(found)
+
+
+@asynccontextmanager
+async def _running(server: RedisServer) -> AsyncIterator[RedisServer]:
+    server.folder.mkdir(parents=True, exist_ok=True)
     try:
+        await server.start()
         yield server
     finally:
         await server.close()

@@ -24,10 +24,9 @@ SECONDS: Final = 60
 
 
 @asynccontextmanager
-async def joined(server: RedisServer, *, password: str | None = None) -> AsyncIterator[tuple[RunningServer, Replica]]:
+async def joined(url: str) -> AsyncIterator[tuple[RunningServer, Replica]]:
     """One more replica."""
     clock = SteadyClock()
-    url = server.url if password is None else f"redis://:{password}@127.0.0.1:{server.port}"
     async with Replica(url, clock=clock) as replica:
         persistence = SessionPersistence(keys=KEYS, store=replica.sessions, clock=clock, replica=replica)
         async with http_server(persistence=persistence) as served:
@@ -44,7 +43,7 @@ async def store(tmp_path: Path) -> AsyncIterator[RedisServer]:
 @pytest.fixture
 async def replicas(store: RedisServer) -> AsyncIterator[list[RunningServer]]:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
-        yield [(await stack.enter_async_context(joined(store)))[0] for _ in range(3)]
+        yield [(await stack.enter_async_context(joined(store.url)))[0] for _ in range(3)]
 
 
 async def until(is_true: Callable[[], bool]) -> None:
@@ -145,8 +144,8 @@ async def test_what_belongs_to_no_request_goes_on_at_another_replica(replicas: l
 
 async def test_an_answer_that_went_with_its_replica_is_an_error(store: RedisServer) -> None:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
-        b, _ = await stack.enter_async_context(joined(store))
-        async with joined(store) as (a, replica):
+        b, _ = await stack.enter_async_context(joined(store.url))
+        async with joined(store.url) as (a, replica):
             session = in_session(await a.initialize())
             asked = await a.client.post(a.url, json=call("obey", request_id="mine", token=1), headers=session)
             a.course.orders.put_nowait("report")
@@ -201,7 +200,8 @@ async def test_a_store_that_cannot_be_written_costs_no_plain_call(tmp_path: Path
     async with asyncio.timeout(SECONDS), redis_server(tmp_path / "redis", password="right") as store:
         if reason == "full":
             await store.client.config_set("maxmemory", "1")
-        async with joined(store, password="wrong" if reason == "wrong password" else None) as (server, replica):
+        url = store.url.replace("right", "wrong") if reason == "wrong password" else store.url
+        async with joined(url) as (server, replica):
             if reason == "slow":
                 await store.client.client_pause(30_000)
             session = in_session(await server.initialize())
@@ -213,7 +213,7 @@ async def test_a_store_that_cannot_be_written_costs_no_plain_call(tmp_path: Path
 
 
 async def test_sessions_leave_nothing_behind_and_cost_a_kibibyte(store: RedisServer) -> None:
-    async with asyncio.timeout(SECONDS), joined(store) as (server, _):
+    async with asyncio.timeout(SECONDS), joined(store.url) as (server, _):
         session = in_session(await server.initialize())
         assert (await server.send(call("echo"), session)).status == 200
         keys = [key async for key in store.client.scan_iter("mcp-gateway:session:*")]
@@ -223,7 +223,7 @@ async def test_sessions_leave_nothing_behind_and_cost_a_kibibyte(store: RedisSer
 
 
 async def test_plain_calls_ask_nothing_of_the_store(store: RedisServer) -> None:
-    async with asyncio.timeout(SECONDS), joined(store) as (server, replica):
+    async with asyncio.timeout(SECONDS), joined(store.url) as (server, replica):
         session = in_session(await server.initialize())
         assert (await server.send(call("echo"), session)).status == 200
         before = replica.store.operations

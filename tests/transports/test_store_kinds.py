@@ -1,0 +1,113 @@
+"""Replicas over each kind of store that a URL may name: a server over TLS, a Cluster."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.state.replica import Replica
+from gateway.tasks.redis_store import RedisTaskStore
+from gateway.tasks.task import TaskStatus
+from tests.ports import free_port
+from tests.programs import need
+from tests.redis_server import redis_cluster, redis_server
+from tests.tasks.test_stores import make_task
+from tests.transports import test_replicas as promises
+from tests.transports.http_server import call, legacy_request
+from tests.transports.test_replicas import joined, until
+from tests.transports.test_streamable_http import in_session
+
+pytestmark = pytest.mark.build
+
+SECONDS: Final = 120
+PROMISES: Final = (
+    promises.test_each_replica_serves_a_session_as_the_others_have_left_it,
+    promises.test_an_answer_and_a_cancellation_find_the_replica_that_waits,
+    promises.test_a_stream_goes_on_at_another_replica_to_the_answer,
+    promises.test_what_belongs_to_no_request_goes_on_at_another_replica,
+    promises.test_messages_of_http_sse_find_the_stream,
+)
+"""What replicas do for each other over one server: they do it over every kind."""
+
+
+async def keep_promises(url: str) -> None:
+    for promise in PROMISES:
+        async with AsyncExitStack() as stack:
+            await promise([(await stack.enter_async_context(joined(url)))[0] for _ in range(3)])
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """Two authorities, and a certificate of the first for the server."""
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    authority = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+    server = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
+    for name, options in (("ca", authority), ("other", authority), ("server", server)):
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
+        subprocess.run([need("openssl"), *new, *files, *options], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@asynccontextmanager
+async def tls_server(folder: Path, certificates: Path) -> AsyncIterator[int]:
+    """Yield the port that speaks TLS."""
+    port = free_port()
+    files = {"cert": "server.pem", "key": "server.key", "ca-cert": "ca.pem"}
+    options = [part for name, file in files.items() for part in (f"--tls-{name}-file", str(certificates / file))]
+    async with redis_server(folder, "--tls-port", str(port), "--tls-auth-clients", "no", *options):
+        yield port
+
+
+async def test_replicas_share_a_store_over_tls(tmp_path: Path, certificates: Path) -> None:
+    async with asyncio.timeout(SECONDS), tls_server(tmp_path / "redis", certificates) as port:
+        await keep_promises(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificates}/ca.pem")
+
+
+async def test_a_certificate_of_another_authority_is_why_the_store_is_away(tmp_path: Path, certificates: Path) -> None:
+    async with asyncio.timeout(SECONDS), tls_server(tmp_path / "redis", certificates) as port:
+        url = f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificates}/other.pem"
+        async with joined(url) as (server, replica):
+            session = in_session(await server.initialize())
+            assert (await server.send(call("echo", text="hi"), session)).status == 200
+            assert "certificate verify failed" in replica.store.problem
+
+
+async def test_replicas_share_a_cluster(tmp_path: Path) -> None:
+    async with asyncio.timeout(SECONDS), redis_cluster(tmp_path) as nodes:
+        url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
+        await keep_promises(url)
+        assert all([await node.client.dbsize() for node in nodes])
+        async with Replica(url, clock=time.time) as replica:
+            tasks = RedisTaskStore(replica, clock=time.time)
+            task = make_task(created=time.time())
+            await tasks.add(task)
+            assert await tasks.renew("me", {"one": ("half", 1.0), "other": None}) == ["other"]
+            assert await tasks.replace(replace(task, status=TaskStatus.COMPLETED, version=1))
+            assert (tasks.counts, await tasks.claim()) == ({"completed": 1, "working": 0}, [])
+            assert [each.version for each in await tasks.newest(5)] == [1]
+            assert await tasks.expire(task.expires + 1) == ["one"]
+            assert await replica.used_states.take("once", expires=time.time() + 60)
+            assert not await replica.used_states.take("once", expires=time.time() + 60)
+
+
+async def test_calls_go_on_while_a_node_of_a_cluster_is_away(tmp_path: Path) -> None:
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        nodes = await stack.enter_async_context(redis_cluster(tmp_path))
+        url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
+        server, replica = await stack.enter_async_context(joined(url))
+        sessions = [in_session(await server.initialize()) for _ in range(12)]
+        await nodes[0].stop()
+        for session in sessions:
+            assert (await server.send(call("echo", text="hi"), session)).status == 200
+            assert (await server.send(legacy_request("logging/setLevel", {"level": "error"}), session)).status == 200
+        await until(lambda: replica.store.faults != {})
+        await nodes[0].start()
+        await until(lambda: not replica.store.is_away and not len(replica.sessions._waiting))

@@ -1,5 +1,6 @@
 """YAML in block style, as people and programs write configuration files."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import yaml
@@ -53,7 +54,7 @@ class YamlNotation:
         return _with_end_of_line(text[:end]) + self._block(entry, column) + text[end:]
 
     def _block(self, entry: Mapping[str, Json], column: int) -> str:
-        return "".join(f"{' ' * column}{line}\n" for line in self.render(entry).splitlines())
+        return textwrap.indent(self.render(entry), " " * column)  # which leaves empty lines as they are
 
 
 def _end_of(text: str, node: yaml.Node) -> int:

@@ -15,7 +15,6 @@ import structlog
 
 from gateway.app.gateway import Gateway
 from gateway.app.reports.clients import title_of
-from gateway.authoring.plan.planning import Change, plan
 from gateway.catalog.skills.discovery import watched
 from gateway.config.definition_source import load_definitions
 from gateway.config.fs_checks import is_directory
@@ -24,6 +23,7 @@ from gateway.config.reading.inclusion import SUFFIXES
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json, JsonObject, empty
+from gateway.reload.planning import Change, plan
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
 from gateway.telemetry.observer import Call, CallResult, Outcome

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gateway.authoring.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
-from gateway.authoring.plan.planning import ChangeKind
 from gateway.config.diagnostics.render import render
 from gateway.json_types import Json
+from gateway.reload.planning import ChangeKind
 
 Piece = tuple[str, str]
 """Text and its style on a terminal: one that `gateway.command_line.console` knows, or the empty string."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.authoring.dry_run import manifest_of
-from gateway.authoring.plan.planning import ChangeKind, Plan, plan
 from gateway.catalog.manifest import Manifest
 from gateway.command_line.client import RemoteError
 from gateway.command_line.console import Console
@@ -16,6 +15,7 @@ from gateway.command_line.positional import refusal
 from gateway.command_line.protect_stdout import protect_stdout
 from gateway.command_line.remote import admin_url, get_json
 from gateway.errors import Problem
+from gateway.reload.planning import ChangeKind, Plan, plan
 
 _STYLES: Final = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
 

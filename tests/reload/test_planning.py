@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.authoring.plan.planning import plan
 from gateway.catalog.manifest import Manifest
+from gateway.reload.planning import plan
 
 OLD: Final = {"cert": "old.pem", "key": "old.key"}
 NEW: Final = {"cert": "new.pem", "key": "new.key"}

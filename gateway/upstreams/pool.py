@@ -7,8 +7,9 @@ refused at once until one probe is answered.
 
 import asyncio
 import random
+import time
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -44,6 +45,8 @@ BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 CIRCUIT: Final = 5
 """Failed calls in a row."""
 MAX_BACKOFF: Final = 60.0
+_REMEMBERED_FAILURES: Final = 20
+_SAME_FAILURE_SECONDS: Final = 0.5
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOR_EVER: Final = 1e8
@@ -63,6 +66,14 @@ class Hearer(msgspec.Struct, frozen=True, kw_only=True):
     opened: Callable[[], None]
     lists_changed: Callable[[str], None]
     resource_updated: Callable[[str], None]
+
+
+class PastFailure(msgspec.Struct, frozen=True):
+    """A failure of an upstream."""
+
+    at: float
+    """Unix time."""
+    message: str
 
 
 class SessionPool:
@@ -88,6 +99,9 @@ class SessionPool:
         """Until then, on the loop's clock, nothing is tried."""
         self.reason = ""
         """Why it cannot be reached."""
+        self.since = time.time()
+        """Unix time at which it was last found to be there, or not to be there."""
+        self.failures: Final[deque[PastFailure]] = deque(maxlen=_REMEMBERED_FAILURES)
         self.restarts = 0
         self.calls = {"success": 0, "error": 0}
         self.seconds = 0.0
@@ -197,10 +211,26 @@ class SessionPool:
 
     def note_failure(self, reason: str) -> None:
         """Wait longer before the next attempt."""
+        if not self.reason:
+            self.since = time.time()
+        self._remember(reason)
         self._failed_connects += 1
         self.reason = reason
         delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
         self.next_try = self._now() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+
+    @property
+    def said(self) -> str | None:
+        """The last lines of its standard error, unmasked; None where it is no child process."""
+        return None if self._spec.said is None else self._spec.said.text
+
+    def forget_failures(self) -> None:
+        """Try again at once: somebody says that it is there. Sessions in which nothing runs are ended."""
+        self._failed_connects = self._failed_calls = 0
+        self.reason, self.next_try = "", 0.0
+        for held in tuple(self._held.values()):
+            if not held.session.open_calls:
+                self.drop(held.session)
 
     def roots_changed(self, key: str) -> None:
         """Tell the session of this client, where it is its own, that the client has other roots."""
@@ -293,6 +323,8 @@ class SessionPool:
         if other is not None and not other.session.is_closed:
             self._end(session)  # found to be stateless by two callers at once
             return other.session
+        if not self.sessions:
+            self.since = time.time()
         self._held[key] = _Held(session, self._now())
         session.closed.add_done_callback(lambda closed: self._lost(session, closed))
         self.said_at = self._now()
@@ -305,6 +337,8 @@ class SessionPool:
     def _lost(self, session: Session, closed: "asyncio.Future[str]") -> None:
         if any(held.session is session for held in self._held.values()):
             self.restarts += 1
+            self.since = time.time()
+            self._remember(closed.result())
             log.warning("upstream lost", upstream=self.name, reason=closed.result())
             self.drop(session)
             self._hearer.lists_changed("")
@@ -335,7 +369,8 @@ class SessionPool:
             return
         unused = next((held for held in self._held.values() if not held.session.open_calls), None)
         if unused is None:
-            raise OverLimitError(f"{self.name} has {self.config.max_sessions} sessions (max_sessions)", retry_after=1)
+            message = f"{self.name} has {self.config.max_sessions} sessions (max_sessions)"
+            raise OverLimitError(message, retry_after=1, limit=f"upstreams.{self.name}.max_sessions")
         self.drop(unused.session)
 
     def _end(self, session: Session) -> None:
@@ -387,6 +422,7 @@ class SessionPool:
 
     def _came_to_nothing(self, reason: str, began: float) -> None:
         self._count("error", began)
+        self._remember(reason)
         self._failed_calls += 1
         if self.is_open_circuit:
             if self._now() >= self.next_try:
@@ -398,6 +434,12 @@ class SessionPool:
         self.calls[outcome] += 1
         self.seconds += seconds
         self.within[bisect_left(BUCKETS, seconds)] += 1
+
+    def _remember(self, reason: str) -> None:
+        """Remember a failure; the same one again within a moment is one."""
+        last = self.failures[-1] if self.failures else None
+        if last is None or last.message != reason or time.time() - last.at > _SAME_FAILURE_SECONDS:
+            self.failures.append(PastFailure(time.time(), reason))
 
     def _heard(self) -> None:
         self._failed_calls = 0

@@ -84,6 +84,12 @@ class UpstreamServer:
             self._watched = uris
             self._wake.set()
 
+    def reconnect(self) -> None:
+        """Connect anew now, whatever was to be waited for, and ask for its lists again."""
+        self.pool.forget_failures()
+        self._is_stale, self._is_remembered = True, False
+        self._wake.set()
+
     def follow(self, config: Upstream) -> None:
         """Take up an entry that connects to the same server in the same way."""
         self.pool.config = config

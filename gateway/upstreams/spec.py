@@ -27,6 +27,7 @@ from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.urls import base_url_problem
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import HttpLink
+from gateway.upstreams.client.line_tail import LineTail
 from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.sse_link import SseLink
 from gateway.upstreams.client.stdio_link import Launch, StdioLink
@@ -38,6 +39,8 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The ways to connect to an upstream: its transports in the order in which they are tried."""
 
     links: Mapping[str, Callable[[], Link]]
+    said: LineTail | None = None
+    """The last lines of its standard error; None of one that is no child process."""
     signs_in_callers: bool = False
     """Whether each caller signs in there by its own access token."""
 
@@ -67,7 +70,7 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
         return _with_input(launcher.command(launch, directory=directory, stdin=b""), lasting)
 
     launch = Launch(command=command, processes=services.processes)
-    return ServerSpec(links={"stdio": lambda: StdioLink(launch)})
+    return ServerSpec(links={"stdio": lambda: StdioLink(launch)}, said=launch.said)
 
 
 def _with_input(command: Command, lasting: LastingInput) -> Command:

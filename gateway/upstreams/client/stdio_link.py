@@ -18,6 +18,7 @@ from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command, Sinks
 from gateway.executors.processes.processes import Processes
 from gateway.json_types import JsonObject
+from gateway.upstreams.client.line_tail import LineTail
 from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire import jsonrpc
@@ -40,6 +41,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     command: Callable[[LastingInput], Command]
     processes: Processes
+    said: LineTail = msgspec.field(default_factory=LineTail)
+    """The last lines that its processes have written to standard error."""
 
 
 class StdioLink:
@@ -103,7 +106,7 @@ class StdioLink:
                 self._launch.command(self._input),
                 deadline=loop.time() + _FOR_EVER,
                 permit=_NO_PERMIT,
-                sinks=Sinks(stdout=self._take, stderr=self._stderr.feed),
+                sinks=Sinks(stdout=self._take, stderr=self._take_stderr),
             )
         except ExecutionError as error:
             self._lost(str(error))
@@ -113,6 +116,10 @@ class StdioLink:
         else:
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
             self._lost(self._with_stderr(how))
+
+    def _take_stderr(self, chunk: bytes) -> None:
+        self._stderr.feed(chunk)
+        self._launch.said.feed(chunk)
 
     def _take(self, chunk: bytes) -> None:
         """Take a piece of what the child writes."""

@@ -177,10 +177,12 @@ class DeadlineExceededError(ExecutionError):
 class OverLimitError(ExecutionError):
     """More than a limit allows now. Says which limit, and when to come back."""
 
-    def __init__(self, message: str, *, retry_after: int) -> None:
+    def __init__(self, message: str, *, retry_after: int, limit: str) -> None:
         super().__init__(f"{message}. Try again in {retry_after} s.")
         self.retry_after = retry_after
         """Seconds."""
+        self.limit = limit
+        """Its name in the file: `limits.rate_limit`, `tools.deploy.rate_limit`."""
 
 
 class StoreAwayError(RpcError):

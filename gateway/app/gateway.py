@@ -47,7 +47,7 @@ from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter import gc_paused, tune_interpreter
 from gateway.reload.pipeline import Candidate, ReloadPipeline
-from gateway.reload.reloader import Reloader
+from gateway.reload.reloader import Reloader, Trigger
 from gateway.state.directory import directory_of
 from gateway.state.keys import SigningKeys
 from gateway.state.state import State
@@ -454,14 +454,14 @@ class Gateway:
     async def _sighup(self) -> JsonObject:
         """Reopen the audit log, as log rotation expects of SIGHUP (logrotate(8)), and reload the files."""
         self._auditing.reopen()
-        return await self._reload()
+        return await self._reload(trigger=Trigger.SIGNAL)
 
     async def _config(self) -> JsonObject:
         return (await self.manifest()).as_json()
 
-    async def _reload(self) -> JsonObject:
+    async def _reload(self, *, trigger: Trigger = Trigger.REQUEST) -> JsonObject:
         self._service_manager.reloading()
-        status = await self._reloader.reload()
+        status = await self._reloader.reload(trigger=trigger)
         self._service_manager.ready(self._summary())
         return {
             "generation": self._live.store.current.generation,

@@ -423,21 +423,23 @@ class Dispatcher:
                 except AwaitingInput as waiting:
                     result = waiting.result
                 except OverLimitError as error:
-                    record.over_limit()
+                    record.over_limit(error.limit)
                     result = method.refused(error, call)
                 finally:
                     if progress is not None:
                         await progress.end()
                 reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
             except RpcError as error:
-                record.failed(error)
-                return results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)
+                reply = results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)
+                record.failed(error, reply)
+                return reply
             except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
                 log.exception("request failed", method=call.method, correlation_id=call.id)
                 hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-                record.failed(hidden)
-                return results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
-            record.answered(result)
+                reply = results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
+                record.failed(hidden, reply)
+                return reply
+            record.answered(result, reply)
             return reply
 
     def _check_rate(self, call: Call, method: Method) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +24,7 @@ class Session:
         "asks_as",
         "capabilities",
         "client_info",
+        "created_at",
         "id",
         "identity",
         "in_flight",
@@ -47,6 +49,8 @@ class Session:
     ) -> None:
         self.id = secrets.token_urlsafe(_ID_BYTES)
         """A name of its own; over Streamable HTTP an `Mcp-Session-Id` takes its place."""
+        self.created_at: Final = time.time()
+        """Unix time; of a session that another process opened, when this one took it over."""
         self.asks_as = "gateway"
         """The beginning of the ids of requests to the client; it names the process, where others serve the session."""
         self.revision: Final = revision

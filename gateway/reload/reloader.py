@@ -7,8 +7,10 @@ snapshot, and what was there before does not, so that each change is loaded once
 """
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -44,6 +46,25 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_good(self) -> bool:
         return not self.problems
+
+
+class Trigger(StrEnum):
+    """The reason for a reload."""
+
+    START = "start"
+    FILE = "file"
+    SIGNAL = "signal"
+    REQUEST = "request"
+    SOURCE = "source"
+    """A source of definitions beside the files had something new."""
+
+
+class ReloadAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at loading what is on disk, served or not."""
+
+    status: ReloadStatus
+    trigger: Trigger
+    seconds: float
 
 
 class Pipeline(Protocol[C]):
@@ -101,6 +122,8 @@ class Reloader(Generic[C]):
         self.watch_error: str | None = None
         self.is_watching = False
         """Whether changes are noticed from now on."""
+        self.attempted: Callable[[ReloadAttempt], None] = lambda _: None
+        """Called after each attempt, on the event loop; must neither block nor raise."""
 
     async def run(self) -> None:
         """Watch until cancelled. Where events are not to be had, try again, less and less often."""
@@ -135,15 +158,15 @@ class Reloader(Generic[C]):
             await self._pipeline.source_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)  # several may have something new at once
             self._pipeline.source_changed.clear()
-            await self.reload()
+            await self.reload(trigger=Trigger.SOURCE)
 
-    async def reload(self) -> ReloadStatus:
+    async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> ReloadStatus:
         """Load what is on disk now, and serve it if it is right. A reload that has begun ends, whoever goes away.
 
         Requests share a reload that has not begun yet; one that has may have read the files before they were written.
         """
         if self._waiting is None:
-            self._waiting = asyncio.create_task(self._reload_now(), name="reload on request")
+            self._waiting = asyncio.create_task(self._reload_now(trigger), name="reload on request")
             self._requested.add(self._waiting)
             self._waiting.add_done_callback(self._requested.discard)
         return await asyncio.shield(self._waiting)
@@ -154,10 +177,10 @@ class Reloader(Generic[C]):
             task.cancel()
         await asyncio.gather(*self._requested, return_exceptions=True)
 
-    async def _reload_now(self) -> ReloadStatus:
+    async def _reload_now(self, trigger: Trigger) -> ReloadStatus:
         async with self._one_at_a_time:
             self._waiting = None
-            await self._reload(await asyncio.to_thread(self._pipeline.watch_plan.snapshot))
+            await self._reload(await asyncio.to_thread(self._pipeline.watch_plan.snapshot), trigger=trigger)
             return self.status
 
     def _note_watch_error(self, error: str | None) -> None:
@@ -184,13 +207,13 @@ class Reloader(Generic[C]):
                     return
                 rests = is_settled or (earlier is not None and seen.states == earlier.states)
                 if rests or look == _MAX_LOOKS - 1:
-                    await self._reload(seen)
+                    await self._reload(seen, trigger=Trigger.FILE)
                     return
             earlier = seen
             await asyncio.sleep(_SETTLE_SECONDS)  # without the lock: a requested reload does not wait for it
 
-    async def _reload(self, seen: Snapshot) -> None:
-        self._loaded = seen
+    async def _reload(self, seen: Snapshot, *, trigger: Trigger) -> None:
+        self._loaded, began = seen, time.monotonic()
         try:
             candidate = await self._pipeline.load_and_compile()
         except ConfigError as error:
@@ -205,6 +228,7 @@ class Reloader(Generic[C]):
             self.last_good = self.status.at
             self.succeeded += 1
             self._pipeline.announce()
+        self.attempted(ReloadAttempt(status=self.status, trigger=trigger, seconds=time.monotonic() - began))
         self._is_armed = False
         if self._watcher is not None:
             self._watcher.wake()

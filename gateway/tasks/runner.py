@@ -147,6 +147,10 @@ class TaskRunner:
         return task_id in self._running
 
     @property
+    def unfinished_by_caller(self) -> Mapping[str, int]:
+        return self._callers
+
+    @property
     def unfinished(self) -> int:
         return len(self._unfinished)
 
@@ -158,9 +162,9 @@ class TaskRunner:
         """
         most = bounds.per_caller if bounds.per_caller is not None else max(1, bounds.total // 2)
         if self._callers[caller] >= most:
-            self._refuse(f"No more than {most} tasks of one caller at once (limits.tasks.per_caller)")
+            self._refuse(f"No more than {most} tasks of one caller at once", limit="limits.tasks.per_caller")
         if len(self._unfinished) >= bounds.total:
-            self._refuse(f"No more than {bounds.total} tasks at once (limits.tasks.total)")
+            self._refuse(f"No more than {bounds.total} tasks at once", limit="limits.tasks.total")
         task_id = secrets.token_hex(_ID_BYTES)
         self._count(task_id, caller)
         return task_id
@@ -343,9 +347,9 @@ class TaskRunner:
         log.error("a task could not be changed", task=task_id)
         return None
 
-    def _refuse(self, why: str) -> NoReturn:
+    def _refuse(self, why: str, *, limit: str) -> NoReturn:
         self.refused += 1
-        raise OverLimitError(why, retry_after=_RETRY_AFTER_SECONDS)
+        raise OverLimitError(f"{why} ({limit})", retry_after=_RETRY_AFTER_SECONDS, limit=limit)
 
     def _message_changed(self, run: TaskRun) -> None:
         task = replace(run.task, status=TaskStatus.WORKING, message=run.message, updated=run.message_at)

@@ -59,6 +59,8 @@ class Logs:
         self._lines = _Lines(descriptor)
         self._handler = logging.StreamHandler(self._lines)
         self._uncaught_exceptions = UncaughtExceptions()
+        self.heard: Callable[[EventDict], None] | None = None
+        """Called with each masked line, in the thread that wrote it; must neither block nor raise, nor change it."""
 
     def __enter__(self) -> Self:
         before: list[Processor] = [
@@ -69,6 +71,7 @@ class Logs:
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
             self._masked,
+            self._tell,
         ]
         self._lines.start()
         structlog.configure(
@@ -130,6 +133,11 @@ class Logs:
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         keys = dict.fromkeys((*_FIRST, *event))
         return {key: self._masked_value(event[key]) for key in keys if key in event}
+
+    def _tell(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        if self.heard is not None:
+            self.heard(event)
+        return event
 
     def _masked_value(self, value: Json) -> Json:
         match value:

@@ -5,7 +5,7 @@ completion. Observers are told when it begins and when it ends, and cannot chang
 the catalog.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -28,6 +28,25 @@ class Outcome(StrEnum):
     INPUT_REQUIRED = "input_required"
     """The client was asked for input (2026-07-28) and will retry."""
     CANCELLED = "cancelled"
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A time for which a call did not run."""
+
+    cause: str
+    """`concurrency`: its turn among other calls; `answer`: its client's answer to a question."""
+    seconds: float
+
+
+class ProgressReport(msgspec.Struct, frozen=True):
+    """A report of a call on its progress."""
+
+    at: float
+    """Unix time."""
+    progress: float
+    total: float | None
+    message: str | None
+    """Masked."""
 
 
 class Call(Protocol):
@@ -105,6 +124,14 @@ class Call(Protocol):
     def redactor(self) -> Redactor:
         """Masks the secrets of that catalog."""
 
+    @property
+    def waits(self) -> Sequence[Wait]:
+        """The waits of it so far."""
+
+    @property
+    def reported(self) -> Sequence[ProgressReport]:
+        """The newest reports on its progress."""
+
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a call."""
@@ -115,6 +142,10 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """The error that a call with `PROTOCOL_ERROR` was answered with."""
     is_over_limit: bool = False
     """Whether a rate limit or a concurrency limit refused it, whatever it was answered with."""
+    limit: str = ""
+    """That limit, as the file calls it."""
+    response: bytes | None = None
+    """The JSON-RPC response as it is sent; None of a call that was cancelled."""
 
 
 class Observer(Protocol):

@@ -1,12 +1,13 @@
 """Calls as observers are told of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.json_types import JsonObject
+from gateway.telemetry.observer import ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
 from gateway.wire.jsonrpc import RequestId
 from gateway.wire.revisions import MODERN, Era
@@ -38,6 +39,8 @@ class ObservedCall(NamedTuple):
     trace: TraceContext | None
     generation: int
     redactor: Redactor
+    waits: Sequence[Wait] = ()
+    reported: Sequence[ProgressReport] = ()
 
     @property
     def described_params(self) -> JsonObject:

@@ -6,14 +6,27 @@ primitive take nothing of the limit of all.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from gateway.access.limits.fair_semaphore import FairSemaphore, Limit
 from gateway.errors import OverLimitError
 
 MAX_UNUSED: Final = 1024
 """Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
+
+
+class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls of one caller, or of one primitive, that run and wait."""
+
+    name: str
+    """The caller, or `tools/call/deploy`."""
+    is_caller: bool
+    running: int
+    waiting: int
+    capacity: int
 
 
 class ConcurrencyLimiter:
@@ -69,6 +82,19 @@ class ConcurrencyLimiter:
     def running(self) -> int:
         """Calls, those within calls too."""
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
+
+    def uses(self) -> Iterator[PlaceUse]:
+        """The use of each caller's share, and of each primitive's places, where there is any."""
+        for semaphores, is_caller in ((self._callers, True), (self._primitives, False)):
+            for name, each in semaphores.items():
+                if each.running or each.waiting:
+                    yield PlaceUse(
+                        name=name,
+                        is_caller=is_caller,
+                        running=each.running,
+                        waiting=each.waiting,
+                        capacity=each.capacity,
+                    )
 
     @property
     def waiting(self) -> int:

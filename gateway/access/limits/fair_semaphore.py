@@ -39,6 +39,11 @@ class FairSemaphore:
         self._resuming: Final[deque[_Turn]] = deque()
 
     @property
+    def capacity(self) -> int:
+        """The number of calls that may run at once, as the last call brought it."""
+        return self._capacity
+
+    @property
     def waiting(self) -> int:
         return self._queue.length + len(self._resuming)
 
@@ -112,7 +117,7 @@ class FairSemaphore:
 
     def _refusal(self, name: str) -> OverLimitError:
         message = f"Busy: {self.running} calls are running and {self._queue.length} are waiting ({name})"
-        return OverLimitError(message, retry_after=_RETRY_SECONDS)
+        return OverLimitError(message, retry_after=_RETRY_SECONDS, limit=name)
 
 
 class _CallerQueue:

@@ -9,8 +9,10 @@ up waits a little longer.
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
+
+import msgspec
 
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.rates import ParsedRate, RateLimit
@@ -25,6 +27,17 @@ _EVERYBODY: Final = ""
 _MAX_NAME_LENGTH: Final = 64
 """Characters; of a longer caller a digest is kept."""
 _SOON: Final = 0.001
+
+
+class RateUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls of one caller that count against a rate."""
+
+    name: str
+    """The limit's, in the file."""
+    caller: str
+    """Empty: all callers together."""
+    rate: ParsedRate
+    used: int
 
 
 class RateLimiter:
@@ -54,7 +67,8 @@ class RateLimiter:
             wait = log.wait(rate, cost, now)
             if wait > 0:
                 self.refused += 1
-                raise OverLimitError(f"{saying}: {rate} at the most {scope} ({name})", retry_after=math.ceil(wait))
+                message = f"{saying}: {rate} at the most {scope} ({name})"
+                raise OverLimitError(message, retry_after=math.ceil(wait), limit=name)
             logs.append((log, rate))
         for log, rate in logs:
             log.add(rate, cost, now)
@@ -65,8 +79,16 @@ class RateLimiter:
             if (log := self._logs.get((name, key))) is not None:
                 log.remove_last()
 
+    def uses(self) -> Iterator[RateUse]:
+        """The use of each rate by each caller that counts now."""
+        now = self._clock()
+        for (name, caller), log in self._logs.items():
+            if log.rate is not None and (used := log.used(log.rate, now)):
+                yield RateUse(name=name, caller=caller, rate=log.rate, used=used)
+
     def _log(self, key: tuple[str, str], rate: ParsedRate, now: float) -> "_SlidingLog":
         log = self._logs.get(key) or _SlidingLog()
+        log.rate = rate
         if log.expires < now + 1.5 * rate.seconds:  # put again once in a while: times in it may lie ahead of now
             log.expires = now + 2 * rate.seconds
             self._logs.put(key, log, expires=log.expires)
@@ -74,20 +96,20 @@ class RateLimiter:
 
 
 class _SlidingLog:
-    """The calls that count, by the time from which they do. It knows no rate, so an edited one needs no new log."""
+    """The calls that count, by the time from which they do. An edited rate needs no new log: each call brings it."""
 
-    __slots__ = ("_calls", "_used", "expires")
+    __slots__ = ("_calls", "_used", "expires", "rate")
 
     def __init__(self) -> None:
         self.expires = -math.inf
+        self.rate: ParsedRate | None = None
+        """The one that it was looked at for last."""
         self._calls: Final[dict[float, int]] = {}
         self._used = 0
 
     def wait(self, rate: ParsedRate, cost: int, now: float) -> float:
         """Seconds until so many more fit; 0 if they do now."""
-        while self._calls and (oldest := next(iter(self._calls))) + rate.seconds <= now:
-            self._used -= self._calls.pop(oldest)
-        too_many = self._used + cost - rate.amount
+        too_many = self.used(rate, now) + cost - rate.amount
         if too_many <= 0:
             return 0
         for at, count in self._calls.items():
@@ -95,6 +117,12 @@ class _SlidingLog:
             if too_many <= 0:
                 return max(_SOON, at + rate.seconds - now)
         return rate.seconds  # never: the cost is more than the amount
+
+    def used(self, rate: ParsedRate, now: float) -> int:
+        """The calls that count now."""
+        while self._calls and (oldest := next(iter(self._calls))) + rate.seconds <= now:
+            self._used -= self._calls.pop(oldest)
+        return self._used
 
     def add(self, rate: ParsedRate, cost: int, now: float) -> None:
         step = rate.seconds / RESOLUTION

@@ -4,6 +4,8 @@ Methods, the runner and observers (`telemetry.observer`) take this one value. Wh
 its trace, is worked out when somebody asks for it.
 """
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Protocol
@@ -30,13 +32,16 @@ from gateway.protocol.session import Session
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task
 from gateway.telemetry.log_context import current_call_id
-from gateway.telemetry.observer import InteractionObserver
+from gateway.telemetry.observer import InteractionObserver, ProgressReport, Wait
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Request
 from gateway.wire.revisions import MODERN, Era
 
 _NO_META: Final = empty()
+_MAX_NOTED: Final = 20
+"""Waits, and reports of progress, that are noted of one call."""
+_SHORTEST_WAIT_SECONDS: Final = 0.001
 
 
 class Call:
@@ -58,6 +63,7 @@ class Call:
         "name",
         "params",
         "progress",
+        "reported",
         "request_id",
         "revision",
         "server",
@@ -65,6 +71,7 @@ class Call:
         "session_id",
         "target",
         "task",
+        "waits",
     )
 
     def __init__(  # noqa: PLR0913 - the facts of a request
@@ -103,6 +110,8 @@ class Call:
         """Reports to a sender that sent a progress token, or to the task that the call is."""
         self.task: CallTask | None = None
         """Of a call that is a task, or may become one."""
+        self.waits: tuple[Wait, ...] = ()
+        self.reported: tuple[ProgressReport, ...] = ()
         self._trace: TraceContext | bool | None = False
         fields = request.params.get(meta.META)
         self.meta: Final[JsonObject] = fields if isinstance(fields, dict) else _NO_META
@@ -112,6 +121,17 @@ class Call:
         Empty, and None, where the request is no call."""
         self.name: Final = None if self.target is None else self.target.name
         """The target's key in the file."""
+
+    def note_wait(self, cause: str, *, since: float) -> None:
+        """Note that it did not run since a time of the event loop's clock; a wait for nothing is none."""
+        seconds = asyncio.get_running_loop().time() - since
+        if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
+            self.waits = (*self.waits, Wait(cause, seconds))
+
+    def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Note what it has reported; `message` is masked."""
+        report = ProgressReport(time.time(), progress, total, message)
+        self.reported = (*self.reported[1 - _MAX_NOTED :], report)
 
     @property
     def era(self) -> Era:

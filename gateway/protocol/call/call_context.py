@@ -89,8 +89,11 @@ class CallContext:
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
-        if self._call.progress is not None and not self._run.is_over:
-            masked = None if message is None else self._call.catalog.sanitizer.text(message)
+        if self._run.is_over:
+            return
+        masked = None if message is None else self._call.catalog.sanitizer.text(message)
+        self._call.note_progress(value, total, masked)
+        if self._call.progress is not None:
             await self._call.progress.report(value, total, masked)
 
     async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:

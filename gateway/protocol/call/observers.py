@@ -12,6 +12,7 @@ import structlog
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
+from gateway.protocol.exchange import Reply
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
 from gateway.telemetry.observer import CallResult, Observer, Outcome
 
@@ -30,7 +31,8 @@ class CallRecorder(msgspec.Struct, eq=False):
     observers: Sequence[Observer]
     _outcome: Outcome = Outcome.CANCELLED
     _error: RpcError | None = None
-    _is_over_limit: bool = False
+    _limit: str | None = None
+    _response: bytes | None = None
     _began: float = 0.0
     _token: Token[Mapping[str, str]] | None = None
 
@@ -52,7 +54,12 @@ class CallRecorder(msgspec.Struct, eq=False):
         if self.observers:
             seconds = time.monotonic() - self._began
             ending = CallResult(
-                outcome=self._outcome, seconds=seconds, error=self._error, is_over_limit=self._is_over_limit
+                outcome=self._outcome,
+                seconds=seconds,
+                error=self._error,
+                is_over_limit=self._limit is not None,
+                limit=self._limit or "",
+                response=self._response,
             )
             for observer in self.observers:
                 try:
@@ -62,17 +69,18 @@ class CallRecorder(msgspec.Struct, eq=False):
         if self._token is not None:
             LOG_CONTEXT.reset(self._token)
 
-    def answered(self, result: JsonObject | bytes) -> None:
+    def answered(self, result: JsonObject | bytes, reply: Reply) -> None:
         """Note the result that it was answered with."""
         self._outcome = _OK if isinstance(result, bytes) else _outcome_of(result)
+        self._response = reply.body
 
-    def over_limit(self) -> None:
+    def over_limit(self, limit: str) -> None:
         """Note that a rate or a concurrency limit refused it."""
-        self._is_over_limit = True
+        self._limit = limit
 
-    def failed(self, error: RpcError) -> None:
+    def failed(self, error: RpcError, reply: Reply) -> None:
         """Note the error that it was answered with."""
-        self._outcome, self._error = Outcome.PROTOCOL_ERROR, error
+        self._outcome, self._error, self._response = Outcome.PROTOCOL_ERROR, error, reply.body
 
 
 def _outcome_of(result: JsonObject) -> Outcome:

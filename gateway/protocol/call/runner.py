@@ -15,7 +15,8 @@ import msgspec
 
 from gateway.access.identity.credentials import Credential
 from gateway.access.limits.concurrency import Permit
-from gateway.catalog.primitives import NO_LIMITS, Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.access.limits.fair_semaphore import Limit
+from gateway.catalog.primitives import NO_LIMITS, CallLimits, Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.rates import RateLimit
 from gateway.errors import InsufficientScopeError, MissingCapabilityError
 from gateway.executors.deadline import Deadline
@@ -122,7 +123,7 @@ class Run(msgspec.Struct, eq=False):
         """
         primitive = self.primitive
         self.arguments = arguments
-        self._deadline = deadline = Deadline(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
+        self._deadline = Deadline(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
         call, concurrency = self.call, self.call.server.concurrency
         key = f"{'resources/read' if self.is_inner else call.method}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
@@ -130,14 +131,7 @@ class Run(msgspec.Struct, eq=False):
         permit = None
         if limits.of_caller is None and limits.of_all is None:
             permit = concurrency.try_acquire(key, limit)  # nearly always: there is nothing to wait for
-        self._permit = permit or await concurrency.acquire(
-            key,
-            limit,
-            caller=call.caller.rate_limit_key,
-            deadline=deadline.at,
-            of_caller=limits.of_caller,
-            of_all=limits.of_all,
-        )
+        self._permit = permit or await self._turn(key, limit, limits)
         if call.server.is_traced:
             self._step = self.trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
             self._step.__enter__()
@@ -164,6 +158,23 @@ class Run(msgspec.Struct, eq=False):
             raise
         if isinstance(error, AwaitingInput):
             self._refund()
+
+    async def _turn(self, key: str, limit: Limit, limits: CallLimits) -> Permit:
+        began, call = asyncio.get_running_loop().time(), self.call
+        try:
+            return await call.server.concurrency.acquire(
+                key,
+                limit,
+                caller=call.caller.rate_limit_key,
+                deadline=self.deadline.at,
+                of_caller=limits.of_caller,
+                of_all=limits.of_all,
+            )
+        finally:
+            call.note_wait("concurrency", since=began)
+
+    def _waited_for_answer(self, since: float) -> None:
+        self.call.note_wait("answer", since=since)
 
     @property
     def context(self) -> CallContext:
@@ -235,7 +246,7 @@ class Run(msgspec.Struct, eq=False):
     def suspension(self) -> Suspension:
         """Stops the clock and lends the permit while an input request is open."""
         if self._suspension is None:
-            self._suspension = _RunSuspension(self.deadline, self.permit)
+            self._suspension = _RunSuspension(self.deadline, self.permit, waited=self._waited_for_answer)
         return self._suspension
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
@@ -263,9 +274,13 @@ class Run(msgspec.Struct, eq=False):
 class _RunSuspension:
     """Stops a run's clock and lends its permit to others, as long as at least one input request is open."""
 
-    __slots__ = ("_deadline", "_open", "_permit", "_returning")
+    __slots__ = ("_deadline", "_open", "_permit", "_returning", "_since", "_waited")
 
-    def __init__(self, deadline: Deadline, permit: Permit) -> None:
+    def __init__(self, deadline: Deadline, permit: Permit, *, waited: Callable[[float], None] = lambda _: None) -> None:
+        """Suspend nothing yet; `waited` is told when a wait began, on the event loop's clock, once it is over."""
+        self._waited = waited
+        self._since = 0.0
+        """When the first of the open requests was sent, on the event loop's clock."""
         self._deadline = deadline
         self._permit = permit
         self._open = 0
@@ -273,6 +288,8 @@ class _RunSuspension:
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[None]:
+        if not self._open:
+            self._since = asyncio.get_running_loop().time()
         self._open += 1
         self._deadline.pause()
         self._permit.suspend()
@@ -281,6 +298,7 @@ class _RunSuspension:
         except asyncio.CancelledError:
             self._open -= 1
             if not self._open:
+                self._waited(self._since)
                 self._permit.force_resume()
                 self._deadline.resume()
             raise
@@ -292,6 +310,8 @@ class _RunSuspension:
     async def _end_one(self) -> None:
         """Note that a request was answered or withdrawn; go on unless another is open, or is sent meanwhile."""
         self._open -= 1
+        if not self._open:
+            self._waited(self._since)
         try:
             async with self._returning:
                 if not self._open:

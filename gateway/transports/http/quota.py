@@ -3,16 +3,28 @@
 Why a limit per caller: without one, a single caller takes all there are, and every other is refused.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
+
+import msgspec
 
 from gateway.config.models.server import Quota
 from gateway.transports.errors import RETRY, HttpError
 
+_REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
 """A total up to this is not divided between callers."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One caller who got no more."""
+
+    at: float
+    """Unix time."""
+    caller: str
 
 
 class ResourceQuota:
@@ -25,9 +37,15 @@ class ResourceQuota:
         self.is_share_unsaid: Final = shares.per_caller is None
         """Whether the file leaves it to us what one caller may have."""
         self.refused = 0
+        self.refusals: Final[deque[Refusal]] = deque(maxlen=_REMEMBERED_REFUSALS)
+        """The newest of them."""
         self._noun: Final = noun
         self._used: Final[Counter[str]] = Counter()
         self._sum = 0
+
+    @property
+    def used_by_caller(self) -> Mapping[str, int]:
+        return self._used
 
     def __len__(self) -> int:
         return self._sum
@@ -43,6 +61,7 @@ class ResourceQuota:
         else:
             return None
         self.refused += 1
+        self.refusals.append(Refusal(time.time(), caller))
         return HttpError(status=503, message=reason, headers=RETRY)
 
     def acquire(self, caller: str) -> None:

@@ -1,10 +1,12 @@
 """Queues notifications for one client until one of its streams takes them. Sends nothing itself."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
 from gateway.json_types import JsonObject
 from gateway.protocol.counters import NotificationCounters
+from gateway.wire import jsonrpc
 
 MAX_MESSAGES: Final = 1000
 """Messages. A client that never opens a stream must not cost memory without end."""
@@ -51,6 +53,12 @@ class Outbox:
     def reader(self) -> "OutboxReader":
         """A new reader; while entered as a context manager it is the newest."""
         return OutboxReader(self)
+
+    async def send_each(self, send: Callable[[bytes], Awaitable[object]]) -> None:
+        """Send each message as it comes, as long as no newer reader takes them, until the outbox is closed."""
+        with self.reader() as reader:
+            while (message := await reader.get()) is not None:
+                await send(jsonrpc.encode(message))
 
     def wake(self) -> None:
         """Let the newest reader look."""

@@ -138,7 +138,7 @@ class RedisSessionStore:
         for nonce, record in records.items():
             self._begin(self._written(nonce, record, before.get(nonce)))
 
-    def let_go(self, nonce: str) -> None:
+    def release(self, nonce: str) -> None:
         if not self._store.is_away:
             self._begin(self._quietly(self._store.command("HDEL", self._key(nonce), self._own_field)))
 

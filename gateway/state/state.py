@@ -17,7 +17,8 @@ from gateway.state.keys import SigningKeys, kept_keys, random_keys
 from gateway.state.outputs import OUTPUTS, SqliteOutputs
 from gateway.state.replica import Replica
 from gateway.state.schema import Schema
-from gateway.state.session_store import SESSIONS, SessionStore, SqliteSessionStore
+from gateway.state.session_store import SessionStore
+from gateway.state.sqlite_sessions import SESSIONS, SqliteSessionStore
 from gateway.state.used_states import USED_STATES, UsedStates
 
 log: Final = structlog.get_logger()

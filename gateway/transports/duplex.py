@@ -92,7 +92,8 @@ class DuplexSession:
         reply = await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern)
         if reply.session is not None:
             self._session = reply.session
-            self._outbox = asyncio.get_running_loop().create_task(self._carry_outbox(reply.session), name="outbox")
+            sending = reply.session.outbox.send_each(self._exchange.write)
+            self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
         if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):
             self._run(self._write(reply))
 
@@ -132,11 +133,6 @@ class DuplexSession:
     async def _write(self, reply: Reply) -> None:
         if reply.body is not None:
             await self._exchange.write(reply.body)
-
-    async def _carry_outbox(self, session: Session) -> None:
-        with session.outbox.reader() as reader:
-            while (message := await reader.get()) is not None:
-                await self._exchange.write(jsonrpc.encode(message))
 
     def _run(self, answering: Coroutine[Json, Json, None], *, messages: int = 1) -> None:
         task = asyncio.get_running_loop().create_task(answering, name="request")

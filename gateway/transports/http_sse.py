@@ -102,7 +102,7 @@ class HttpSse:
         finally:
             self._active_requests.end(task)
             del self._clients[session_id]
-            client.stream.abandon()
+            client.stream.stop()
             await client.channel.close()
 
     async def post(self, request: HttpRequest) -> web.StreamResponse:

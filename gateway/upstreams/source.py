@@ -18,9 +18,9 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.executors.services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.bridge import ParkedCalls
+from gateway.upstreams.definitions import UpstreamEntry, definitions_of
 from gateway.upstreams.memory import Documents, OfferMemory
 from gateway.upstreams.offer import Offer
-from gateway.upstreams.offered import UpstreamEntry, definitions_of
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.relay import Relay
 from gateway.upstreams.server import UpstreamServer, server_digest

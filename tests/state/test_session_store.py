@@ -8,9 +8,10 @@ from typing import Final
 
 import pytest
 
+from gateway.state.memory_sessions import MemorySessionStore
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.replica import Replica
-from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord, SessionStore
+from gateway.state.session_store import NOTHING_BEFORE, SessionRecord, SessionStore
 from gateway.state.state import State
 from tests.redis_server import redis_server
 
@@ -65,8 +66,8 @@ class InTurn:
     ) -> None:
         self._store.save_soon(records, before=before)
 
-    def let_go(self, nonce: str) -> None:
-        self._store.let_go(nonce)
+    def release(self, nonce: str) -> None:
+        self._store.release(nonce)
 
     def forget_expired(self) -> None:
         self._store.forget_expired()

@@ -181,7 +181,7 @@ async def test_a_reader_that_does_not_read_is_dropped(size: int) -> None:
                 await stream.send(b"x" * size)
                 sent += size
         finally:
-            stream.abandon()
+            stream.stop()
             ended.set()
 
     async with served(flood) as url:
@@ -225,7 +225,7 @@ async def test_when_the_reader_leaves_the_handler_is_cancelled_and_no_timer_stay
             await stream.open()
             await asyncio.Event().wait()
         finally:
-            stream.abandon()
+            stream.stop()
             ended.set()
         return await stream.close()
 

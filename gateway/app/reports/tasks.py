@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.tasks.requester import open_questions
+from gateway.protocol.tasks.task_requester import open_questions
 from gateway.protocol.tasks.wire import timestamp
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task, TaskStatus

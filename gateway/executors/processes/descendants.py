@@ -1,15 +1,7 @@
 """Finds the call that each of the daemon's children belongs to, and reaps zombies without a waiting parent.
 
-As child subreaper the daemon inherits what its calls leave behind. Of its children, these are known:
-
-1. what this process started itself, plugins' children included (`StartedChildren`): left to the code that started them;
-2. those in the daemon's session: no call's child is in it. Dead ones that were not reaped for a minute
-   never will be, and are reaped here;
-3. every other one that is dead: an orphan, which is reaped at once, since its parent is dead as well;
-4. those with a call's marker, in the session of its first process, or in its cgroup: they belong to that call;
-5. those with the marker of what plugins start: they are left alone;
-6. the rest are orphans that have hidden where they come from (`env -i setsid`). Each may belong to the calls that ran
-   when it was first seen; it belongs to the last of them that still runs, and is killed when none does.
+As child subreaper the daemon inherits what its calls leave behind. What this process started itself, plugins' children
+included (`StartedChildren`), is left to the code that started it; `classify` tells the others apart.
 
 As the first process of a container the daemon inherits what others start there (`docker exec`), too: the rest is
 reaped there when it is dead, but not ended.
@@ -21,8 +13,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from enum import Enum
 from itertools import count
 from typing import Final
+
+import msgspec
 
 from gateway.executors.processes.cgroups import Cgroup, Cgroups
 from gateway.executors.processes.process_table import MARKER, Child, ChildList, all_pids, child, marker_of
@@ -37,6 +32,46 @@ UNKNOWN: Final = -1
 """Stands for the leader of children that may belong to several trees, or to others."""
 _ROUNDS: Final = 8
 """The maximal number of looks in a row: a process that forks and ends, again and again, would keep it busy."""
+
+
+class Kind(Enum):
+    """A child's relation to the daemon and its calls."""
+
+    OWN = "in the daemon's session, where no call's child is, or started by other code of this process: left alone"
+    DEAD = "the same, but dead: reaped if nobody has done so for a minute, since then nobody ever will"
+    DEAD_ORPHAN = "dead, in another session: reaped at once, since its parent is dead as well"
+    OF_CALL = "started by a call"
+    HIDDEN = "an orphan that has hidden where it comes from (`env -i setsid`): see `_last_candidate`"
+
+
+class Traces(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a child that tell where it comes from."""
+
+    is_dead: bool = False
+    shares_session: bool = False
+    """Whether it is in the daemon's session."""
+    is_of_call: bool = False
+    """Whether it has a call's marker, or is in the session of a call's first process, or in its cgroup."""
+    is_started: bool = False
+    """Whether other code of this process has started it, or may be doing so right now."""
+
+
+def classify(traces: Traces) -> Kind:
+    """Tell what a child is. Pure; the order counts.
+
+    1. one that is dead: `DEAD` if its exit status may be awaited, else `DEAD_ORPHAN`
+    2. one in the daemon's session: `OWN`
+    3. one with a call's traces: `OF_CALL`, also while other code is starting children
+    4. one that other code has started: `OWN`
+    5. any other: `HIDDEN`
+    """
+    if traces.is_dead:
+        return Kind.DEAD if traces.shares_session or traces.is_started else Kind.DEAD_ORPHAN
+    if traces.shares_session:
+        return Kind.OWN
+    if traces.is_of_call:
+        return Kind.OF_CALL
+    return Kind.OWN if traces.is_started else Kind.HIDDEN
 
 
 class Descendants:
@@ -99,27 +134,32 @@ class Descendants:
         families: defaultdict[int, set[int]] = defaultdict(set)
         others = [pid for pid in self._children.pids() if pid not in self._leaders and pid not in STARTED]
         children = [found for pid in others if (found := child(pid))]
-        reaped = [each.pid for each in children if each.is_zombie and self._is_to_be_reaped(each) and _reap(each.pid)]
+        reaped = 0
         for each in children:
-            if not each.is_zombie and (leader := self._leader_of(each)) is not None:
+            kind, leader = self._look_at(each)
+            if kind is Kind.DEAD_ORPHAN or (kind is Kind.DEAD and self._is_unclaimed(each.pid)):
+                reaped += _reap(each.pid)
+            elif kind is Kind.OF_CALL:
                 families[leader].add(each.pid)
-        self.reaped += len(reaped)
+            elif kind is Kind.HIDDEN:
+                families[self._last_candidate(each.pid)].add(each.pid)
+        self.reaped += reaped
         pids = {each.pid for each in children}
         self._candidates = {pid: leaders for pid, leaders in self._candidates.items() if pid in pids}
         self._unclaimed = {pid: since for pid, since in self._unclaimed.items() if pid in pids}
         return families, bool(reaped)
 
-    def _leader_of(self, living: Child) -> int | None:
-        if living.session == os.getsid(0):
-            return None
-        marker = marker_of(living.pid) or ""
-        leader = self._known_leader_of(living, marker)
-        if leader is not None:
-            return leader
-        is_starting = STARTED.is_starting or living.pid in STARTED
-        if is_starting or marker == STARTED.marker or marker.startswith(tuple(STARTED.prefixes)):
-            return None
-        return self._last_candidate(living.pid)
+    def _look_at(self, each: Child) -> tuple[Kind, int]:
+        """Return what a child is, and the leader of the call that it belongs to."""
+        shares_session = each.session == os.getsid(0)
+        if each.is_zombie or shares_session:  # neither marker nor cgroup would tell more
+            traces = Traces(is_dead=each.is_zombie, shares_session=shares_session, is_started=_is_started(each.pid))
+            return classify(traces), ORPHAN
+        marker = marker_of(each.pid) or ""
+        leader = self._known_leader_of(each, marker)
+        is_marked = marker == STARTED.marker or marker.startswith(tuple(STARTED.prefixes))
+        is_started = _is_started(each.pid) or is_marked
+        return classify(Traces(is_of_call=leader is not None, is_started=is_started)), leader or ORPHAN
 
     def _known_leader_of(self, living: Child, marker: str) -> int | None:
         if living.session in self._leaders:
@@ -131,6 +171,10 @@ class Descendants:
         return next((leader for leader, own in self._places.items() if self.cgroups.holds(living.pid, own)), None)
 
     def _last_candidate(self, orphan: int) -> int:
+        """The call of an orphan that hides: the last that still runs of those that ran when it was first seen.
+
+        While several do it may be any's; once none does, it is killed.
+        """
         if os.getpid() == 1:
             return UNKNOWN
         candidates = self._candidates.setdefault(orphan, set(self._leaders))
@@ -139,11 +183,13 @@ class Descendants:
             return UNKNOWN
         return next(iter(candidates), ORPHAN)
 
-    def _is_to_be_reaped(self, zombie: Child) -> bool:
-        if zombie.session != os.getsid(0) and not STARTED.is_starting:
-            return zombie.pid not in STARTED  # as it may be by now, if another thread was starting it
-        since = self._unclaimed.setdefault(zombie.pid, time.monotonic())
+    def _is_unclaimed(self, zombie: int) -> bool:
+        since = self._unclaimed.setdefault(zombie, time.monotonic())
         return time.monotonic() - since >= self._claim_seconds
+
+
+def _is_started(pid: int) -> bool:
+    return STARTED.is_starting or pid in STARTED  # in this order: one that was being started is recorded by then
 
 
 def _reap(pid: int) -> bool:

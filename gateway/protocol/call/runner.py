@@ -24,8 +24,9 @@ from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.call.call import Call, OpenRequester
 from gateway.protocol.call.call_context import CallContext
+from gateway.protocol.input_requests.mrtr_requester import brings_answers, claim_answers
+from gateway.protocol.input_requests.open_requester import open_requester
 from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
-from gateway.protocol.input_requests.requesters import brings_answers, claim_answers, open_requester
 from gateway.protocol.input_requests.requests import InputRequest
 from gateway.telemetry.trace import Step, Trace
 

@@ -13,7 +13,7 @@ from gateway.protocol.input_requests.requests import InputRequest
 from gateway.protocol.input_requests.responses import check_answer
 from gateway.protocol.methods import params
 from gateway.protocol.tasks import wire
-from gateway.protocol.tasks.requester import key_prefix, open_questions
+from gateway.protocol.tasks.task_requester import key_prefix, open_questions
 from gateway.tasks.task import Task, TaskMemory, TaskStatus, decode_memory, encode_memory
 from gateway.wire import jsonrpc
 

@@ -9,7 +9,7 @@ from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.exchange import Caller, Exchange
 from gateway.protocol.input_requests.requester import Where
-from gateway.protocol.tasks.requester import TaskRequester
+from gateway.protocol.tasks.task_requester import TaskRequester
 from gateway.tasks.runner import TaskRun
 
 _MAX_MESSAGE_LENGTH: Final = 1000

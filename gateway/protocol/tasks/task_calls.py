@@ -26,10 +26,10 @@ from gateway.protocol.call.preparation import prepared_arguments
 from gateway.protocol.call.runner import check_access
 from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.exchange import Binding, Caller
-from gateway.protocol.input_requests.requesters import brings_answers
+from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.tasks import wire
-from gateway.protocol.tasks.requester import TaskRequester
 from gateway.protocol.tasks.task_call import TaskCall
+from gateway.protocol.tasks.task_requester import TaskRequester
 from gateway.tasks.runner import Ending, TaskRun, TaskRunner, ended
 from gateway.tasks.store import NotStoredError, TaskStore
 from gateway.tasks.task import Task, TaskCaller, TaskMemory, TaskStatus, decode_memory

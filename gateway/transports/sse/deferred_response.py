@@ -144,8 +144,8 @@ class DeferredResponse:
         """Write events on its event stream; see `EventStream.write`."""
         await self.stream.write(chunk)
 
-    def cut(self) -> None:
-        self.stream.cut()
+    def abort(self) -> None:
+        self.stream.abort()
 
     async def close_stream(self, retry_ms: int | None) -> None:
         """Nothing: there are no event ids, so its client could not come back."""
@@ -167,7 +167,7 @@ class DeferredResponse:
         if wants_event or (self._stream is not None and self._stream.is_open):
             return True
         if self._stream is not None:
-            self._stream.abandon()
+            self._stream.stop()
         self._whole = reply
         return False
 
@@ -210,9 +210,9 @@ class DeferredResponse:
             quota.give_back(caller, len(body))
         return response
 
-    def abandon(self) -> None:
-        """The connection is gone, or about to be."""
+    def stop(self) -> None:
+        """Write nothing more: the connection is gone, or about to be."""
         self._is_over = True
         self._owner.discard(self)
         if self._stream is not None:
-            self._stream.abandon()
+            self._stream.stop()

@@ -82,11 +82,11 @@ class EventCopies:
                 self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
 
-    def answer(self, let_go: Callable[[StreamQuestion], bool]) -> None:
-        """Answer other replicas; `let_go` has a stream let go of its connection, and says whether more will be said."""
+    def answer(self, abort_connection: Callable[[StreamQuestion], bool]) -> None:
+        """Answer other replicas; `abort_connection` aborts a stream's, and says whether more will be said."""
 
         async def answered(body: bytes) -> bytes:
-            goes_on = let_go(_QUESTIONS.decode(body))
+            goes_on = abort_connection(_QUESTIONS.decode(body))
             await self._is_flushed.wait()
             return b"1" if goes_on else b""
 

@@ -91,7 +91,7 @@ class EventStore(StreamStore, Protocol):
     async def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
         """Return the place after an event; None if nothing came after it, or what came is no longer kept."""
 
-    def let_go(self, number: int) -> bool:
+    def abort_connection(self, number: int) -> bool:
         """Have a stream let go of its connection: another process carries it on. Says whether more will be said."""
 
     def expire(self) -> None:
@@ -205,11 +205,11 @@ class MemoryEventStore:
             others = (other for other in self._streams.values() if other.is_at_rest and other is not stream)
             self._drop_oldest(next(others, stream))
 
-    def let_go(self, number: int) -> bool:
+    def abort_connection(self, number: int) -> bool:
         stream = self._streams.get(number)
         if stream is None:
             return False
-        stream.let_go()
+        stream.abort_connection()
         return not stream.is_over
 
     def discard_if_done(self, stream: SessionStream) -> None:

@@ -104,7 +104,7 @@ class EventStream:
         """Write one event of a type; `data` is one line.
 
         Raises:
-            ConnectionError: the reader is gone, or was dropped because it does not read.
+            ConnectionError: the reader is gone, or was cut off because it does not read.
         """
         await self.write(encode_event(data, kind=event))
 
@@ -122,10 +122,10 @@ class EventStream:
         Raises:
             ConnectionError: as `send`.
         """
-        self.abandon()
+        self.stop()
         return await self._write(last or b"", is_end=True)
 
-    def abandon(self) -> None:
+    def stop(self) -> None:
         """Stop writing: the reader is gone, or the answer goes another way."""
         if self._timer is not None:
             self._timer.cancel()
@@ -133,8 +133,8 @@ class EventStream:
             self._beating.cancel()
         self._timer = self._beating = None
 
-    def cut(self) -> None:
-        """Drop the connection, whatever is being written on it."""
+    def abort(self) -> None:
+        """Abort the connection, whatever is being written on it."""
         if self._request.transport is not None:
             self._request.transport.abort()
 
@@ -185,7 +185,7 @@ class EventStream:
         finally:
             self._waiting -= 1
         if not has_room:
-            drop(self._request)
+            abort_slow_reader(self._request)
 
     async def _bounded(self, writing: Awaitable[None]) -> None:
         await write_within(self._pace.write_timeout, self._request, writing)
@@ -218,20 +218,20 @@ class _UnframedResponse(web.StreamResponse):
 
 
 async def write_within(seconds: float, request: web.Request, writing: Awaitable[None]) -> None:
-    """Wait for a write, and drop the connection of a reader that makes no room for it.
+    """Wait for a write, and abort the connection of a reader that makes no room for it.
 
     Raises:
-        ConnectionError: the reader is gone, or was dropped.
+        ConnectionError: the reader is gone, or was cut off.
     """
     try:
         async with asyncio.timeout(seconds):
             await writing
     except TimeoutError:
-        drop(request)
+        abort_slow_reader(request)
 
 
-def drop(request: web.Request) -> NoReturn:
-    """Close the connection of a reader that does not read.
+def abort_slow_reader(request: web.Request) -> NoReturn:
+    """Abort the connection of a reader that does not read.
 
     Raises:
         ConnectionError: always.

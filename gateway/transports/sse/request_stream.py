@@ -37,12 +37,12 @@ class RequestStream:
     def caller(self) -> Caller:
         return self._caller
 
-    def attach(self, response: DeferredResponse) -> asyncio.Future[bytes | None]:
+    def connect(self, response: DeferredResponse) -> asyncio.Future[bytes | None]:
         """Let the request's own connection carry the stream; see `SessionStream.connect`."""
         self._response = response
         return self._stream.connect(response if response.takes_events else None)
 
-    def detach(self, response: DeferredResponse) -> None:
+    def disconnect(self, response: DeferredResponse) -> None:
         self._response = None
         self._stream.disconnect(response)
 

@@ -34,7 +34,7 @@ class StreamConnection(Protocol):
             ConnectionError: the reader is gone.
         """
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Drop the connection."""
 
 
@@ -133,9 +133,9 @@ class SessionStream:
         Raises:
             ConnectionError: the reader is gone again.
         """
-        self._cut()
+        self.abort_connection()
         async with self._lock:
-            self._cut()  # of another that came while this one waited
+            self.abort_connection()  # of another that came while this one waited
             written = after
             while written < self.last:  # meanwhile the answer may come
                 missed, written = self.after(written), self.last
@@ -146,14 +146,16 @@ class SessionStream:
                 ending.set_result(None)
             return ending
 
-    def let_go(self) -> None:
-        """Drop the connection: its client resumes the stream elsewhere."""
-        self._cut()
+    def abort_connection(self) -> None:
+        """Abort the connection, if there is one: its client resumes the stream on another."""
+        if self._out is not None:
+            self._out.abort()
+            self._disconnect(None)
 
     def disconnect(self, out: StreamConnection) -> None:
         """Note that the connection carries the stream no more."""
         if self._out is out:
-            self._let_go(None)
+            self._disconnect(None)
         self._keeper.discard_if_done(self)
 
     async def send_event(self, data: bytes) -> bool:
@@ -184,7 +186,7 @@ class SessionStream:
         if data is not None and self._has_reader:
             frame = self._framed(data)
             self._keeper.keep(self, frame if self._keeper.fits(frame) else self._framed(stand_in(), number=self.last))
-        self._let_go(frame)
+        self._disconnect(frame)
         self._keeper.discard_if_done(self)
 
     async def close_for_polling(self, retry_ms: int | None) -> None:
@@ -193,7 +195,7 @@ class SessionStream:
             if self._out is not None and self._keeper.sends_priming_event:
                 with suppress(ConnectionError):
                     await self._out.write(b"retry: %d\n\n" % (RETRY_MS if retry_ms is None else retry_ms))
-                self._let_go(None)
+                self._disconnect(None)
 
     @property
     def _has_reader(self) -> bool:
@@ -207,12 +209,7 @@ class SessionStream:
     def _event_id(self, number: int) -> bytes:
         return b"%b-%d%b" % (self._id_prefix, number, self._id_suffix)
 
-    def _cut(self) -> None:
-        if self._out is not None:
-            self._out.cut()
-            self._let_go(None)
-
-    def _let_go(self, last: bytes | None) -> None:
+    def _disconnect(self, last: bytes | None) -> None:
         """Let the connection end; its handler writes what is left."""
         if self._out is not None and self._out.is_open and self._keeper.sends_priming_event:
             self._was_primed = True

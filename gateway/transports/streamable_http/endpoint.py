@@ -153,4 +153,4 @@ class StreamableHttp:
             return await response.finish(reply)
         finally:
             self._modern.discard(task)
-            response.abandon()
+            response.stop()

@@ -14,7 +14,6 @@ from gateway.errors import ErrorCode, RpcError, StoreAwayError
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Exchange, Reply
-from gateway.protocol.session import Session
 from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NOT_ACCEPTABLE, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.quota import ResourceQuota
@@ -28,7 +27,6 @@ from gateway.transports.sse.request_stream import NoStream, RequestStream
 from gateway.transports.sse.session_stream import SessionStream
 from gateway.transports.streamable_http.session_messages import SessionMessages
 from gateway.transports.streamable_http.sessions import LiveSession, Sessions
-from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Message, Notification, Request, RequestId, Response, size_of
 from gateway.wire.revisions import LEGACY, V2025_03_26, is_modern_date
 
@@ -126,7 +124,7 @@ class SessionEndpoint:
         try:
             return await response.finish(reply)
         finally:
-            response.abandon()
+            response.stop()
 
     async def _take(self, message: Notification | Response, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Take what is not answered; what is meant for another replica goes there."""
@@ -145,7 +143,7 @@ class SessionEndpoint:
         kept = live.streams.open(answers_request=True, request_id=message.id if isinstance(message, Request) else None)
         stream = RequestStream(message, caller=http.caller, stream=kept)
         response = self._responses.open(http, preamble=kept.preamble)
-        ending = stream.attach(response)
+        ending = stream.connect(response)
         task = live.spawn(stream.answered(self._answer(message, stream, live)))
 
         def finish(task: asyncio.Task[Reply]) -> None:
@@ -156,8 +154,8 @@ class SessionEndpoint:
         try:
             return await response.end(await ending)
         finally:
-            stream.detach(response)
-            response.abandon()
+            stream.disconnect(response)
+            response.stop()
 
     async def _answer(self, message: Message, exchange: Exchange, live: LiveSession) -> Reply:
         """Let the dispatcher answer, and write down what that has changed of the session first."""
@@ -189,7 +187,7 @@ class SessionEndpoint:
             live.end_reading()
             self._streams.release(live.caller)
             if fresh is None:
-                out.abandon()
+                out.stop()
         return await self._pass_on(live, Cursor(fresh, 0), out)
 
     async def _tell_of_loss(self, lost: LostAnswer, http: HttpRequest) -> web.StreamResponse:
@@ -199,7 +197,7 @@ class SessionEndpoint:
             await out.write(_lost(lost.request_id))
             return await out.close()
         finally:
-            out.abandon()
+            out.stop()
 
     async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
         """Write what came after the cursor, then what comes, until there is no more or the reader goes."""
@@ -209,14 +207,14 @@ class SessionEndpoint:
             await out.open()
             ending = await cursor.stream.resume(out, after=cursor.after)
             if not cursor.stream.answers_request:
-                await _carry_outbox(live.session, cursor.stream)
+                await live.session.outbox.send_each(cursor.stream.send_event)
                 cursor.stream.disconnect(out)
             return await out.close(await ending)
         finally:
             live.end_reading()
             self._streams.release(live.caller)
             cursor.stream.disconnect(out)
-            out.abandon()
+            out.stop()
 
     def _event_stream(self, http: HttpRequest, *, preamble: bytes = b"") -> EventStream:
         return EventStream(
@@ -265,13 +263,6 @@ _SESSION_UNKNOWN: Final = HttpError(
 
 
 _LOST: Final = "The server was restarted before this was answered"
-
-
-async def _carry_outbox(session: Session, stream: SessionStream) -> None:
-    """Say what belongs to no request, until the session ends."""
-    with session.outbox.reader() as reader:
-        while (message := await reader.get()) is not None:
-            await stream.send_event(jsonrpc.encode(message))
 
 
 def _lost(request_id: RequestId) -> bytes:

@@ -25,9 +25,10 @@ from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
 from gateway.state.clock import SteadyClock
 from gateway.state.keys import SigningKeys, random_keys
+from gateway.state.memory_sessions import MemorySessionStore
 from gateway.state.redis_sessions import SessionChange
 from gateway.state.replica import Replica
-from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore
+from gateway.state.session_store import SessionRecord, SessionStore
 from gateway.transports.errors import HttpError
 from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.http.quota import ResourceQuota
@@ -179,7 +180,7 @@ class Sessions:
 
     async def __aenter__(self) -> Self:
         if self.copies is not None:
-            self.copies.answer(self._let_go_of_stream)
+            self.copies.answer(self._abort_connection)
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="session sweeper")
         return self
 
@@ -310,7 +311,7 @@ class Sessions:
             self.end(session_id)
         elif (live := self._live.get(session_id)) is not None:
             self._close(session_id)
-            self._store.let_go(live.nonce)
+            self._store.release(live.nonce)
 
     @property
     def running(self) -> frozenset[asyncio.Task[Reply]]:
@@ -332,9 +333,9 @@ class Sessions:
             self._of_nonce[nonce] = live
         return live
 
-    def _let_go_of_stream(self, question: StreamQuestion) -> bool:
+    def _abort_connection(self, question: StreamQuestion) -> bool:
         live = self._of_nonce.get(question.nonce)
-        return live is not None and live.streams.let_go(question.number)
+        return live is not None and live.streams.abort_connection(question.number)
 
     def _streams_of(self, session: Session, nonce: str) -> EventStore:
         return MemoryEventStore(

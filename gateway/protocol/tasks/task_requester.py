@@ -17,8 +17,8 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests.budget import CallBudget
 from gateway.protocol.input_requests.capabilities import check_capabilities
+from gateway.protocol.input_requests.mrtr_requester import MrtrRequester
 from gateway.protocol.input_requests.requester import Suspension, Where
-from gateway.protocol.input_requests.requesters import MrtrRequester
 from gateway.protocol.input_requests.requests import InputRequest
 from gateway.tasks.task import TaskMemory, encode_memory
 from gateway.wire import jsonrpc

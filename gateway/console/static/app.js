@@ -1,0 +1,202 @@
+/** The frame of the console: navigation, sign-in, connection, notes of reloads, and the page that the URL names. */
+import { get, onSignedOut, remove, signedOut } from "./api.js";
+import { Badge, Button, html, render, useEffect, useState } from "./components.js";
+import { forgetDocuments } from "./data.js";
+import { connect, disconnect, onEvent, useLive, wantCalls } from "./events.js";
+import { counted } from "./format.js";
+import { HOME, followLinks, link, useRoute } from "./router.js";
+import { SignIn } from "./sign-in.js";
+
+/** The pages: name, label, module. */
+const PAGES = [
+  ["overview", "Overview", "./pages/overview.js"],
+  ["catalog", "Catalog", "./pages/catalog.js"],
+  ["call", "Call", "./call/page.js"],
+  ["traffic", "Traffic", "./pages/traffic.js"],
+  ["sessions", "Sessions", "./pages/sessions.js"],
+  ["tasks", "Tasks", "./pages/tasks.js"],
+  ["upstreams", "Upstreams", "./pages/upstreams.js"],
+  ["config", "Config", "./pages/config.js"],
+  ["limits", "Limits", "./pages/limits.js"],
+];
+const NOTE_MS = 8000;
+const modules = new Map();
+
+/** Loads the module of a page once; its default export is the component. */
+function loadPage(name) {
+  if (!modules.has(name)) {
+    const file = PAGES.find(([page]) => page === name)?.[2];
+    const loading = file ? import(file) : Promise.reject(new Error(`There is no page “${name}”`));
+    modules.set(name, loading.then((module) => ({ Page: module.default })).catch((error) => ({ error })));
+    loading.catch(() => modules.delete(name));
+  }
+  return modules.get(name);
+}
+
+function App() {
+  const [facts, setFacts] = useState(null);
+  const [state, setState] = useState("asking");
+  const [problem, setProblem] = useState("");
+  const begin = async () => {
+    try {
+      setFacts(await get(""));
+      setState("in");
+      setProblem("");
+      connect();
+    } catch (error) {
+      if (error.status === 401) return;
+      setProblem(error.message);
+      if (error.status === 403) setState("forbidden");
+      else setTimeout(begin, 2000);
+    }
+  };
+  useEffect(() => {
+    begin();
+    return onSignedOut(() => {
+      disconnect();
+      forgetDocuments();
+      setFacts(null);
+      setState("out");
+    });
+  }, []);
+  // A reload of the file may change the title, the endpoint and the caller's scopes.
+  useEffect(() => onEvent("hello", () => get("").then(setFacts, () => {})), []);
+  if (state === "out") return html`<${SignIn} onSignedIn=${begin} />`;
+  if (state === "forbidden") return html`<${SignIn} onSignedIn=${begin} problem=${problem} />`;
+  if (state === "asking") {
+    return html`<header class="top"><span class="brand">mcp-gateway</span></header>
+      <main class="main">${problem && html`<p class="note bad" role="alert">${problem}. Trying again…</p>`}</main>`;
+  }
+  return html`<${Frame} facts=${facts} />`;
+}
+
+function Frame({ facts }) {
+  const route = useRoute();
+  const label = PAGES.find(([page]) => page === route.page)?.[1] ?? route.page;
+  useEffect(() => {
+    document.title = `${label} – ${facts.title || facts.name || "mcp-gateway"}`;
+  }, [label, facts]);
+  useEffect(() => wantCalls(route.page === "traffic"), [route.page]);
+  return html`<a class="skip" href="#main">Skip to content</a>
+    <${Header} facts=${facts} />
+    <nav class="nav" aria-label="Pages">
+      <ul>${PAGES.map(([page, text]) => html`<${NavLink} key=${page} page=${page} text=${text} current=${route.page} />`)}</ul>
+    </nav>
+    <main class="main" id="main" tabindex="-1"><${CurrentPage} route=${route} facts=${facts} /></main>
+    <${ReloadNote} />`;
+}
+
+function NavLink({ page, text, current }) {
+  const open = page === current;
+  return html`<li><a href=${link(page)} aria-current=${open ? "page" : null} onPointerEnter=${() => loadPage(page)}>${text}</a></li>`;
+}
+
+function Header({ facts }) {
+  const connection = useLive((live) => live.connection);
+  const state = useLive((live) => (live.draining ? "draining" : (live.status?.state ?? null)));
+  const signOut = async () => {
+    await remove("session").catch(() => {});
+    signedOut();
+  };
+  const words = { open: "Live", connecting: "Connecting…", lost: "Connection lost, trying again…", closed: "Not connected" };
+  return html`<header class="top">
+    <a class="brand" href=${link(HOME)}>${facts.title || facts.name || "mcp-gateway"}</a>
+    ${state && html`<${Badge} state=${state} />`}
+    <span class="connection" role="status" aria-live="polite" data-connection=${connection}>
+      <span class=${`dot ${connection === "open" ? "ok" : "bad"}`} aria-hidden="true"></span>${words[connection]}</span>
+    <span class="grow"></span>
+    ${facts.caller?.principal && html`<span class="caller" title=${`Scopes: ${facts.caller.scopes?.join(", ") || "none"}`}>${facts.caller.principal}</span>`}
+    <${ThemeButton} />
+    <${Button} onClick=${signOut}>Sign out<//>
+  </header>`;
+}
+
+function ThemeButton() {
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? system);
+  const next = theme === "dark" ? "light" : "dark";
+  const change = () => {
+    document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem("mcp-gateway-theme", next);
+    } catch {
+      // Without storage the choice lasts as long as the page.
+    }
+    setTheme(next);
+  };
+  return html`<${Button} label=${`Switch to ${next} colours`} onClick=${change}>${theme === "dark" ? "☀" : "☾"}<//>`;
+}
+
+/** The page's component, once its module is here; the page before it stays until then. */
+function CurrentPage({ route, facts }) {
+  const [loaded, setLoaded] = useState({ name: null });
+  useEffect(() => {
+    let current = true;
+    loadPage(route.page).then((module) => {
+      if (!current) return;
+      const isFirst = loaded.name === null;
+      setLoaded({ name: route.page, ...module });
+      // The focus goes to the new page's heading, as it would on a page that the browser loads.
+      if (!isFirst) requestAnimationFrame(() => document.querySelector("#main h1")?.focus({ preventScroll: true }));
+    });
+    return () => {
+      current = false;
+    };
+  }, [route.page]);
+  if (loaded.error) {
+    return html`<h1 tabindex="-1">Page not available</h1><p class="note bad" role="alert">${loaded.error.message}</p>
+      <p><a href=${link(HOME)}>Go to the overview</a></p>`;
+  }
+  if (!loaded.Page) return null;
+  const query = loaded.name === route.page ? route.query : new URLSearchParams();
+  return html`<${loaded.Page} key=${loaded.name} query=${query} facts=${facts} />`;
+}
+
+/** What the last reload did, for some seconds; a refused one stays until it is closed. */
+function ReloadNote() {
+  const [reload, setReload] = useState(null);
+  useEffect(() => onEvent("reload", setReload), []);
+  useEffect(() => {
+    if (!reload || reload.outcome === "refused") return;
+    const timer = setTimeout(() => setReload(null), NOTE_MS);
+    return () => clearTimeout(timer);
+  }, [reload]);
+  return html`<div class="notes" role="status" aria-live="polite">
+    ${reload && html`<div class=${`note ${reload.outcome === "refused" ? "bad" : "ok"}`} data-reload=${reload.outcome}>
+      <span>${reloadText(reload)}</span> <a href=${link("config")}>Show</a>
+      <${Button} label="Close" onClick=${() => setReload(null)}>✕<//>
+    </div>`}
+  </div>`;
+}
+
+function reloadText(reload) {
+  if (reload.outcome === "refused") {
+    return `Reload refused: ${counted(reload.problems?.length ?? 0, "problem")}. The previous catalog is still served.`;
+  }
+  const changes = reload.changes ?? [];
+  if (!changes.length) return `Generation ${reload.generation} loaded, nothing on offer changed.`;
+  const parts = ["added", "changed", "removed"].map((change) => [change, changes.filter((each) => each.change === change).length]);
+  return `Generation ${reload.generation} loaded: ${parts.filter(([, size]) => size).map(([change, size]) => `${size} ${change}`).join(", ")}.`;
+}
+
+/** "/" goes to the search field; Escape leaves it, and closes the details. */
+function handleKeys(event) {
+  const typing = event.target.closest?.("input, textarea, select, [contenteditable], dialog");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    const field = document.querySelector("[data-search]");
+    if (!field) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
+  } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+    if (event.target.matches?.("[data-search]")) event.target.blur();
+    else if (!typing && document.querySelector("[data-panel]")) document.querySelector("[data-panel] [data-close]").click();
+  } else if (event.key === "ArrowDown" && event.target.matches?.("[data-search]")) {
+    event.preventDefault();
+    document.querySelector("[role=grid] [role=row][tabindex='0']")?.focus();
+  }
+}
+
+followLinks();
+document.addEventListener("keydown", handleKeys);
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,51 @@
+/** The newest calls that the page knows, by sequence number. */
+const MAX_CALLS = 5000;
+
+/** Keeps calls in the order of their sequence numbers; `version` counts changes. */
+export class CallLog {
+  #calls = [];
+  version = 0;
+  skipped = 0;
+
+  /** The calls, oldest first; to be read only. */
+  get calls() {
+    return this.#calls;
+  }
+
+  get newest() {
+    return this.#calls.at(-1)?.seq ?? 0;
+  }
+
+  /** Takes a call that began, or the end of one that is known. */
+  put(call) {
+    const at = this.#position(call.seq);
+    const known = this.#calls[at];
+    if (known?.seq !== call.seq) this.#calls.splice(at, 0, call);
+    else if (known.ms === null || call.ms !== null) this.#calls[at] = call;
+    if (this.#calls.length > MAX_CALLS * 1.2) this.#calls.splice(0, this.#calls.length - MAX_CALLS);
+    this.version += 1;
+  }
+
+  skip(count) {
+    this.skipped += count;
+    this.version += 1;
+  }
+
+  clear() {
+    this.#calls = [];
+    this.skipped = 0;
+    this.version += 1;
+  }
+
+  #position(seq) {
+    let low = 0;
+    let high = this.#calls.length;
+    if (!high || this.#calls[high - 1].seq < seq) return high;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#calls[middle].seq < seq) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,206 @@
+/** The parts that all pages share; what comes from tools and clients ends in text nodes alone. */
+import { ago, moment } from "./format.js";
+import { setQuery } from "./router.js";
+import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
+
+export * from "./vendor/htm-preact.js";
+
+/** The head of a page: its h1, which takes the focus when the page opens, a summary and tools at the right. */
+export function PageHead({ title, summary, children }) {
+  return html`<div class="page-head">
+    <h1 tabindex="-1">${title}</h1>
+    ${summary && html`<p class="summary">${summary}</p>`}
+    <div class="tools">${children}</div>
+  </div>`;
+}
+
+/** Colours by state; a badge always says its state in words as well. */
+const TONES = {
+  ok: "ok", ready: "ok", up: "ok", connected: "ok", loaded: "ok", completed: "ok", open: "ok", added: "ok",
+  warning: "warn", degraded: "warn", connecting: "warn", draining: "warn", input_required: "warn", changed: "warn",
+  waiting: "warn", backoff: "warn", starting: "warn", unchanged: "quiet",
+  error: "bad", failed: "bad", down: "bad", lost: "bad", refused: "bad", tool_error: "bad", protocol_error: "bad",
+  removed: "bad", unavailable: "bad", stopped: "bad", running: "busy", working: "busy", cancelled: "quiet",
+};
+
+export const toneOf = (state) => TONES[state] ?? "quiet";
+
+/** A state or a fact in a small frame. */
+export function Badge({ state, tone = toneOf(state), children }) {
+  return html`<span class=${`badge ${tone}`}>${children ?? String(state).replaceAll("_", " ")}</span>`;
+}
+
+export const Tags = ({ names }) => names?.map((name) => html`<span class="tag" key=${name}>${name}</span>`);
+
+/** A moment with its full form as title. */
+export function Moment({ at, relative = false }) {
+  return at ? html`<time datetime=${at} title=${at}>${relative ? ago(at) : moment(at)}</time>` : "–";
+}
+
+/** Says that there is nothing, and what to do about it. */
+export const Empty = ({ title, children }) => html`<div class="empty"><p class="empty-title">${title}</p>${children}</div>`;
+
+/** A document that could not be had, or is on its way. */
+export function Waiting({ document }) {
+  if (document.error) return html`<div class="note bad" role="alert">${document.error.message}</div>`;
+  return document.data ? null : html`<p class="waiting" role="status">Loading…</p>`;
+}
+
+/** A button; `kind` is "primary" or "danger". */
+export function Button({ kind = "", label, children, ...rest }) {
+  return html`<button type="button" class=${`button ${kind}`} aria-label=${label} title=${label} ...${rest}>${children}</button>`;
+}
+
+/** Copies a text. */
+export function CopyButton({ text, label = "Copy" }) {
+  const [done, setDone] = useState("");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setDone("Copied");
+    } catch {
+      setDone("Not allowed here");
+    }
+    setTimeout(() => setDone(""), 1500);
+  };
+  return html`<${Button} onClick=${copy}><span aria-live="polite">${done || label}</span><//>`;
+}
+
+/** The search field of a page, which "/" focuses; its text is the parameter `q` of the URL. */
+export function Search({ query, label, name = "q" }) {
+  const [text, setText] = useState(query.get(name) ?? "");
+  const typed = useRef(text);
+  const given = query.get(name) ?? "";
+  useEffect(() => {
+    if (given !== typed.current) setText((typed.current = given));
+  }, [given]);
+  const change = (value) => {
+    setText((typed.current = value));
+    setQuery({ [name]: value }, { replace: true });
+  };
+  return html`<input type="search" class="search" data-search aria-label=${label} placeholder=${`${label}  ( / )`} value=${text}
+    autocomplete="off" spellcheck="false" onInput=${(event) => change(event.target.value)} />`;
+}
+
+/** A choice among values that is a parameter of the URL; `options` are `[value, label]` or values. */
+export function Choice({ query, name, label, options, all = "All" }) {
+  const chosen = query.get(name) ?? "";
+  const pairs = options.map((option) => (Array.isArray(option) ? option : [option, option]));
+  if (chosen && !pairs.some(([value]) => value === chosen)) pairs.push([chosen, chosen]);
+  return html`<label class="choice"><span>${label}</span>
+    <select value=${chosen} onChange=${(event) => setQuery({ [name]: event.target.value })}>
+      <option value="" selected=${chosen === ""}>${all}</option>
+      ${pairs.map(([value, text]) => html`<option key=${value} value=${value} selected=${value === chosen}>${text}</option>`)}
+    </select></label>`;
+}
+
+/** Names and values, one pair a line; pairs without a value are left out. */
+export function Facts({ pairs }) {
+  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
+  return html`<dl class="facts">
+    ${shown.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}
+  </dl>`;
+}
+
+/** Text of a program or file as it is. */
+export function Code({ text, label, wrap = false }) {
+  return html`<pre class=${`code ${wrap ? "wrap" : ""}`} tabindex="0" role="region" aria-label=${label ?? "Text"}>${text}</pre>`;
+}
+
+/** A problem of the file: where, what, and the line with a caret under the place. */
+export function Problem({ problem, href }) {
+  const where = [problem.file, problem.line, problem.column].filter((part) => part !== null && part !== undefined).join(":");
+  const tone = problem.severity === "warning" ? "warn" : "bad";
+  return html`<div class=${`problem ${tone}`}>
+    <p><${Badge} tone=${tone}>${problem.severity ?? "error"}<//> ${where && (href ? html`<a href=${href}>${where}</a>` : html`<code>${where}</code>`)}
+      ${problem.path && html` <code>${problem.path}</code>`}</p>
+    <p class="problem-message">${problem.message}</p>
+    ${problem.excerpt && html`<${Excerpt} text=${problem.excerpt} />`}
+  </div>`;
+}
+
+/** Lines of a file with a caret line beneath the place that is meant. */
+export function Excerpt({ text }) {
+  const lines = String(text).replace(/\n$/, "").split("\n");
+  return html`<pre class="code excerpt" tabindex="0" role="region" aria-label="Excerpt">${lines.map(
+    (line, at) => html`<span key=${at} class=${/^\s*\|\s*\^+\s*$/.test(line) ? "caret" : ""}>${`${line}\n`}</span>`,
+  )}</pre>`;
+}
+
+/** How much of a limit is used. */
+export function Meter({ used, limit, label }) {
+  if (!limit) return html`<span class="quiet">no limit</span>`;
+  const percent = Math.min(100, (used / limit) * 100);
+  const tone = percent >= 90 ? "bad" : percent >= 70 ? "warn" : "ok";
+  return html`<div class=${`meter ${tone}`} role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax=${limit}
+    aria-valuenow=${Math.min(used, limit)} aria-valuetext=${`${used} of ${limit}`}><div style=${{ width: `${percent}%` }}></div></div>`;
+}
+
+/** The panel with the details of what is open in a list; Escape and its button close it. */
+export function Panel({ title, label, onClose, children, actions }) {
+  return html`<aside class="panel" aria-label=${label ?? "Details"} data-panel>
+    <div class="panel-head"><h2 tabindex="-1">${title}</h2>${actions}
+      <${Button} label="Close details" data-close onClick=${onClose}>✕<//></div>
+    <div class="panel-body" tabindex="0" role="region" aria-label=${`Details of ${title}`}>${children}</div>
+  </aside>`;
+}
+
+/** Tabs in a page or panel: `tabs` are `[value, label]`. */
+export function Tabs({ tabs, value, onChange, label }) {
+  const move = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = tabs.findIndex(([each]) => each === value);
+    const next = (at + step + tabs.length) % tabs.length;
+    onChange(tabs[next][0]);
+    event.currentTarget.children[next].focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>
+    ${tabs.map(([each, text]) => html`<button type="button" role="tab" key=${each} aria-selected=${String(each === value)}
+      tabindex=${each === value ? 0 : -1} onClick=${() => onChange(each)}>${text}</button>`)}
+  </div>`;
+}
+
+/** A modal dialog; the browser keeps the focus inside, and Escape closes it. */
+export function Dialog({ title, onClose, children }) {
+  const element = useRef(null);
+  useEffect(() => {
+    const dialog = element.current;
+    const opener = document.activeElement;
+    dialog.showModal();
+    return () => {
+      dialog.close();
+      opener?.focus?.();
+    };
+  }, []);
+  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
+    <h2>${title}</h2>${children}
+  </dialog>`;
+}
+
+/** A button that asks before it does something, and shows why it failed. */
+export function ConfirmButton({ children, title, question, action, kind = "danger", ...rest }) {
+  const [open, setOpen] = useState(false);
+  const [problem, setProblem] = useState("");
+  const [busy, setBusy] = useState(false);
+  const run = async () => {
+    setBusy(true);
+    setProblem("");
+    try {
+      await action();
+      setOpen(false);
+    } catch (error) {
+      setProblem(error.message);
+    }
+    setBusy(false);
+  };
+  return html`<${Button} kind=${kind} onClick=${() => setOpen(true)} ...${rest}>${children}<//>
+    ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
+      <p>${question}</p>
+      ${problem && html`<p class="note bad" role="alert">${problem}</p>`}
+      <div class="dialog-buttons">
+        <${Button} onClick=${() => setOpen(false)}>Keep<//>
+        <${Button} kind=${kind} disabled=${busy} onClick=${run}>${children}<//>
+      </div>
+    <//>`}`;
+}

@@ -1,0 +1,110 @@
+/** A table of many rows of which only those on the screen are drawn. */
+import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "./components.js";
+
+const ROW = 34;
+const SPARE_ROWS = 8;
+
+/**
+ * Draws `rows` in `columns`, `{key, label, width, cell(row), from}`: a column with `from` needs a table of that many
+ * pixels. `keyOf(row)` names a row; `onOpen(row)` is a click or Enter; `openKey` marks the open one. What is on the
+ * screen stays where it is when rows come and go, unless `follow` holds the table at its first row.
+ */
+export function Table({ label, columns, rows, keyOf, onOpen, openKey, follow = false, onScrolledAway, rowClass, empty }) {
+  const box = useRef(null);
+  const anchor = useRef({ key: null, offset: 0 });
+  const [view, setView] = useState({ top: 0, height: 600, width: 1200 });
+  const [active, setActive] = useState(null);
+  const shown = columns.filter((column) => !column.from || view.width >= column.from);
+  const template = shown.map((column) => column.width).join(" ");
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    const measure = () => setView((old) => ({ ...old, height: element.clientHeight, width: element.clientWidth }));
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    measure();
+    return () => observer.disconnect();
+  }, []);
+
+  // Rows above the first visible one must not push it away.
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (follow) {
+      if (element.scrollTop) element.scrollTop = 0;
+      return;
+    }
+    const { key, offset } = anchor.current;
+    if (key === null) return;
+    const at = rows.findIndex((row) => keyOf(row) === key);
+    if (at >= 0 && element.scrollTop !== at * ROW + offset) element.scrollTop = at * ROW + offset;
+  }, [rows, follow]);
+
+  const scrolled = useCallback(() => {
+    const top = box.current.scrollTop;
+    const first = rows[Math.floor(top / ROW)];
+    anchor.current = first && (top > 0 || !follow) ? { key: keyOf(first), offset: top % ROW } : { key: null, offset: 0 };
+    if (follow && top > ROW) onScrolledAway?.();
+    setView((old) => (old.top === top ? old : { ...old, top }));
+  }, [rows, follow, onScrolledAway]);
+
+  useEffect(() => {
+    if (!follow) scrolled();
+  }, [follow]);
+
+  const activeAt = active === null ? -1 : rows.findIndex((row) => keyOf(row) === active);
+  const first = Math.max(0, Math.floor(view.top / ROW) - SPARE_ROWS);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + SPARE_ROWS);
+  const drawn = [];
+  for (let at = first; at < last; at += 1) drawn.push(at);
+  // The row that has the focus is drawn wherever it is, so that the focus is not lost.
+  if (activeAt >= 0 && activeAt < first) drawn.unshift(activeAt);
+  if (activeAt >= last) drawn.push(activeAt);
+  const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(view.top / ROW), rows.length - 1);
+
+  const focusRow = (at) => {
+    const target = Math.max(0, Math.min(rows.length - 1, at));
+    const element = box.current;
+    const head = element.firstChild.offsetHeight;
+    const top = target * ROW;
+    if (top < element.scrollTop) element.scrollTop = top;
+    else if (top + ROW + head > element.scrollTop + element.clientHeight) element.scrollTop = top + ROW + head - element.clientHeight;
+    setActive(keyOf(rows[target]));
+    requestAnimationFrame(() => element.querySelector(`[aria-rowindex="${target + 2}"]`)?.focus({ preventScroll: true }));
+  };
+  const page = Math.max(1, Math.floor(view.height / ROW) - 2);
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+  const keyDown = (event) => {
+    if (event.target.getAttribute("role") !== "row") return;
+    const at = Number(event.target.getAttribute("aria-rowindex")) - 2;
+    if (event.key in steps) focusRow(at + steps[event.key]);
+    else if (event.key === "Enter" && onOpen) onOpen(rows[at]);
+    else return;
+    event.preventDefault();
+  };
+  const click = (event, row) => {
+    if (event.target.closest("a, button") || String(getSelection())) return;
+    setActive(keyOf(row));
+    onOpen?.(row);
+  };
+
+  const rowOf = (at) => {
+    const row = rows[at];
+    const key = keyOf(row);
+    return html`<div role="row" key=${key} class=${`row ${rowClass?.(row) ?? ""} ${onOpen ? "openable" : ""}`}
+      aria-rowindex=${at + 2} aria-selected=${String(key === openKey)} tabindex=${at === tabbable ? 0 : -1}
+      style=${{ transform: `translateY(${at * ROW}px)`, gridTemplateColumns: template }}
+      onFocus=${() => setActive(key)} onClick=${(event) => click(event, row)}>
+      ${shown.map((column) => html`<div role="gridcell" key=${column.key} class=${`cell ${column.class ?? ""}`}>${column.cell(row)}</div>`)}
+    </div>`;
+  };
+
+  return html`<div class="table" role="grid" aria-label=${label} aria-rowcount=${rows.length + 1} aria-colcount=${shown.length}
+    ref=${box} onScroll=${scrolled} onKeyDown=${keyDown} tabindex=${rows.length ? -1 : 0} data-opens=${onOpen ? "" : null}>
+    <div role="rowgroup" class="table-head"><div role="row" aria-rowindex="1" class="row" style=${{ gridTemplateColumns: template }}>
+      ${shown.map((column) => html`<div role="columnheader" key=${column.key} class=${`cell ${column.class ?? ""}`}>${column.label}</div>`)}
+    </div></div>
+    ${rows.length > 0
+      ? html`<div role="rowgroup" class="table-body" style=${{ height: `${rows.length * ROW}px` }}>${drawn.map(rowOf)}</div>`
+      : html`<div role="rowgroup"><div role="row" aria-rowindex="2"><div role="gridcell">${empty}</div></div></div>`}
+  </div>`;
+}

@@ -1,0 +1,54 @@
+"""The files of the console's page: what is vendored is what was published, and nothing in them makes markup of text."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import gateway
+
+STATIC: Final = Path(gateway.__file__).parent / "console" / "static"
+VENDOR: Final = STATIC / "vendor"
+MAX_BYTES: Final = 120 * 1024
+OWN: Final = sorted(
+    path for path in STATIC.rglob("*") if path.suffix in {".js", ".css", ".html", ".svg"} and VENDOR not in path.parents
+)
+FORBIDDEN: Final = {
+    "markup from text": r"(?:inner|outer|set)HTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMPars",
+    "code from text": r"\beval\s*\(|new Function\b|setTimeout\(\s*[\"'`]",
+    "an inline script or style": r"<script(?![^>]*\bsrc=)|<style\b|\bon[a-z]+=\"|\sstyle=\"|javascript:",
+    "another site": r"(?:src|href|import|fetch|url)\s*[=(]?\s*[\"'`(]\s*(?:https?:)?//",
+}
+
+
+def digests() -> dict[str, str]:
+    lines = (VENDOR / "SHA256SUMS").read_text().splitlines()
+    return {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
+
+
+@pytest.mark.parametrize("name", ["htm-preact.js", "LICENSE-htm", "LICENSE-preact"])
+def test_a_vendored_file_is_the_one_that_was_published(name: str) -> None:
+    assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digests()[name]
+
+
+def test_every_vendored_script_has_its_digest_and_nothing_else_is_vendored() -> None:
+    assert {path.name for path in VENDOR.iterdir()} == {*digests(), "SHA256SUMS", "README.md"}
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: str(path.relative_to(STATIC)))
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_of_the_page_holds(path: Path, what: str) -> None:
+    assert not re.findall(FORBIDDEN[what], path.read_text())
+
+
+def test_every_import_of_a_module_names_a_file_of_ours() -> None:
+    for path in OWN:
+        for target in re.findall(r"(?:from|import\()\s*\"([^\"]+)\"", path.read_text()):
+            assert target.startswith("."), f"{path}: {target}"
+            assert (path.parent / target).is_file(), f"{path}: {target}"
+
+
+def test_the_page_stays_small() -> None:
+    assert sum(path.stat().st_size for path in STATIC.rglob("*") if path.is_file()) <= MAX_BYTES

@@ -42,10 +42,13 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     | {"config", "language", "executors", "catalog", "access", "state", "tasks", "telemetry", "wire"},
     "transports": LEAVES | {"config", "protocol", "access", "state", "wire"},
     "reload": LEAVES | {"config", "executors", "catalog", "access", "audit", "transports"},
+    "console": LEAVES
+    | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}
+    | {"protocol", "transports", "tasks", "upstreams", "reload"},
     "held_signals": set(),
     "app": LEAVES
     | {"config", "language", "executors", "catalog", "access", "audit", "telemetry", "protocol", "transports", "reload"}
-    | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state"},
+    | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state", "console"},
     "command_line": LEAVES | {"config", "language", "wire"},
     "authoring": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
@@ -119,13 +122,15 @@ def test_no_import_of_our_own_hides_inside_a_function() -> None:
 
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
+    "app/gateway.py": {"gateway.app.console_parts"},
     "cli/commands.py": {EVENT_LOOP, *(command.module for command in COMMANDS.values())},
     "authoring/dev/command.py": {"gateway.authoring.dev.live_view"},
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
     "state/replica.py": {"gateway.state.redis_connection"},
 }
 """The places that import modules of our own by a string, and which: a command's when it is chosen, for the time to
-start; three that need an extra. What is imported elsewhere by name is not ours: plugins, and a library's extra."""
+start; the console's where it is served; three that need an extra. What is imported elsewhere by name is not ours:
+plugins, and a library's extra."""
 
 
 def modules_named_in(path: Path) -> set[str]:

@@ -11,15 +11,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.json_fetcher import JsonFetcher
 from gateway.app.listeners import Listeners, check_view
+from gateway.app.reports.about import about
 from gateway.app.reports.clients import RecentClients
 from gateway.app.reports.components import Components
 from gateway.app.reports.metric_sources import metric_sources, names
@@ -36,6 +38,7 @@ from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.loader import load
 from gateway.config.models.address import Address
+from gateway.config.models.console import ConsolePage
 from gateway.config.settings import MIN_KEY_LENGTH, Settings
 from gateway.config.variables import variable_of
 from gateway.errors import ConfigError, Problem
@@ -70,8 +73,14 @@ from gateway.transports.streamable_http.sessions import SessionPersistence
 from gateway.upstreams.relay import origin_of
 from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
 
+if TYPE_CHECKING:
+    from gateway.app.console_parts import ConsoleParts
+    from gateway.console.console import Console
+
 log: Final = structlog.get_logger()
 
+_CONSOLE: Final = "gateway.app.console_parts"
+"""Imported only where the console is served: others start without it."""
 CLEAN_UP_SECONDS: Final = 10.0
 """Seconds that the process may take to end once its calls were cancelled: children get SIGTERM, later SIGKILL."""
 EXIT_SECONDS: Final = 1.0
@@ -88,6 +97,7 @@ class Gateway:
         observers: Sequence[Observer] = (),
         serves_one_request: bool = False,
         worker: Worker | None = None,
+        opens_console: bool = False,
     ) -> None:
         """Start nothing yet.
 
@@ -97,7 +107,11 @@ class Gateway:
             serves_one_request: nobody is there to be told later of what an upstream offers, so its first lists are
                 waited for as long as its `connect_timeout`.
             worker: the part of this process, if it is one of several workers.
+            opens_console: serve the console although the file does not say so.
         """
+        self._opens_console: Final = opens_console
+        self._console_parts: ConsoleParts | None = None
+        self._console: Console | None = None
         self._worker: Final = worker
         self._all_workers: AllWorkers | None = None
         self._leaves_sockets = False
@@ -114,6 +128,9 @@ class Gateway:
         self._call_metrics: Final = CallMetrics()
         self._recent_clients: Final = RecentClients()
         self._pipeline: ReloadPipeline | None = None
+        self.console_link: str | None = None
+        """The URL of the console, with the token that it needs; None where it is not served."""
+        self._shared_keys: SigningKeys | None = None
         self._health: Health
         self._authenticator: Authenticator
         self._services: Services
@@ -210,6 +227,7 @@ class Gateway:
         if self._all_workers is not None:
             await self._stack.enter_async_context(self._all_workers.answering())
         await listeners.open(self._stack)
+        self._announce_console(listeners)
         await self._dispatcher.tasks.runner.recover()
         self._listeners = listeners
         self._live.listeners = listeners.http
@@ -277,7 +295,7 @@ class Gateway:
     async def _prepare(self, stack: AsyncExitStack) -> None:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=self._mask)
         self._logs = stack.enter_context(logs)
-        given_keys = self._given_keys()
+        self._shared_keys = given_keys = self._given_keys()
         loaded_at = time.time_ns()
         with gc_paused():
             loaded = load(self._settings.config)
@@ -323,7 +341,7 @@ class Gateway:
             keys=self._state.keys,
             used_states=self._state.used_states,
             max_depth=loaded.document.limits.request_depth,
-            observers=[*self._observers, self._call_metrics, self._recent_clients, auditing],
+            observers=[*self._observers, self._call_metrics, self._recent_clients, auditing, *self._recording()],
             observers_of_all=[] if tracing is None else [tracing],
             interaction_observer=auditing,
             trace=untraced if tracing is None else tracing.trace,
@@ -408,6 +426,7 @@ class Gateway:
                 worker, health=self._health, metrics=metrics, logs=self._logs, reload=self._sighup
             )
         workers = self._all_workers
+        self._console = self._make_console()
         return HttpServer(
             document.listen,
             ServerLimits.of(document.listen, document.limits),
@@ -420,7 +439,9 @@ class Gateway:
                 reload=self._reload if workers is None else partial(workers.reload, self._reload),
                 config=self._config,
                 tasks=TaskReport(self._dispatcher.tasks.runner, mask=self._mask),
+                about=partial(about, self._components(), has_console=self._console is not None),
                 workers=workers,
+                console=self._console,
             ),
             tls=self._live.tls,
             is_draining=lambda: self._health.is_stopping,
@@ -432,6 +453,37 @@ class Gateway:
                 replica=self._state.replica,
             ),
         )
+
+    @property
+    def _console_page(self) -> ConsolePage | None:
+        """The console as the file has it; None where it is not served."""
+        page = self._live.first.listen.console
+        return ConsolePage() if page is None and self._opens_console else page
+
+    def _recording(self) -> Sequence[Observer]:
+        """Make the console's part where the console is served, and return what records calls for it."""
+        if self._console_page is None:
+            return ()
+        self._console_parts = import_module(_CONSOLE).ConsoleParts()
+        return self._console_parts.observers
+
+    def _make_console(self) -> "Console | None":
+        page = self._console_page
+        if self._console_parts is None or page is None:
+            return None
+        return self._console_parts.console(
+            page,
+            self._components(),
+            shared_keys=self._shared_keys,
+            status=self.status,
+        )
+
+    def _announce_console(self, listeners: Listeners) -> None:
+        """Log the link to the console. Of several workers one does: the others would log the same."""
+        if self._console is None or listeners.http.own_url is None or (self._worker and self._worker.number):
+            return
+        self.console_link = self._console.link(self._live.first.listen.public_url or listeners.http.own_url)
+        log.info("console", url=self.console_link)
 
     def _components(self) -> Components:
         return Components(

@@ -37,7 +37,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
             for each in _with_and_without_slash(path):
                 router.add_route("*", each, self.door.cors_public(document))
         if self.own is not None:
-            self.own.mount(router, self.door)
+            self.own.mount(router, self.door, prefixes=("", self.prefix))
         router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
         return application
 

@@ -127,6 +127,7 @@ class HttpServer:
             others=(SSE_PATH,) if listen.sse else (),
         )
         self._main: HttpListener | None = None
+        self._admin_url: str | None = None
         self.limits: Final = limits
         self.sessions: Final = Sessions(
             dispatcher=dispatcher,
@@ -197,6 +198,13 @@ class HttpServer:
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}{self._listen.path}"
 
     @property
+    def own_url(self) -> str | None:
+        """The URL below which the paths `/-/…` are, as this machine reaches it; None until it is open."""
+        if self._main is None or self._admin_url is not None:
+            return self._admin_url
+        return f"{_scheme(self._tls)}://{_authority(self._main.address)}"
+
+    @property
     def is_reachable(self) -> bool:
         """Whether it is open, and other machines can reach it, directly or through a proxy."""
         return self._main is not None and self._is_exposed
@@ -243,11 +251,13 @@ class HttpServer:
 
     async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress) -> None:
         tls = None if admin.address.is_loopback else self._tls
-        application = self._admin_api.application(self._middleware(admin), is_private=not admin.address.is_loopback)
+        application = self._admin_api.application(
+            self._middleware(admin), is_private=not admin.address.is_loopback, prefixes=("", self._proxies.prefix)
+        )
         limits = replace(self.limits.connections, quota=admin_connection_quota())
         listener = await self._start(stack, admin, application, tls=tls, limits=limits)
-        url = f"{_scheme(tls)}://{_authority(listener.address)}/-/status"
-        log.info("listening for operators", url=url, **_unix_sockets(admin))
+        self._admin_url = f"{_scheme(tls)}://{_authority(listener.address)}"
+        log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
 
     async def _start(  # noqa: PLR0913 - the facts that tell one listener from the other
         self,

@@ -399,6 +399,7 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
                 reload=course.reload,
                 config=_no_config,
                 tasks=NoTasks(),
+                about=lambda _: {"api": 1},
             ),
             persistence=persistence,
         )

@@ -20,6 +20,7 @@ from gateway.config.models.base import (
     matching,
 )
 from gateway.config.models.common_keys import Icon
+from gateway.config.models.console import WrittenConsole
 from gateway.config.models.field_use import Use
 from gateway.config.models.network import UNIX, parse_network
 from gateway.config.models.rates import Rate, WrittenRateLimit
@@ -154,6 +155,9 @@ class Listen(Model):
     """Serve HTTPS. A renewed certificate is shown without a restart."""
     admin: Annotated[str, AfterValidator(_address)] | None = None
     """host:port for /-/… and /metrics, which are then not on the main listener."""
+    console: WrittenConsole = None
+    """Serve the console, a page for the browser, at /-/console/ beside the other paths /-/…. Without `auth` a link with
+    a token is logged at the start; with `auth` it takes a key or token that holds the scope `console`."""
 
     @model_validator(mode="after")
     def _listens_apart(self) -> Self:

@@ -4,7 +4,7 @@ They stand on the main listener or on one of their own. Probes learn nothing tha
 everybody; the rest is for operators alone, and for anybody else it is not there.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, Protocol
 
@@ -79,10 +79,22 @@ class Workers(Protocol):
         """Set the level of the others."""
 
 
+class Console(Protocol):
+    """The page in the browser, whose sign-in opens `/-/api/…`, too."""
+
+    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
+        """Add its own paths, below each of these prefixes."""
+
+    def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
+        """Make a handler that lets in who has signed in, and leaves the others to `otherwise`."""
+
+
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
     """One of them."""
 
     path: str
+    api: str = ""
+    """Its path in the API, of which `path` is the older name; empty where it has none."""
     answer: Endpoint
     methods: tuple[str, ...] = _READ
     is_open: bool = False
@@ -100,11 +112,18 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     config: Callable[[], Awaitable[JsonObject]]
     """What is served, and to whom, as it may be shown."""
     tasks: Tasks
+    about: Callable[[str | None], JsonObject]
+    """The answer of `/-/api/`, but for the caller; of the URL by which a caller reaches the main listener."""
     workers: Workers | None = None
     """None where the daemon is one process."""
+    console: Console | None = None
+    """None where it is not served."""
 
-    def application(self, door: Middleware, *, is_private: bool) -> web.Application:
-        """A listener of their own. Whoever reaches it is an operator; on a private one, who holds the scope."""
+    def application(self, door: Middleware, *, is_private: bool, prefixes: Iterable[str] = ("",)) -> web.Application:
+        """A listener of their own. Whoever reaches it is an operator; on a private one, who holds the scope.
+
+        What browsers use stands below each of the prefixes, under which proxies mount the daemon.
+        """
         application = web.Application()
         admit = partial(door.authenticated, scopes=OPERATORS) if is_private else door.checked
         self._mount(
@@ -112,11 +131,13 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             door,
             admit=lambda endpoint: admit(_for_operators(endpoint, lambda _request: True)),
             is_told=lambda request: not is_private or _is_local_and_nobody_must_say_who(door, request),
+            prefixes=prefixes,
+            is_main=False,
         )
         application.router.add_route("*", "/{path:.*}", door.checked(_not_found))
         return application
 
-    def mount(self, router: web.UrlDispatcher, door: Middleware) -> None:
+    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str] = ("",)) -> None:
         """Stand on the main listener. Operators hold the scope; where nobody has to authenticate, they are local."""
         self._mount(
             router,
@@ -125,31 +146,48 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
                 _for_operators(endpoint, lambda request: _is_known(request) or _is_local(request)), scopes=OPERATORS
             ),
             is_told=lambda request: _is_local_and_nobody_must_say_who(door, request),
+            prefixes=prefixes,
+            is_main=True,
         )
 
-    def _mount(
+    def _mount(  # noqa: PLR0913 - the facts that tell one listener from the other
         self,
         router: web.UrlDispatcher,
         door: Middleware,
         *,
         admit: Callable[[Endpoint], Handler],
         is_told: Callable[[HttpRequest], bool],
+        prefixes: Iterable[str],
+        is_main: bool,
     ) -> None:
-        for own in self._paths(is_told):
+        prefixes = dict.fromkeys(prefixes)
+        for own in self._paths(is_told, is_main=is_main):
             answer = _by_method(own)
-            router.add_route("*", own.path, door.public(answer) if own.is_open else admit(answer))
+            handler = door.public(answer) if own.is_open else admit(answer)
+            if own.path:
+                router.add_route("*", own.path, handler)
+            if own.api and self.console is not None:
+                handler = self.console.admitting(door, answer, otherwise=handler)
+            if own.api:
+                for prefix in prefixes:
+                    router.add_route("*", f"{prefix}/-/api{own.api}", handler)
+        if self.console is not None:
+            self.console.mount(router, door, prefixes=prefixes)
 
-    def _paths(self, is_told: Callable[[HttpRequest], bool]) -> Iterator[AdminPath]:
+    def _paths(self, is_told: Callable[[HttpRequest], bool], *, is_main: bool) -> Iterator[AdminPath]:
+        yield AdminPath(path="", api="/", answer=partial(self._about, is_main=is_main))
         yield AdminPath(path="/-/healthy", answer=self._healthy, is_open=True)
         yield AdminPath(path="/-/ready", answer=partial(self._ready, is_told=is_told), is_open=True)
-        yield AdminPath(path="/-/status", answer=self._status)
-        yield AdminPath(path="/-/config", answer=self._config)
+        yield AdminPath(path="/-/status", api="/status", answer=self._status)
+        yield AdminPath(path="/-/config", api="/manifest", answer=self._config)
         yield AdminPath(path="/metrics", answer=self._metrics)
-        yield AdminPath(path="/-/tasks", answer=self._tasks)
-        yield AdminPath(path="/-/tasks/{id}", answer=self._task)
-        yield AdminPath(path="/-/tasks/{id}/cancel", answer=self._cancel_task, methods=("POST",))
-        yield AdminPath(path="/-/log-level", answer=self._log_level, methods=(*_READ, "POST"))
-        yield AdminPath(path="/-/reload", answer=self._reload, methods=("POST",))
+        yield AdminPath(path="/-/tasks", api="/tasks", answer=self._tasks)
+        yield AdminPath(path="/-/tasks/{id}", api="/tasks/{id}", answer=self._task)
+        yield AdminPath(
+            path="/-/tasks/{id}/cancel", api="/tasks/{id}/cancel", answer=self._cancel_task, methods=("POST",)
+        )
+        yield AdminPath(path="/-/log-level", api="/log-level", answer=self._log_level, methods=(*_READ, "POST"))
+        yield AdminPath(path="/-/reload", api="/reload", answer=self._reload, methods=("POST",))
 
     async def _healthy(self, request: HttpRequest) -> web.Response:
         return json_response({"healthy": True}, headers=request.response_headers)
@@ -165,6 +203,14 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             if readiness["problems"]:
                 readiness["problems"] = [_UNTOLD]
         return json_response(readiness, status=status, headers=request.response_headers)
+
+    async def _about(self, request: HttpRequest, *, is_main: bool) -> web.Response:
+        """Say what this is, and who asks."""
+        identity = request.identity
+        scopes = None if identity.scopes is None else sorted(identity.scopes)
+        caller = {"principal": identity.principal, "scopes": scopes}
+        found = self.about(request.client_endpoint.base_url if is_main else None)
+        return json_response({**found, "caller": caller}, headers=request.response_headers)
 
     async def _status(self, request: HttpRequest) -> web.Response:
         status = self.health.status()

@@ -69,7 +69,7 @@ class Guard:
         self._takes_addresses = allowed_hosts is None and address.host in _WILDCARDS
         self._takes_loopback_origins = allowed_origins is None
         origins = [public_url] if allowed_origins is None and public_url else allowed_origins or ()
-        self._origins = frozenset(_origin_of(_without_path(origin)) for origin in origins)
+        self._origins = frozenset(origin_of(_without_path(origin)) for origin in origins)
 
     def check(self, *, host: str | None, origin: str | None) -> HttpError | None:
         """Refuse a request, or let it pass with None.
@@ -92,7 +92,7 @@ class Guard:
         return None
 
     def is_allowed_origin(self, origin: str) -> bool:
-        normal = _origin_of(origin)
+        normal = origin_of(origin)
         if _ANY in self._origins or (normal in self._origins and normal != _NO_ORIGIN):
             return True
         return self._takes_loopback_origins and _is_loopback_origin(normal)
@@ -163,7 +163,7 @@ def _default_hosts(address: Address, public_url: str | None) -> Iterable[str]:
         yield f"[{name}]" if ":" in name else name
 
 
-def _origin_of(text: str) -> str:
+def origin_of(text: str) -> str:
     """An origin in its normal form (RFC 6454 §6.2): lower case, no default port."""
     text = text.lower()
     if text in {_ANY, "null"}:

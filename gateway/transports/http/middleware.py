@@ -84,16 +84,16 @@ class Middleware:
         """Let everybody in: probes come with whatever Host their orchestrator likes."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
-            endpoint_of_client = self._proxies.client_endpoint(
-                peer=raw.remote or "",
-                scheme=raw.scheme,
-                host=request_smuggling.host_of(raw),
-                fields=raw.headers,
-            )
             headers = self._headers(SERVER)
-            return await endpoint(HttpRequest(raw, client_endpoint=endpoint_of_client, response_headers=headers))
+            return await endpoint(HttpRequest(raw, client_endpoint=self.client_endpoint(raw), response_headers=headers))
 
         return handle
+
+    def client_endpoint(self, raw: web.Request) -> ClientEndpoint:
+        """Return how a request's client reached us, whether or not it is let in."""
+        return self._proxies.client_endpoint(
+            peer=raw.remote or "", scheme=raw.scheme, host=request_smuggling.host_of(raw), fields=raw.headers
+        )
 
     def checked(self, endpoint: Endpoint) -> Handler:
         """Let in what the guard lets pass."""

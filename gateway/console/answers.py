@@ -1,0 +1,53 @@
+"""Answers of the API: JSON objects, and errors as `{"error": "sentence"}`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from gateway.access.identity.auth_error import NO_CHALLENGE, AuthError
+from gateway.json_types import Json
+from gateway.transports.errors import HttpError
+from gateway.transports.http.body import read_body
+from gateway.transports.http.request import HttpRequest
+from gateway.wire import jsonrpc
+from gateway.wire.accept import JSON
+
+MAX_BODY: Final = 2**20
+"""Bytes of a request to the API. Calls of tools have `listen.max_body`."""
+_RECEIVE_SECONDS: Final = 30.0
+_MIN_COMPRESSED: Final = 16 * 1024
+"""Bytes from which an answer is compressed where its client takes that."""
+
+
+def answered(value: Json, request: HttpRequest, *, status: int = 200) -> web.Response:
+    """Return a JSON answer; a large one is compressed."""
+    body = jsonrpc.encode(value)
+    response = web.Response(body=body, status=status, headers={"Content-Type": JSON, **request.response_headers})
+    if len(body) >= _MIN_COMPRESSED:
+        response.enable_compression()
+    return response
+
+
+def nothing(request: HttpRequest) -> web.Response:
+    return web.Response(status=204, headers=request.response_headers)
+
+
+def refused(error: HttpError | AuthError, headers: Mapping[str, str]) -> web.Response:
+    """Return an error as the API has it."""
+    fields = error.headers(NO_CHALLENGE) if isinstance(error, AuthError) else error.headers
+    body = orjson.dumps({"error": error.message})
+    return web.Response(body=body, status=error.status, headers={"Content-Type": JSON, **headers, **fields})
+
+
+async def body_of(request: HttpRequest) -> dict[str, Json] | HttpError:
+    """Return the object that a request carries, or why there is none: see `read_body`; then 400."""
+    body = await read_body(request.raw, limit=MAX_BODY, seconds=_RECEIVE_SECONDS)
+    if isinstance(body, HttpError):
+        return body
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        return HttpError(status=400, message=f"The body is not JSON: {error.msg}")
+    return found if isinstance(found, dict) else HttpError(status=400, message="The body must be a JSON object")

@@ -1,0 +1,130 @@
+"""The console: its paths, and how they are let in. Mounted by the admin API on the listener that has `/-/…`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+
+from gateway.access.identity.auth_error import AuthError
+from gateway.console.admission import Admission
+from gateway.console.answers import refused
+from gateway.console.api_path import ApiPart, ApiPath
+from gateway.console.page_headers import OF_API, OF_PAGE, without_cors
+from gateway.console.sign_in import SignIn
+from gateway.console.static_files import INDEX, StaticFile
+from gateway.transports.errors import HttpError
+from gateway.transports.http.middleware import Endpoint, Handler, Middleware
+from gateway.transports.http.request import HttpRequest
+
+PAGE: Final = "/-/console"
+API: Final = "/-/api"
+_READ: Final = ("GET", "HEAD")
+_NO_FILE: Final = HttpError(status=404, message="There is no such file")
+
+
+class Console:
+    """The page, signing in, and the paths of the API."""
+
+    def __init__(
+        self, *, admission: Admission, files: Mapping[str, StaticFile], parts: Sequence[ApiPart], own: Iterable[ApiPath]
+    ) -> None:
+        """Take the parts of the API, and paths of it that are no part's."""
+        self._admission: Final = admission
+        self._sign_in: Final = SignIn(admission)
+        self._files: Final = files
+        self._paths: Final = (*own, *(path for part in parts for path in part.paths()))
+
+    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
+        """Stand on a listener, below each of these prefixes."""
+        routes = tuple(self._routes(door))
+        for prefix in prefixes:
+            for path, handler in routes:
+                router.add_route("*", f"{prefix}{path}", handler)
+
+    def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
+        """Make the handler of a path that operators may use as well: `otherwise` lets those in."""
+        own = door.checked(self._admitted(endpoint))
+
+        async def handle(raw: web.Request) -> web.StreamResponse:
+            is_ours = self._admission.concerns(raw, door.client_endpoint(raw))
+            return await (own if is_ours else otherwise)(raw)
+
+        return handle
+
+    def link(self, base_url: str) -> str:
+        """Return the URL of the page; without `auth`, with the token that lets its reader in."""
+        token = f"?token={self._admission.token.text}" if self._admission.authenticator.is_open else ""
+        return f"{base_url}{PAGE}/{token}"
+
+    def _routes(self, door: Middleware) -> Iterator[tuple[str, Handler]]:
+        for own in self._paths:
+            yield f"{API}{own.path}", door.checked(self._admitted(_by_method(own)))
+        yield f"{API}/session", door.checked(_with_headers(self._sign_in.session))
+        yield PAGE, door.checked(_with_headers(_to_page))
+        yield f"{PAGE}/static/{{name:.+}}", door.checked(_with_headers(self._static))
+        yield f"{PAGE}/{{page:[^/]*}}", door.checked(_with_headers(self._page))
+
+    def _admitted(self, endpoint: Endpoint) -> Endpoint:
+        async def answer(request: HttpRequest) -> web.StreamResponse:
+            headers = {**without_cors(request.response_headers), **OF_API}
+            identity = await self._admission.identify(request)
+            if isinstance(identity, AuthError):
+                address, path = request.client_endpoint.address, request.raw.path
+                self._admission.authenticator.record_denial(identity, address=address, path=path)
+            if isinstance(identity, AuthError | HttpError):
+                return refused(identity, headers)
+            admitted = HttpRequest(
+                request.raw, client_endpoint=request.client_endpoint, response_headers=headers, identity=identity
+            )
+            return await endpoint(admitted)
+
+        return answer
+
+    async def _page(self, request: HttpRequest) -> web.StreamResponse:
+        """Answer with the page, whatever it is to show; a link with a good token leads to it without the token."""
+        raw = request.raw
+        if raw.method not in _READ:
+            return _not_allowed(request, _READ)
+        token = raw.query.get("token")
+        if token is None:
+            return self._files[INDEX].response(raw, request.response_headers)
+        response = await self._sign_in.follow_link(token, request)
+        return response or self._files[INDEX].response(raw, request.response_headers, status=401)
+
+    async def _static(self, request: HttpRequest) -> web.StreamResponse:
+        if request.raw.method not in _READ:
+            return _not_allowed(request, _READ)
+        found = self._files.get(request.raw.match_info["name"])
+        if found is None:
+            return refused(_NO_FILE, request.response_headers)
+        return found.response(request.raw, request.response_headers)
+
+
+async def _to_page(request: HttpRequest) -> web.StreamResponse:
+    """Lead to the page: what it names is relative to its directory."""
+    name = PAGE.rpartition("/")[2]
+    return web.Response(status=308, headers={**request.response_headers, **OF_PAGE, "Location": f"{name}/"})
+
+
+def _with_headers(endpoint: Endpoint) -> Endpoint:
+    async def answer(request: HttpRequest) -> web.StreamResponse:
+        headers = {**without_cors(request.response_headers), **OF_API}
+        return await endpoint(
+            HttpRequest(request.raw, client_endpoint=request.client_endpoint, response_headers=headers)
+        )
+
+    return answer
+
+
+def _by_method(own: ApiPath) -> Endpoint:
+    async def answer(request: HttpRequest) -> web.StreamResponse:
+        if request.raw.method not in own.methods:
+            return _not_allowed(request, own.methods)
+        return await own.answer(request)
+
+    return answer
+
+
+def _not_allowed(request: HttpRequest, methods: Sequence[str]) -> web.Response:
+    error = HttpError(status=405, message="method not allowed", headers={"Allow": ", ".join(methods)})
+    return refused(error, request.response_headers)

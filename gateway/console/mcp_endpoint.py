@@ -1,0 +1,58 @@
+"""`POST /-/api/mcp`: the MCP endpoint for the page, of the stateless revision, as the caller who signed in."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from gateway.console.answers import refused
+from gateway.protocol.exchange import ViewEntry
+from gateway.transports.errors import HttpError
+from gateway.transports.http.middleware import Endpoint
+from gateway.transports.http.request import HttpRequest
+from gateway.wire import meta
+from gateway.wire.revisions import is_modern_date
+
+FindView = Callable[[str], ViewEntry | None]
+_NO_VIEW: Final = HttpError(status=404, message="There is no such view")
+_STATELESS: Final = HttpError(
+    status=400,
+    message=f"This path speaks the stateless revision alone: send {meta.HEADER_PROTOCOL_VERSION}: 2026-07-28",
+)
+
+
+class McpEndpoint:
+    """Hands requests to the endpoint of the daemon, with the caller's identity and the view that they name."""
+
+    def __init__(self, handle: Callable[[], Endpoint], *, find_view: FindView) -> None:
+        """Take what gives the daemon's endpoint, which is there once the daemon listens."""
+        self._handle: Final[Callable[[], Callable[[HttpRequest], Awaitable[web.StreamResponse]]]] = handle
+        self._find_view: Final = find_view
+
+    async def answer(self, request: HttpRequest) -> web.StreamResponse:
+        """Answer a message.
+
+        1. the revision is a stateless one: 400
+        2. there is a view of the name in `?view=`, and the caller may use it: 404
+        3. see `StreamableHttp.handle`
+        """
+        headers = request.response_headers
+        if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
+            return refused(_STATELESS, headers)
+        name = request.raw.query.get("view") or None
+        if not request.identity.may_enter(name) or not self._is_open(name, request):
+            return refused(_NO_VIEW, headers)
+        inner = HttpRequest(
+            request.raw,
+            client_endpoint=request.client_endpoint,
+            response_headers=headers,
+            identity=request.identity,
+            view=name,
+        )
+        return await self._handle()(inner)
+
+    def _is_open(self, name: str | None, request: HttpRequest) -> bool:
+        if name is None:
+            return True
+        view = self._find_view(name)
+        return view is not None and request.identity.holds(view.scopes)

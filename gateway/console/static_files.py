@@ -1,0 +1,76 @@
+"""The files of the page: package data, read once at the start.
+
+Threat answered here: a path that leads out of the directory. Names are looked up among those that were read.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.console.page_headers import OF_PAGE
+
+INDEX: Final = "index.html"
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".md": "text/plain; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+"""Media types by suffix. Not `mimetypes`, whose answers depend on the machine."""
+_OTHER_TYPE: Final = "application/octet-stream"
+
+
+class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file, as it is sent."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+    def response(self, raw: web.Request, headers: Mapping[str, str], *, status: int = 200) -> web.Response:
+        """Return it, or 304 to a browser that has it."""
+        fields = {**headers, **OF_PAGE, "ETag": f'"{self.etag}"'}
+        known = raw.if_none_match or ()
+        if status == 200 and any(each.value in {self.etag, "*"} for each in known):
+            return web.Response(status=304, headers=fields)
+        response = web.Response(
+            body=self.content,
+            status=status,
+            headers={**fields, "Content-Type": self.media_type, "Vary": "Accept-Encoding"},
+        )
+        response.enable_compression()
+        return response
+
+
+def read_static_files() -> Mapping[str, StaticFile]:
+    """Read all files, by their path below `static`."""
+    return dict(_below(files("gateway.console") / "static", PurePosixPath()))
+
+
+def _below(directory: Traversable, path: PurePosixPath) -> Iterator[tuple[str, StaticFile]]:
+    for each in directory.iterdir():
+        where = path / each.name
+        if each.is_dir():
+            yield from _below(each, where)
+            continue
+        content = each.read_bytes()
+        yield (
+            str(where),
+            StaticFile(
+                content=content,
+                media_type=_TYPES.get(where.suffix, _OTHER_TYPE),
+                etag=hashlib.sha256(content).hexdigest()[:32],
+            ),
+        )

@@ -47,6 +47,9 @@ COMMANDS: Final = {
     "test": Command("run the tests under `tests:` of the tools", "gateway.authoring.test.command"),
     "client-config": Command("print what to paste into a client", "gateway.authoring.client_config.command"),
     "bundle": Command("pack the file into a bundle that desktop clients install", "gateway.authoring.bundle.command"),
+    "publish-info": Command(
+        "write the server.json with which a registry lists the server", "gateway.authoring.publish_info.command"
+    ),
     "status": Command("show how a running server is doing", "gateway.cli.status"),
     "tasks": Command("list, show or cancel the tasks of a running server", "gateway.cli.tasks"),
     "import": Command("write an OpenAPI document's tools as YAML", "gateway.authoring.import_openapi"),

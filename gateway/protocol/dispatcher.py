@@ -18,6 +18,7 @@ from gateway.access.limits.rate_limiter import RateLimiter
 from gateway.catalog.parts import CatalogParts
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
+from gateway.catalog.views import View
 from gateway.errors import ErrorCode, InsufficientScopeError, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
@@ -226,12 +227,20 @@ class Dispatcher:
         """The fingerprints of the lists as a session's client knows them now, if it knew those `before`."""
         return self.notifier.told(session, self._store.current, before=before)
 
+    @property
+    def server_info(self) -> JsonObject:
+        """How the server introduces itself now."""
+        return self._store.current.server_info
+
+    @property
+    def views(self) -> tuple[ViewEntry, ...]:
+        """The conditions for entering each view that there is now."""
+        return tuple(map(_entry, self._store.current.views.values()))
+
     def view(self, name: str) -> ViewEntry | None:
         """The conditions for entering the view of that name; None if there is none now."""
         view = self._store.current.views.get(name)
-        if view is None:
-            return None
-        return ViewEntry(name=name, scopes=view.access.scopes, is_visible=view.access.is_visible)
+        return None if view is None else _entry(view)
 
     def parts_of_views(self) -> Iterator[tuple[str, Catalog]]:
         """The part that each view holds now for callers with every scope, by its name."""
@@ -460,6 +469,10 @@ class Dispatcher:
             repeat_after=self._repeat_after,
             counters=self.notifier.counters,
         )
+
+
+def _entry(view: View) -> ViewEntry:
+    return ViewEntry(name=view.name, scopes=view.access.scopes, is_visible=view.access.is_visible)
 
 
 def _check_method(method: str, era: Era) -> None:

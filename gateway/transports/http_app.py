@@ -1,6 +1,7 @@
 """The main listener's application: maps paths to endpoints."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 import msgspec
 from aiohttp import web
@@ -10,6 +11,7 @@ from gateway.transports.http.admin_api import AdminApi, json_response
 from gateway.transports.http.middleware import Endpoint, Handler, Middleware
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.http.resource_metadata import VIEW
+from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 
@@ -23,6 +25,8 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     own: AdminApi | None
     """None where they have a listener of their own."""
+    cards: ServerCards | None = None
+    """None where the daemon does not know its public URL."""
     prefix: str = ""
     """Under which a reverse proxy mounts the daemon. Some take it off the path and some do not, and a client that
     comes past the proxy uses the addresses that we emit: MCP's paths are there with it and without."""
@@ -33,7 +37,8 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
         for path, handler in self._paths():
             for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
                 router.add_route("*", each, handler)
-        for path, document in self.door.metadata.endpoints(self.prefix):
+        cards = () if self.cards is None else self.cards.endpoints(self.prefix)
+        for path, document in chain(self.door.metadata.endpoints(self.prefix), cards):
             for each in _with_and_without_slash(path):
                 router.add_route("*", each, self.door.cors_public(document))
         if self.own is not None:

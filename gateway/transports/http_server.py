@@ -32,6 +32,7 @@ from gateway.transports.http.limits import RequestLimits, StreamTimeouts
 from gateway.transports.http.middleware import Middleware
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.resource_metadata import ResourceMetadata
+from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_sse import SSE_PATH, HttpSse
 from gateway.transports.listener.direct_connection import Handler
@@ -177,6 +178,7 @@ class HttpServer:
             path=self._listen.path,
             own=self._admin_api if admin is None else None,
             prefix=self._proxies.prefix,
+            cards=self._cards(),
         )
         self._main = await self._start(
             stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
@@ -284,6 +286,18 @@ class HttpServer:
         stack.push_async_callback(listener.close)
         self._is_exposed |= not where.address.is_loopback
         return listener
+
+    def _cards(self) -> ServerCards | None:
+        if self._listen.public_url is None:
+            return None
+        return ServerCards(
+            public_url=self._listen.public_url,
+            path=self._listen.path,
+            sse_path=SSE_PATH if self._listen.sse else None,
+            authenticator=self._authenticator,
+            server_info=lambda: self._dispatcher.server_info,
+            views=lambda: self._dispatcher.views,
+        )
 
     def _middleware(self, where: ListenAddress) -> Middleware:
         guard = Guard(

@@ -56,6 +56,11 @@ class Authenticator:
     def oauth(self) -> OAuth | None:
         return None if self._auth is None else self._auth.oauth
 
+    @property
+    def takes_keys(self) -> bool:
+        """Whether there are API keys."""
+        return self._auth is not None and bool(self._auth.api_keys)
+
     def configure(self, auth: Auth | None, *, views: Iterable[str] = ()) -> None:
         """Use this section from now on, for these views beside the whole. The keys of an issuer that stays are kept."""
         self._auth = auth

@@ -19,6 +19,8 @@ from gateway.plugin import ListKind
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 """A segment of a path that no client and no proxy writes in another way."""
+_CARD: Final = "server-card"
+"""The segment that SEP-2127 reserves below an MCP endpoint."""
 _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
 """The daemon's own paths, where `listen.path` is `/`."""
 _KINDS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
@@ -36,6 +38,8 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
             place.error("a view's name is part of a path: 1 to 64 of the characters A-Z a-z 0-9 _ . -, no `.` first")
         elif is_at_root and name in _RESERVED:
             place.error(f"`/{name}` is the daemon's own path; choose another name, or another `listen.path`")
+        elif name == _CARD and loaded.document.listen.public_url is not None:
+            place.error("the server card stands at that path, as `listen.public_url` is set; choose another name")
         if config.access is not None and not has_auth:
             place.at("access").error("goes with `auth`: without it nobody could hold a scope")
         views[name] = View(

@@ -1,0 +1,141 @@
+"""The server card, and what a registry's `server.json` shares with it: who a server is, and where it is reached. Pure.
+
+Both are read before anybody connects, so they hold no secret and list no primitive. The card is a draft, SEP-2127:
+https://github.com/modelcontextprotocol/experimental-ext-server-card, `schema.ts` and `docs/discovery.md`.
+"""
+
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.json_types import Json, JsonObject
+from gateway.wire.revisions import LEGACY, MODERN
+
+CARD_TYPE: Final = "application/mcp-server-card+json"
+CATALOG_TYPE: Final = "application/ai-catalog+json"
+_CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
+MAX_TEXT: Final = 100
+"""Characters of a title and of a description."""
+MAX_NAME: Final = 200
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/[A-Za-z0-9._-]+")
+_CODE_HOSTS: Final = {"github.com": "io.github"}
+"""Hosts whose users have a namespace in the official registry: its own is not theirs to publish under."""
+
+
+class PublicEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The places at which clients reach a server, and what they show there."""
+
+    url: str
+    """Of Streamable HTTP."""
+    sse_url: str | None = None
+    """Of HTTP+SSE."""
+    takes_keys: bool = False
+    takes_tokens: bool = False
+    """Access tokens, which a client gets by itself: from the authorization server that the 401 names."""
+
+
+def server_card(server_info: JsonObject, endpoint: PublicEndpoint, *, name: str) -> dict[str, Json]:
+    """The card of the server that clients know by this `Implementation`, under its qualified name."""
+    return {
+        "$schema": _CARD_SCHEMA,
+        **introduction(server_info, name=name),
+        "remotes": [
+            {**remote, "supportedProtocolVersions": _revisions(str(remote["type"]))} for remote in remotes(endpoint)
+        ],
+    }
+
+
+def ai_catalog(cards: Iterable[tuple[str, str]]) -> JsonObject:
+    """The document that names cards, each by the server's qualified name and the card's URL."""
+    entries: list[Json] = [{"identifier": _identifier(name), "type": CARD_TYPE, "url": url} for name, url in cards]
+    return {"specVersion": "1.0", "entries": entries}
+
+
+def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:
+    """The members that say who a server is."""
+    title, website, icons = (server_info.get(key) for key in ("title", "websiteUrl", "icons"))
+    return {
+        "name": name,
+        "version": server_info["version"],
+        "description": shortened(str(server_info.get("description") or title or f"The server {server_info['name']}")),
+        **({"title": shortened(title)} if isinstance(title, str) and title.strip() else {}),
+        **({"websiteUrl": website} if website else {}),
+        **({"icons": icons} if icons else {}),
+    }
+
+
+def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
+    """The transports, each with the header fields that a client sends."""
+    urls = {"streamable-http": endpoint.url, "sse": endpoint.sse_url}
+    headers: dict[str, Json] = {"headers": [_key_header(endpoint)]} if endpoint.takes_keys else {}
+    return [{"type": kind, "url": url, **headers} for kind, url in urls.items() if url is not None]
+
+
+def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
+    """The server's name under a reversed domain: its own if it is such a name, or under the first URL's host.
+
+    None if no URL has a host that is a domain.
+    """
+    if _QUALIFIED.fullmatch(name):
+        return name
+    namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)
+    local = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._") or "mcp"
+    return None if namespace is None else f"{namespace}/{local}"[:MAX_NAME]
+
+
+def is_qualified(name: str) -> bool:
+    return _QUALIFIED.fullmatch(name) is not None and len(name) <= MAX_NAME
+
+
+def shortened(text: str) -> str:
+    """One line of at most `MAX_TEXT` characters, cut between words."""
+    line = " ".join(text.split())
+    if len(line) <= MAX_TEXT:
+        return line
+    cut = line[: MAX_TEXT - 1]
+    return (cut.rpartition(" ")[0] or cut).rstrip(" ,.;:–-") + "…"
+
+
+def _namespace(url: str) -> str | None:
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".").removeprefix("www.")
+    try:
+        ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return None
+    if (known := _CODE_HOSTS.get(host)) is not None:
+        user = parts.path.strip("/").partition("/")[0]
+        return f"{known}.{user}" if re.fullmatch(r"[A-Za-z0-9-]+", user) else None
+    try:
+        labels = host.encode("idna").decode().split(".")  # RFC 5891: names in other scripts, as DNS has them
+    except UnicodeError:
+        return None
+    return ".".join(reversed(labels)) if len(labels) > 1 and all(labels) else None
+
+
+def _identifier(name: str) -> str:
+    # discovery.md, "Server Card Entries": urn:air:{publisher}:{namespace}:{name}
+    namespace, _, local = name.partition("/")
+    return f"urn:air:{'.'.join(reversed(namespace.split('.')))}:mcp:{local}"
+
+
+def _revisions(kind: str) -> list[Json]:
+    return [*LEGACY, *(MODERN if kind == "streamable-http" else ())]
+
+
+def _key_header(endpoint: PublicEndpoint) -> JsonObject:
+    secret = {"isRequired": not endpoint.takes_tokens, "isSecret": True}
+    told = "An API key of this server" + (", where the client does not sign in by OAuth" * endpoint.takes_tokens)
+    return {
+        "name": "Authorization",
+        "description": told,
+        **secret,
+        "value": "Bearer {api_key}",
+        "variables": {"api_key": {"description": "The API key", **secret}},
+    }

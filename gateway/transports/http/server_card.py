@@ -1,0 +1,127 @@
+"""Serves server cards and the catalog that names them: what anybody may know before they connect (SEP-2127, a draft).
+
+There are cards where `listen.public_url` is set: they have the URLs of that, whatever a request said of its host. A
+view has one of its own, unless only those who hold its scopes may know that there is such a view.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.access.identity.authenticator import Authenticator
+from gateway.json_types import JsonObject
+from gateway.protocol.exchange import ViewEntry
+from gateway.protocol.server_card import (
+    CARD_TYPE,
+    CATALOG_TYPE,
+    PublicEndpoint,
+    ai_catalog,
+    qualified_name,
+    server_card,
+)
+from gateway.transports.http.request import HttpRequest
+from gateway.wire import jsonrpc
+from gateway.wire.accept import JSON
+
+Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
+
+CARD: Final = "/server-card"
+"""What a card's path ends with, below the MCP endpoint."""
+AI_CATALOG: Final = "/.well-known/ai-catalog.json"
+_NO_NAME: Final = (
+    "not found; a card's name begins with a reversed domain: set `server.website_url`, or a `server.name` such as "
+    "com.example/ops"
+)
+_NO_VIEW: Final = "not found; there is no such view"
+
+
+class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
+    """The cards of one daemon: its own, and one for each view."""
+
+    public_url: str
+    path: str
+    """The MCP endpoint."""
+    sse_path: str | None
+    authenticator: Authenticator
+    server_info: Callable[[], JsonObject]
+    """How the server introduces itself now."""
+    views: Callable[[], Iterable[ViewEntry]]
+    """The views that are served now."""
+
+    def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
+        """Each path at which a document stands, and what answers there."""
+        endpoint = self.path.rstrip("/")
+        for before in {"", prefix}:
+            yield f"{before}{endpoint}{CARD}", self._answer_card
+            yield f"{before}{endpoint}/{{view}}{CARD}", self._answer_card
+            yield f"{before}{AI_CATALOG}", self._answer_catalog
+
+    async def _answer_card(self, request: HttpRequest) -> web.Response:
+        view = request.raw.match_info.get("view")
+        if view is not None and view not in self._open_views():
+            return _not_found(request, _NO_VIEW)
+        name = self._name()
+        if name is None:
+            return _not_found(request, _NO_NAME)
+        card = server_card(self.server_info(), self._endpoint(view), name=_of_view(name, view))
+        return _document(request, card, media_type=CARD_TYPE)
+
+    async def _answer_catalog(self, request: HttpRequest) -> web.Response:
+        name = self._name()
+        if name is None:
+            return _not_found(request, _NO_NAME)
+        cards = [(_of_view(name, view), f"{self._endpoint(view).url}{CARD}") for view in (None, *self._open_views())]
+        return _document(request, ai_catalog(cards), media_type=CATALOG_TYPE)
+
+    def _name(self) -> str | None:
+        info = self.server_info()
+        website = info.get("websiteUrl")
+        return qualified_name(str(info["name"]), [website if isinstance(website, str) else None, self.public_url])
+
+    def _open_views(self) -> tuple[str, ...]:
+        return tuple(view.name for view in self.views() if view.is_visible or not view.scopes)
+
+    def _endpoint(self, view: str | None) -> PublicEndpoint:
+        base = self.public_url.rstrip("/")
+        suffix = "" if view is None else f"/{view}"
+        return PublicEndpoint(
+            url=f"{base}{self.path.rstrip('/')}{suffix}",
+            sse_url=None if self.sse_path is None else f"{base}{self.sse_path}{suffix}",
+            takes_keys=self.authenticator.takes_keys,
+            takes_tokens=self.authenticator.oauth is not None,
+        )
+
+
+def _of_view(name: str, view: str | None) -> str:
+    """A name that tells the views of one server apart."""
+    return name if view is None else f"{name}-{view}"
+
+
+def _document(request: HttpRequest, value: JsonObject, *, media_type: str) -> web.Response:
+    body = jsonrpc.encode(value)
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {
+        **request.response_headers,
+        "Access-Control-Allow-Methods": "GET",
+        "Access-Control-Allow-Headers": "Content-Type, If-None-Match",
+        "Access-Control-Expose-Headers": "ETag",
+        "Cache-Control": "public, max-age=3600",
+        "ETag": etag,
+    }
+    if _names(request.raw, etag):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, headers={"Content-Type": media_type, **headers})
+
+
+def _names(raw: web.Request, etag: str) -> bool:
+    """Whether `If-None-Match` names this entity tag (RFC 9110 §13.1.2)."""
+    sent = ",".join(raw.headers.getall("If-None-Match", ()))
+    return any(each.strip().removeprefix("W/") in {etag, "*"} for each in sent.split(","))
+
+
+def _not_found(request: HttpRequest, message: str) -> web.Response:
+    body = jsonrpc.encode({"error": message})
+    return web.Response(body=body, status=404, headers={"Content-Type": JSON, **request.response_headers})

@@ -1,11 +1,12 @@
 /** The form that takes an API key, a token or the token that the daemon printed. */
 import { post } from "./api.js";
-import { html, useRef, useState } from "./components.js";
+import { html, useEffect, useRef, useState } from "./components.js";
 
 export function SignIn({ onSignedIn, problem: given = "" }) {
   const field = useRef(null);
   const [problem, setProblem] = useState(given);
   const [busy, setBusy] = useState(false);
+  useEffect(() => field.current.focus(), []);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -25,7 +26,7 @@ export function SignIn({ onSignedIn, problem: given = "" }) {
         <p>Use an API key or token that holds the scope of the console. Without <code>auth</code>, use the token in the line that the
           gateway printed at its start.</p>
         <label for="token">Key or token</label>
-        <input id="token" ref=${field} type="password" autocomplete="current-password" autofocus required
+        <input id="token" ref=${field} type="password" autocomplete="current-password" required
           aria-describedby=${problem ? "token-problem" : null} aria-invalid=${String(Boolean(problem))} />
         ${problem && html`<p id="token-problem" class="note bad" role="alert">${problem}</p>`}
         <button class="button primary" disabled=${busy}>Sign in</button>

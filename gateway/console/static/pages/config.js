@@ -1,0 +1,82 @@
+/** The Config page: the file as it is and as it takes effect, its problems, the last reloads, and the lock. */
+import { Badge, Choice, Empty, Moment, PageHead, Problem, Tabs, Tags, Waiting, html, useMemo, useState } from "../components.js";
+import { useDocument } from "../data.js";
+import { counted, duration } from "../format.js";
+import { Lines } from "../lines.js";
+import { link, setQuery } from "../router.js";
+
+const SHOWN_CHANGES = 50;
+
+/** The file that a location means: its whole path, or the end of it. */
+const fileOf = (files, path) => files.find((file) => file.path === path) ?? files.find((file) => path && file.path.endsWith(`/${path}`)) ?? null;
+
+export default function Config({ query }) {
+  const document = useDocument("config", { on: ["reload"] });
+  const { data } = document;
+  const tabs = data && [
+    ["files", counted(data.files.length, "file")],
+    ["effective", "Effective"],
+    ["problems", data.problems.length ? counted(data.problems.length, "problem") : "Problems"],
+    ["reloads", "Reloads"],
+    ["lock", data.lock?.differs.length ? `Lock: ${counted(data.lock.differs.length, "difference")}` : "Lock"],
+  ];
+  const tab = tabs?.some(([name]) => name === query.get("tab")) ? query.get("tab") : "files";
+  return html`<${PageHead} title="Config" summary="Read only: the files are changed in an editor." />
+    <${Waiting} document=${document} />
+    ${data && html`
+      ${data.restartRequired?.length > 0 && html`<p class="note warn">Needs a restart to take effect: ${data.restartRequired.join(", ")}</p>`}
+      <${Tabs} label="Views of the file" tabs=${tabs} value=${tab} onChange=${(value) => setQuery({ tab: value === "files" ? null : value })} />
+      ${tab === "files" && html`<${Files} data=${data} query=${query} />`}
+      ${tab === "effective" && html`<${Lines} text=${data.effective} label="Effective file" />`}
+      ${tab === "problems" && html`<${Problems} problems=${data.problems} />`}
+      ${tab === "reloads" && html`<${Reloads} reloads=${data.reloads} />`}
+      ${tab === "lock" && html`<${Lock} lock=${data.lock} />`}`}`;
+}
+
+function Files({ data, query }) {
+  const file = fileOf(data.files, query.get("file")) ?? data.files[0];
+  const problems = data.problems.filter((problem) => problem.file && fileOf([file], problem.file));
+  const marks = useMemo(() => Object.fromEntries(problems.map((problem) => [problem.line, problem.severity === "warning" ? "warn" : "bad"])), [data, file]);
+  if (!file) return html`<${Empty} title="No file is loaded" />`;
+  return html`<div class="filters">
+      ${data.files.length > 1 && html`<${Choice} query=${query} name="file" label="File" all=${data.files[0].path} options=${data.files.slice(1).map((each) => each.path)} />`}
+      ${data.files.length === 1 && html`<code>${file.path}</code>`}
+      <span class="quiet">SHA-256 <code title=${file.digest}>${file.digest?.slice(0, 12)}</code></span>
+    </div>
+    ${problems.slice(0, 3).map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
+    <${Lines} key=${file.path} text=${file.text} label=${file.path} line=${Number(query.get("line")) || problems[0]?.line} marks=${marks} />`;
+}
+
+function Problems({ problems }) {
+  if (!problems.length) return html`<${Empty} title="No problems"><p>The file that is served has neither errors nor warnings.</p><//>`;
+  return html`<div class="card">${problems.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}</div>`;
+}
+
+function Reloads({ reloads }) {
+  if (!reloads.length) return html`<${Empty} title="No reloads yet"><p>Save the file, and what changed is listed here.</p><//>`;
+  return html`<div class="cards one">${[...reloads].sort((a, b) => (a.at < b.at ? 1 : -1)).map((reload) => html`<${ReloadCard} key=${reload.at} reload=${reload} />`)}</div>`;
+}
+
+const TRIGGERS = { file: "a file was saved", signal: "a signal", request: "a request", source: "a source of definitions changed", start: "the start" };
+
+function ReloadCard({ reload }) {
+  const [all, setAll] = useState(false);
+  const changes = reload.changes ?? [];
+  const shown = all ? changes : changes.slice(0, SHOWN_CHANGES);
+  return html`<section class="card"><h2><${Moment} at=${reload.at} /> <${Badge} state=${reload.outcome} /></h2>
+    <p class="quiet">Generation ${reload.generation}, by ${TRIGGERS[reload.trigger] ?? reload.trigger}, in ${duration(reload.ms)}</p>
+    ${reload.problems?.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
+    ${changes.length === 0 && reload.outcome !== "refused" && html`<p>Nothing on offer changed.</p>`}
+    <ul class="list">${shown.map((change) => html`<li key=${`${change.kind} ${change.name}`}><${Badge} state=${change.change} />
+      <span class="quiet">${change.kind}</span> <a href=${link("catalog", { open: `${change.kind}:${change.name}` })} class="mono">${change.name}</a>
+      ${change.views?.length > 0 && html`<span class="quiet">for <${Tags} names=${change.views} /></span>`} ${change.detail}</li>`)}</ul>
+    ${shown.length < changes.length && html`<button type="button" class="button" onClick=${() => setAll(true)}>Show all ${changes.length}</button>`}
+  </section>`;
+}
+
+function Lock({ lock }) {
+  if (!lock?.file) return html`<${Empty} title="No lock"><p><code>mcp-gateway lock FILE</code> pins what is on offer, and differences appear here.</p><//>`;
+  return html`<section class="card"><h2><code>${lock.file}</code></h2>
+    ${lock.differs.length ? html`<ul class="list">${lock.differs.map((each) => html`<li key=${each}>${each}</li>`)}</ul>` : html`<p>Everything on offer is as it was locked.</p>`}
+  </section>`;
+}

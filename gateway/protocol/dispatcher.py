@@ -229,7 +229,7 @@ class Dispatcher:
 
     @property
     def server_info(self) -> JsonObject:
-        """How the server introduces itself now."""
+        """The `Implementation` that clients are told now."""
         return self._store.current.server_info
 
     @property

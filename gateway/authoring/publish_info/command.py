@@ -44,8 +44,8 @@ def parser(name: str) -> Parser:
         epilog=f"""\
 examples:
   {name} config.yaml
-  {name} config.yaml --name io.github.ada/ops --repository https://github.com/ada/ops
-  {name} config.yaml --bundle ops.mcpb --bundle-url https://github.com/ada/ops/releases/download/v1/ops.mcpb
+  {name} --name io.github.ada/ops --repository https://github.com/ada/ops
+  {name} --bundle ops.mcpb --bundle-url https://example.com/ops.mcpb
   {name} config.yaml --pypi -o -
 
 A server that others reach is listed by `listen.public_url`; what each starts on their own machine,
@@ -178,7 +178,7 @@ def _web_url(flag: str, url: str) -> str:
 
 
 def _doubts(options: Namespace, document: Document) -> Iterator[str]:
-    """What a registry takes, and its readers or the official one may not."""
+    """Hints at what a registry takes, and its readers or the official one may not."""
     server, public_url = document.server, document.listen.public_url
     if server.version is None:
         yield "`server.version` is not set, so the daemon's own stands for it: a registry takes each version once."

@@ -24,7 +24,7 @@ BUNDLE_HOSTS: Final = frozenset({"github.com", "gitlab.com"})
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """What is published of a server."""
+    """The facts of a server that are published."""
 
     name: str
     """Under a reversed domain."""

@@ -47,7 +47,7 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
     sse_path: str | None
     authenticator: Authenticator
     server_info: Callable[[], JsonObject]
-    """How the server introduces itself now."""
+    """The `Implementation` that clients are told now."""
     views: Callable[[], Iterable[ViewEntry]]
     """The views that are served now."""
 

@@ -52,7 +52,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "command_line": LEAVES | {"config", "language", "wire"},
     "authoring": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
-    | {"upstreams", "openapi", "command_line", "state"},
+    | {"upstreams", "openapi", "command_line", "state", "wire"},
     "cli": LEAVES | {"config", "app", "authoring", "command_line"},
     "__main__": {"held_signals", "cli"},
 }

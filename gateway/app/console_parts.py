@@ -1,6 +1,6 @@
 """The console's part of the daemon: what records for it, and what its API asks. Imported only where it is served."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -13,14 +13,20 @@ from gateway.console.console import Console
 from gateway.console.mcp_endpoint import McpEndpoint
 from gateway.console.overview import Overview
 from gateway.console.printed_token import PrintedToken
-from gateway.console.recorded import NothingRecorded
+from gateway.console.recording.call_rates import CallRates
+from gateway.console.recording.numbers import Numbers
+from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.records import Records
+from gateway.console.reports.daemon import Daemon
 from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
-from gateway.json_types import JsonObject
 from gateway.state.keys import SigningKeys
+from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.transports.http.admin_api import OPERATORS
 from gateway.transports.http.middleware import Endpoint
+from gateway.transports.http_server import HttpServer
 
 log: Final = structlog.get_logger()
 
@@ -28,10 +34,12 @@ log: Final = structlog.get_logger()
 class ConsoleParts:
     """Makes the console of one daemon."""
 
-    def __init__(self) -> None:
-        """Record nothing yet."""
-        self.observers: Final[Sequence[Observer]] = ()
-        """Called for each call, for what the console shows of them."""
+    def __init__(self, *, worker: int) -> None:
+        """Record nothing yet; `worker` is the number of this process among those that serve the same."""
+        self._calls: Final = RecordedCalls(Numbers(worker=worker), rates=CallRates())
+        self._records: Records | None = None
+        self.observers: Final[Sequence[Observer]] = (self._calls,)
+        """Called for each request, for what the console shows of them."""
 
     def console(
         self,
@@ -39,7 +47,8 @@ class ConsoleParts:
         components: Components,
         *,
         shared_keys: SigningKeys | None,
-        status: Callable[[], JsonObject],
+        health: Health,
+        logs: Logs,
     ) -> Console:
         """Make the console.
 
@@ -47,9 +56,13 @@ class ConsoleParts:
             page: the key `listen.console`.
             components: those of the daemon, once it is loaded.
             shared_keys: the signing keys that other workers and replicas have as well, if any do.
-            status: the answer of `/-/status`.
+            health: that of the daemon.
+            logs: its log lines are shown with the calls that wrote them.
         """
-        parts: list[ApiPart] = []
+        logs.heard = self._calls.heard
+        self._records = records = Records(_daemon(components, health), self._calls)
+        records.start()
+        parts: list[ApiPart] = [records]
         return Console(
             admission=Admission(
                 authenticator=components.authenticator,
@@ -61,10 +74,36 @@ class ConsoleParts:
             files=read_static_files(),
             parts=parts,
             own=[
-                ApiPath(path="/overview", answer=Overview(status, recorded=NothingRecorded()).answer),
+                ApiPath(path="/overview", answer=Overview(health.status, recorded=records).answer),
                 ApiPath(path="/mcp", answer=_mcp(components).answer, methods=("POST",)),
             ],
         )
+
+    def drain(self) -> None:
+        """End the streams of events: the daemon stops."""
+        if self._records is not None:
+            self._records.drain()
+
+    async def close(self) -> None:
+        if self._records is not None:
+            await self._records.close()
+
+
+def _daemon(components: Components, health: Health) -> Daemon:
+    def http() -> HttpServer | None:
+        listeners = components.listeners()
+        return None if listeners is None else listeners.http
+
+    return Daemon(
+        pipeline=components.pipeline,
+        reloader=components.reloader,
+        dispatcher=components.dispatcher,
+        upstreams=components.upstreams,
+        http=http,
+        open_sessions=components.open_sessions,
+        status=health.status,
+        state=lambda: health.state,
+    )
 
 
 def _mcp(components: Components) -> McpEndpoint:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from gateway.cli.commands import COMMANDS, EVENT_LOOP
+from gateway.cli.commands import COMMANDS, ERROR_REPORT, EVENT_LOOP
 
 GATEWAY: Final = Path(__file__).parents[1] / "gateway"
 
@@ -123,7 +123,7 @@ def test_no_import_of_our_own_hides_inside_a_function() -> None:
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "app/gateway.py": {"gateway.app.console_parts"},
-    "cli/commands.py": {EVENT_LOOP, *(command.module for command in COMMANDS.values())},
+    "cli/commands.py": {EVENT_LOOP, ERROR_REPORT, *(command.module for command in COMMANDS.values())},
     "authoring/dev/command.py": {"gateway.authoring.dev.live_view"},
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
     "state/replica.py": {"gateway.state.redis_connection"},

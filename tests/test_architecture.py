@@ -28,6 +28,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "__init__": set(),
     "wire": LEAVES,
     "config": LEAVES,
+    "clients": LEAVES | {"config"},
     "language": LEAVES | {"config", "wire"},
     "telemetry": LEAVES | {"config", "wire"},
     "state": LEAVES | {"config", "telemetry"},
@@ -44,7 +45,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "reload": LEAVES | {"config", "executors", "catalog", "access", "audit", "transports"},
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}
-    | {"protocol", "transports", "tasks", "upstreams", "reload"},
+    | {"protocol", "transports", "tasks", "upstreams", "reload", "clients"},
     "held_signals": set(),
     "app": LEAVES
     | {"config", "language", "executors", "catalog", "access", "audit", "telemetry", "protocol", "transports", "reload"}
@@ -52,7 +53,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "command_line": LEAVES | {"config", "language", "wire"},
     "authoring": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
-    | {"upstreams", "openapi", "command_line", "state", "wire"},
+    | {"upstreams", "openapi", "command_line", "state", "wire", "clients"},
     "cli": LEAVES | {"config", "app", "authoring", "command_line"},
     "__main__": {"held_signals", "cli"},
 }

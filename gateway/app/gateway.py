@@ -481,7 +481,13 @@ class Gateway:
             shared_keys=self._shared_keys,
             health=self._health,
             logs=self._logs,
+            status=self._status_of_all,
         )
+
+    async def _status_of_all(self) -> JsonObject:
+        """The answer of `/-/api/status`: of all workers, where there are several."""
+        own = self.status()
+        return own if self._all_workers is None else await self._all_workers.status(own)
 
     def _announce_console(self, listeners: Listeners) -> None:
         """Log the link to the console. Of several workers one does: the others would log the same."""

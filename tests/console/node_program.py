@@ -1,0 +1,10 @@
+"""The Node.js that runs modules of the console's page."""
+
+from pathlib import Path
+
+from tests.node import OLDEST_NODE, find_node
+from tests.programs import do_without
+
+
+def node_program() -> Path:
+    return find_node() or do_without(f"needs Node.js {OLDEST_NODE} or newer (CONTRIBUTING.md)")

@@ -166,6 +166,15 @@ class ExecutionError(Exception):
     """A tool could not do what was asked; its text is written for the model, which may mend its call."""
 
 
+class ArgumentsError(ExecutionError):
+    """The arguments of a call do not fit its tool."""
+
+    def __init__(self, text: str, faults: Sequence[tuple[str, str]]) -> None:
+        """`text` says what `faults` says: each place, as a JSON Pointer, and why its value does not fit."""
+        super().__init__(text)
+        self.faults = tuple(faults)
+
+
 class DeadlineExceededError(ExecutionError):
     """A call, or a part of it, took longer than it may. The same words for every backend and every place."""
 

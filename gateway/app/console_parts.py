@@ -1,45 +1,61 @@
 """The console's part of the daemon: what records for it, and what its API asks. Imported only where it is served."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
-import structlog
-
+from gateway.app.reports.about import endpoint_url
 from gateway.app.reports.components import Components
 from gateway.config.models.console import ConsolePage
 from gateway.console.admission import Admission
-from gateway.console.api_path import ApiPart, ApiPath
+from gateway.console.api_path import ApiPart
+from gateway.console.calls import CallsPart
+from gateway.console.catalog import CatalogPart
+from gateway.console.config import ConfigPart
 from gateway.console.console import Console
-from gateway.console.mcp_endpoint import McpEndpoint
-from gateway.console.overview import Overview
+from gateway.console.mcp_endpoint import McpPart
+from gateway.console.overview import OverviewPart
 from gateway.console.printed_token import PrintedToken
-from gateway.console.recorded import NothingRecorded
+from gateway.console.recording.call_rates import CallRates
+from gateway.console.recording.numbers import Numbers
+from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.records import Records
+from gateway.console.reports.daemon import Daemon
 from gateway.console.session_cookie import SessionCookies
+from gateway.console.snippets import snippets
 from gateway.console.static_files import read_static_files
-from gateway.json_types import JsonObject
+from gateway.console.written_files import FileReader
+from gateway.errors import Problem
+from gateway.json_types import Json, JsonObject
 from gateway.state.keys import SigningKeys
+from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.transports.http.admin_api import OPERATORS
 from gateway.transports.http.middleware import Endpoint
-
-log: Final = structlog.get_logger()
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.http_server import HttpServer
 
 
 class ConsoleParts:
     """Makes the console of one daemon."""
 
-    def __init__(self) -> None:
-        """Record nothing yet."""
-        self.observers: Final[Sequence[Observer]] = ()
-        """Called for each call, for what the console shows of them."""
+    def __init__(self, *, worker: int) -> None:
+        """Record nothing yet; `worker` is the number of this process among those that serve the same."""
+        self._calls: Final = RecordedCalls(Numbers(worker=worker), rates=CallRates())
+        self._records: Records | None = None
+        self.observers: Final[Sequence[Observer]] = (self._calls,)
+        """Called for each request, for what the console shows of them."""
 
-    def console(
+    def console(  # noqa: PLR0913 - what the daemon brings
         self,
         page: ConsolePage,
         components: Components,
         *,
         shared_keys: SigningKeys | None,
-        status: Callable[[], JsonObject],
+        health: Health,
+        logs: Logs,
+        status: Callable[[], Awaitable[JsonObject]],
     ) -> Console:
         """Make the console.
 
@@ -47,9 +63,30 @@ class ConsoleParts:
             page: the key `listen.console`.
             components: those of the daemon, once it is loaded.
             shared_keys: the signing keys that other workers and replicas have as well, if any do.
-            status: the answer of `/-/status`.
+            health: that of the daemon.
+            logs: its log lines are shown with the calls that wrote them.
+            status: the answer of `/-/api/status`.
         """
-        parts: list[ApiPart] = []
+        logs.heard = self._calls.heard
+        self._records = records = Records(_daemon(components, health), self._calls)
+        records.start()
+        pipeline = components.pipeline
+        problems = partial(_problems, components)
+        files = FileReader(pipeline, state=partial(_state, components))
+        parts: list[ApiPart] = [
+            records,
+            OverviewPart(
+                status=status,
+                problems=problems,
+                recorded=records,
+                clients=partial(_clients, components),
+                mask=partial(_masked, components),
+            ),
+            CatalogPart(pipeline, files, upstreams=components.upstreams.status),
+            CallsPart(pipeline.store, components.services),
+            ConfigPart(pipeline, files, problems=problems, recorded=records),
+            McpPart(partial(_mcp_endpoint, components), find_view=components.dispatcher.view),
+        ]
         return Console(
             admission=Admission(
                 authenticator=components.authenticator,
@@ -60,18 +97,59 @@ class ConsoleParts:
             ),
             files=read_static_files(),
             parts=parts,
-            own=[
-                ApiPath(path="/overview", answer=Overview(status, recorded=NothingRecorded()).answer),
-                ApiPath(path="/mcp", answer=_mcp(components).answer, methods=("POST",)),
-            ],
         )
 
+    def drain(self) -> None:
+        """End the streams of events: the daemon stops."""
+        if self._records is not None:
+            self._records.drain()
 
-def _mcp(components: Components) -> McpEndpoint:
-    def endpoint() -> Endpoint:
+    async def close(self) -> None:
+        if self._records is not None:
+            await self._records.close()
+
+
+def _daemon(components: Components, health: Health) -> Daemon:
+    def http() -> HttpServer | None:
         listeners = components.listeners()
-        if listeners is None:
-            raise RuntimeError("not listening")
-        return listeners.http.streamable_http.handle
+        return None if listeners is None else listeners.http
 
-    return McpEndpoint(endpoint, find_view=components.dispatcher.view)
+    return Daemon(
+        pipeline=components.pipeline,
+        reloader=components.reloader,
+        dispatcher=components.dispatcher,
+        upstreams=components.upstreams,
+        http=http,
+        open_sessions=components.open_sessions,
+        status=health.status,
+        state=lambda: health.state,
+    )
+
+
+def _problems(components: Components) -> Sequence[Problem]:
+    """Return what keeps the files from being served, then the warnings of what is served."""
+    return [*components.reloader.status.problems, *components.pipeline.store.current.warnings]
+
+
+def _masked(components: Components, value: Json) -> Json:
+    """Mask the secrets of now: a reload may bring others."""
+    return components.pipeline.redactor.json(value)
+
+
+def _state(components: Components) -> object:
+    """Return what differs when the files should be read again."""
+    return components.pipeline.store.current.generation, components.reloader.status.at
+
+
+def _clients(components: Components, request: HttpRequest) -> Iterable[JsonObject]:
+    served = components.pipeline.served.document
+    is_main = components.pipeline.first.listen.admin is None
+    url = endpoint_url(components, request.client_endpoint.base_url if is_main else None)
+    return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
+
+
+def _mcp_endpoint(components: Components) -> Endpoint:
+    listeners = components.listeners()
+    if listeners is None:
+        raise RuntimeError("not listening")
+    return listeners.http.streamable_http.handle

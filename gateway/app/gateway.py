@@ -243,6 +243,8 @@ class Gateway:
         log.info("stopping")
         self._health.begin_stopping()
         self._service_manager.stopping()
+        if self._console_parts is not None:
+            self._console_parts.drain()
         seconds = self._settings.drain_timeout.total_seconds()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._dispatcher.tasks.runner.drain(seconds))
@@ -341,8 +343,8 @@ class Gateway:
             keys=self._state.keys,
             used_states=self._state.used_states,
             max_depth=loaded.document.limits.request_depth,
-            observers=[*self._observers, self._call_metrics, self._recent_clients, auditing, *self._recording()],
-            observers_of_all=[] if tracing is None else [tracing],
+            observers=[*self._observers, self._call_metrics, self._recent_clients, auditing],
+            observers_of_all=[*([] if tracing is None else [tracing]), *self._recording()],
             interaction_observer=auditing,
             trace=untraced if tracing is None else tracing.trace,
             tasks=(task_store := open_task_store(self._state)),
@@ -464,19 +466,28 @@ class Gateway:
         """Make the console's part where the console is served, and return what records calls for it."""
         if self._console_page is None:
             return ()
-        self._console_parts = import_module(_CONSOLE).ConsoleParts()
+        number = 0 if self._worker is None else self._worker.number
+        self._console_parts = import_module(_CONSOLE).ConsoleParts(worker=number)
         return self._console_parts.observers
 
     def _make_console(self) -> "Console | None":
         page = self._console_page
         if self._console_parts is None or page is None:
             return None
+        self._stack.push_async_callback(self._console_parts.close)
         return self._console_parts.console(
             page,
             self._components(),
             shared_keys=self._shared_keys,
-            status=self.status,
+            health=self._health,
+            logs=self._logs,
+            status=self._status_of_all,
         )
+
+    async def _status_of_all(self) -> JsonObject:
+        """The answer of `/-/api/status`: of all workers, where there are several."""
+        own = self.status()
+        return own if self._all_workers is None else await self._all_workers.status(own)
 
     def _announce_console(self, listeners: Listeners) -> None:
         """Log the link to the console. Of several workers one does: the others would log the same."""

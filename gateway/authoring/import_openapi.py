@@ -10,6 +10,7 @@ import msgspec
 from gateway.command_line.console import Console
 from gateway.command_line.parser import Parser
 from gateway.command_line.positional import refusal
+from gateway.command_line.waiting import waiting
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.errors import DeadlineExceededError, ExecutionError
@@ -74,14 +75,15 @@ exit codes:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     try:
-        documents = await _documents(options.document)
-        imported = imported_from(
-            documents.open,
-            documents.uri,
-            include=options.include,
-            prefix=options.prefix,
-            connection=options.connection,
-        )
+        with waiting(hints, f"Reading {options.document}"):
+            documents = await _documents(options.document)
+            imported = imported_from(
+                documents.open,
+                documents.uri,
+                include=options.include,
+                prefix=options.prefix,
+                connection=options.connection,
+            )
     except (DocumentError, ExecutionError, DeadlineExceededError, ValueError) as error:
         raise refusal(options.document, str(error)) from error
     out.line(as_yaml(imported.sections).rstrip("\n"))

@@ -40,7 +40,7 @@ class ArgumentsSchema(Protocol):
         """Fill in defaults, coerce, validate, confine paths, decode files.
 
         Raises:
-            ExecutionError: the arguments do not fit; the text names each by JSON Pointer.
+            ArgumentsError: the arguments do not fit; the text names each by JSON Pointer.
         """
 
     def size_of_files(self, arguments: JsonObject) -> int:

@@ -7,19 +7,14 @@ The commands stand in `commands`.
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from io import TextIOWrapper
 
 from gateway import __version__
-from gateway.cli.commands import COMMANDS, load
-from gateway.command_line.client import RemoteError
-from gateway.command_line.console import Console, say
+from gateway.cli.commands import COMMANDS, load, load_report
+from gateway.command_line.console import Console
 from gateway.command_line.parser import EXIT_CODES, Parser
-from gateway.config.diagnostics.render import render
-from gateway.config.variables import variable_of
-from gateway.errors import ConfigError, RpcError
 
 
 def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] = lambda: None) -> int:
@@ -35,7 +30,7 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line and no traceback
-        return _report(error, hints, with_traceback="debug" in (*words, os.environ.get(variable_of("log_level"))))
+        return load_report()(error, hints, words)
 
 
 def _prepare_streams() -> None:
@@ -50,24 +45,6 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _report(error: Exception, hints: Console, *, with_traceback: bool) -> int:
-    """Print an error for the person at the terminal, and return the exit code."""
-    match error:
-        case ConfigError():
-            hints.line(render(error.problems, colour=hints.has_colour))
-            return 2
-        case RpcError():
-            hints.line(hints.styled("error: ", "red") + error.message + (f" ({say(error.data)})" if error.data else ""))
-        case RemoteError():
-            hints.line(hints.styled("error: ", "red") + str(error))
-        case _:
-            if with_traceback:
-                hints.line("".join(traceback.format_exception(error)))
-            hints.line(f"{hints.styled('unexpected error:', 'red')} {type(error).__name__}: {error}")
-            hints.line("This is a mistake in mcp-gateway itself; with `--log-level debug` it shows where.")
-    return 1
 
 
 def _run(words: Sequence[str], out: Console, hints: Console, on_imported: Callable[[], None]) -> int:

@@ -12,6 +12,7 @@ from gateway.command_line.options import add_explain, add_output, add_url
 from gateway.command_line.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.command_line.positional import arguments_of, split_config
 from gateway.command_line.render import pieces_of, save, show_raw, show_tool_result
+from gateway.command_line.waiting import waiting
 from gateway.json_types import JsonObject
 
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
@@ -64,7 +65,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         _show_notification(notification, hints)
 
     async with open_client(options, config, hints, about=name) as client:
-        result = await call_tool(client, await with_files(client, params), show=show, hints=hints)
+        with_content = await with_files(client, params)
+        with waiting(hints, f"Calling {name}"):
+            result = await call_tool(client, with_content, show=show, hints=hints)
     failed = result.get("isError") is True
     if options.raw:
         show_raw(result, out)

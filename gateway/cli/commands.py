@@ -1,11 +1,11 @@
 """The table of commands: the name of each, its line in the overview, and the module that holds it.
 
 Why a command's module is imported only when it was chosen: all of them together take several times as long to import
-as `--version` and `--help` take to answer. `load` is the one place that does so.
+as `--version` and `--help` take to answer. `load` is the one place that does so, and `load_report` the one for errors.
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -60,9 +60,20 @@ COMMANDS: Final = {
 EVENT_LOOP: Final = "gateway.command_line.event_loop"
 """Imports asyncio and uvloop, which take as long as everything else that the overview needs."""
 
+ERROR_REPORT: Final = "gateway.cli.error_report"
+"""Imports msgspec and dataclasses, which take as long."""
+
 Run = Callable[[Coroutine[Json, Json, int]], int]
+
+Report = Callable[[Exception, Console, Sequence[str]], int]
+"""Prints an error for the person who typed the words, and returns the exit code."""
 
 
 def load(command: Command) -> tuple[CommandModule, Run]:
     """Import the module of a command, and what runs it."""
     return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run
+
+
+def load_report() -> Report:
+    """Import what reports an error."""
+    return cast("Report", import_module(ERROR_REPORT).report)

@@ -11,6 +11,7 @@ from gateway.command_line.options import add_json, add_url
 from gateway.command_line.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.command_line.positional import refusal, split_config
 from gateway.command_line.render import show_raw
+from gateway.command_line.waiting import waiting
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 
@@ -50,7 +51,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         if kind not in _LISTS:
             raise refusal(kind, f"expected one of {', '.join(_LISTS)}")
     async with open_client(options, config, hints) as client:
-        lists = {kind: await _listed(client, kind) for kind in kinds or _LISTS}
+        with waiting(hints, "Listing"):
+            lists = {kind: await _listed(client, kind) for kind in kinds or _LISTS}
     if options.json:
         show_raw(lists, out)
         return 0

@@ -9,6 +9,7 @@ from gateway.command_line.options import add_explain, add_output, add_url
 from gateway.command_line.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.command_line.positional import arguments_of, split_config
 from gateway.command_line.render import pieces_of, show_pieces
+from gateway.command_line.waiting import waiting
 
 
 def parser(name: str) -> Parser:
@@ -37,7 +38,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.explain:
         return await show_explanation(options, config, "prompts/get", params, out, hints)
     async with open_client(options, config, hints, about=name) as client:
-        result = await client.request("prompts/get", params)
+        with waiting(hints, f"Getting {name}"):
+            result = await client.request("prompts/get", params)
     if options.raw or options.output is not None:
         show_contents(result, pieces_of(message["content"] for message in result["messages"]), options, out, hints)
         return 0

@@ -9,6 +9,7 @@ from gateway.command_line.options import add_explain, add_output, add_url
 from gateway.command_line.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.command_line.positional import refusal
 from gateway.command_line.render import pieces_of
+from gateway.command_line.waiting import waiting
 
 
 def parser(name: str) -> Parser:
@@ -41,6 +42,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.explain:
         return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)
     async with open_client(options, config, hints, about=uri.partition(":")[0]) as client:
-        result = await client.request("resources/read", {"uri": uri})
+        with waiting(hints, f"Reading {uri}"):
+            result = await client.request("resources/read", {"uri": uri})
     show_contents(result, pieces_of(result["contents"]), options, out, hints)
     return 0

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from gateway.app.gateway import Gateway
 from gateway.command_line.client import Client
@@ -12,6 +12,7 @@ from gateway.command_line.positional import refusal
 from gateway.command_line.protect_stdout import protect_stdout
 from gateway.command_line.remote import remote_client
 from gateway.command_line.render import Piece, save, show_pieces, show_raw
+from gateway.command_line.waiting import waiting
 from gateway.json_types import JsonObject
 
 
@@ -34,7 +35,10 @@ async def _local_client(
     tells its operators alone which those are; here the caller is one.
     """
     with protect_stdout():
-        async with Gateway(one_shot_settings(options, config), serves_one_request=True) as gateway:
+        settings = one_shot_settings(options, config)
+        async with AsyncExitStack() as stack:
+            with waiting(hints, f"Making {settings.config} ready"):
+                gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
             for each in gateway.status()["left_out"]:
                 if about in {None, each["name"]}:
                     hints.line(f"{each['kind']}.{each['name']} is not on offer here: {each['reason']}")

@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TextIO
 
 from gateway.control_characters import strip_control_characters, visible
 from gateway.json_types import Json
 
+_ERASE: Final = "\r\x1b[2K"
+"""ECMA-48 8.3.41: the line under the cursor."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -18,6 +21,10 @@ class Console:
         self._stream = stream
         self.is_terminal = stream.isatty()
         self.has_colour = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        self.is_redrawable = self.is_terminal and environ.get("TERM", "dumb") != "dumb" and not environ.get("CI")
+        """Whether a person sees a line change: in the log of a build each change would be a line of its own."""
+        self._is_drawn = False
+        self._lock = threading.RLock()
 
     @property
     def width(self) -> int:
@@ -25,8 +32,25 @@ class Console:
         return shutil.get_terminal_size().columns if self.is_terminal else 10_000
 
     def line(self, text: str = "") -> None:
-        self._stream.write(text if text.endswith("\n") else text + "\n")
-        self._stream.flush()
+        with self._lock:
+            self.erase()
+            self._stream.write(text if text.endswith("\n") else text + "\n")
+            self._stream.flush()
+
+    def redraw(self, text: str) -> None:
+        """Show one line in place of the last that was drawn; other lines go above it."""
+        with self._lock:
+            self._stream.write(_ERASE + self.styled(self.cut(_one_line(text), beside=1), "dim"))
+            self._stream.flush()
+            self._is_drawn = True
+
+    def erase(self) -> None:
+        """Take away the line that was drawn."""
+        with self._lock:
+            if self._is_drawn:
+                self._stream.write(_ERASE)
+                self._stream.flush()
+            self._is_drawn = False
 
     def foreign(self, text: str) -> None:
         """Write text that a server sent, cleaned for the terminal."""

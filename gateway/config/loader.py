@@ -121,6 +121,7 @@ def load(
         directory=inclusion.directory,
         secrets=interpolation.literal_secrets,
         unstructured=inclusion.unstructured,
+        files=[*(part.source for part in inclusion.parts), *inclusion.unstructured],
     )
     broken = merger.broken()
     document = merger.document(without=broken)

@@ -25,14 +25,12 @@ _NO_FILE: Final = HttpError(status=404, message="There is no such file")
 class Console:
     """The page, signing in, and the paths of the API."""
 
-    def __init__(
-        self, *, admission: Admission, files: Mapping[str, StaticFile], parts: Sequence[ApiPart], own: Iterable[ApiPath]
-    ) -> None:
-        """Take the parts of the API, and paths of it that are no part's."""
+    def __init__(self, *, admission: Admission, files: Mapping[str, StaticFile], parts: Sequence[ApiPart]) -> None:
+        """Take the files of the page and the parts of the API."""
         self._admission: Final = admission
         self._sign_in: Final = SignIn(admission)
         self._files: Final = files
-        self._paths: Final = (*own, *(path for part in parts for path in part.paths()))
+        self._paths: Final = tuple(path for part in parts for path in part.paths())
 
     def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
         """Stand on a listener, below each of these prefixes."""

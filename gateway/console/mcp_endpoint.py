@@ -1,11 +1,12 @@
 """`POST /-/api/mcp`: the MCP endpoint for the page, of the stateless revision, as the caller who signed in."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from aiohttp import web
 
 from gateway.console.answers import refused
+from gateway.console.api_path import ApiPath
 from gateway.protocol.exchange import ViewEntry
 from gateway.transports.errors import HttpError
 from gateway.transports.http.middleware import Endpoint
@@ -21,15 +22,18 @@ _STATELESS: Final = HttpError(
 )
 
 
-class McpEndpoint:
-    """Hands requests to the endpoint of the daemon, with the caller's identity and the view that they name."""
+class McpPart:
+    """The part of the API that hands requests on to the daemon's endpoint, as the caller, and at the view they name."""
 
     def __init__(self, handle: Callable[[], Endpoint], *, find_view: FindView) -> None:
         """Take what gives the daemon's endpoint, which is there once the daemon listens."""
         self._handle: Final[Callable[[], Callable[[HttpRequest], Awaitable[web.StreamResponse]]]] = handle
         self._find_view: Final = find_view
 
-    async def answer(self, request: HttpRequest) -> web.StreamResponse:
+    def paths(self) -> Iterator[ApiPath]:
+        yield ApiPath(path="/mcp", answer=self._answer, methods=("POST",))
+
+    async def _answer(self, request: HttpRequest) -> web.StreamResponse:
         """Answer a message.
 
         1. the revision is a stateless one: 400

@@ -1,24 +1,55 @@
-"""`/-/api/overview`: whether the daemon is well, and what happened in the last hour."""
+"""`/-/api/overview`: whether the daemon is well, what happened in the last hour, and how clients find it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from aiohttp import web
 
 from gateway.console.answers import answered
+from gateway.console.api_path import ApiPath
+from gateway.console.problem import problem_json
 from gateway.console.recorded import Recorded
-from gateway.json_types import JsonObject
+from gateway.errors import Problem
+from gateway.json_types import Json, JsonObject
 from gateway.transports.http.request import HttpRequest
 
 
-class Overview:
-    """Answers with the status, rates, problems, and snippets for clients."""
+class OverviewPart:
+    """The part of the API that is asked first."""
 
-    def __init__(self, status: Callable[[], JsonObject], *, recorded: Recorded) -> None:
+    def __init__(
+        self,
+        *,
+        status: Callable[[], Awaitable[JsonObject]],
+        problems: Callable[[], Sequence[Problem]],
+        recorded: Recorded,
+        clients: Callable[[HttpRequest], Iterable[JsonObject]],
+        mask: Callable[[Json], Json],
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            status: the answer of `/-/api/status`.
+            problems: all problems of now, warnings too.
+            recorded: rates of calls.
+            clients: a snippet for each client, with the URL that this one uses.
+            mask: takes secrets out of an answer.
+        """
         self._status: Final = status
+        self._problems: Final = problems
         self._recorded: Final = recorded
+        self._clients: Final = clients
+        self._mask: Final = mask
 
-    async def answer(self, request: HttpRequest) -> web.Response:
-        return answered(
-            {"status": self._status(), "rates": self._recorded.rates(), "problems": [], "clients": []}, request
-        )
+    def paths(self) -> Iterator[ApiPath]:
+        yield ApiPath(path="/overview", answer=self._overview)
+
+    async def _overview(self, request: HttpRequest) -> web.Response:
+        problems = [problem_json(each) for each in self._problems()]
+        answer = {
+            "status": await self._status(),  # masked already
+            "rates": self._recorded.rates(),
+            "problems": self._mask(problems),
+            "clients": list(self._clients(request)),
+        }
+        return answered(answer, request)

@@ -14,13 +14,3 @@ class Recorded(Protocol):
 
     def reloads(self) -> Sequence[JsonObject]:
         """Return `reloads` of `/-/api/config`, the newest first."""
-
-
-class NothingRecorded:
-    """Stands in for records until there are some."""
-
-    def rates(self) -> JsonObject:
-        return {"seconds": 10, "end": None, "calls": [], "errors": [], "p50Ms": [], "p95Ms": []}
-
-    def reloads(self) -> Sequence[JsonObject]:
-        return ()

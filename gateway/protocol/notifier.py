@@ -100,7 +100,7 @@ class ChangeNotifier:
         self.roots_changed: Callable[[str], None] = lambda _: None
         """Called with the id of a session whose client has other roots than before."""
         self.session_opened: Callable[[Session], None] = lambda _: None
-        """Called with a session that begins, or is taken over from another process; its id may yet change."""
+        """Called by bindings with a session that begins, or is taken over from another process, once it has its id."""
         self.session_ended: Callable[[str], None] = lambda _: None
         """Called with the id of a session that has ended."""
         self.tell_others: Callable[[str, ListKind, str], None] = lambda _what, _kind, _name: None
@@ -112,7 +112,6 @@ class ChangeNotifier:
         session.outbox.counters = self.counters
         session.on_end = self.session_ended
         self._sessions.add(session)
-        self.session_opened(session)
 
     def restore_session(self, session: Session, catalog: Catalog, *, told: Mapping[str, str]) -> None:
         """Take over a session of an earlier process, and tell it of the lists that differ from what it was told.

@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -54,6 +54,8 @@ from gateway.reload.watch_plan import WatchPlan
 from gateway.transports.listener.server_tls import ServerIdentity, ServerTls
 
 log: Final = structlog.get_logger()
+
+T = TypeVar("T")
 
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections of the file that only a start of the process takes up."""
@@ -215,7 +217,7 @@ class ReloadPipeline:
         """
         job = partial(self._load_and_compile, generation=self.store.current.generation + 1, served=self.served)
         try:
-            candidate = await self._thread.run(_with_gc_paused, job, deadline=math.inf)
+            candidate: Candidate = await self._thread.run(_with_gc_paused, job, deadline=math.inf)
             try:
                 await self._plugins.start(self._services.hook_threads)
             except ConfigError:
@@ -227,6 +229,26 @@ class ReloadPipeline:
             self._audit.refuse(error)
             raise
         return candidate
+
+    async def read_again(self, look: Callable[[LoadedConfig], T]) -> T:
+        """Read the definitions beside what is served, for those who show how they are written, and serve none of them.
+
+        `look` takes what it needs in the thread; the rest is freed there.
+
+        Raises:
+            ConfigError: nothing could be read.
+        """
+
+        def read() -> T:
+            loaded = load_definitions(self._path, self._sources, earlier=self.served.models)
+            try:
+                return look(loaded)
+            finally:
+                parts = parts_of_loaded(loaded)
+                del loaded
+                free(parts)
+
+        return await self._thread.run(_with_gc_paused, read, deadline=math.inf)
 
     def load(self) -> LoadedConfig:
         """Read the definitions, beside what is served; blocking.
@@ -382,7 +404,7 @@ class ReloadPipeline:
         return task
 
 
-def _with_gc_paused(job: Callable[[], Candidate]) -> Candidate:
+def _with_gc_paused(job: Callable[[], T]) -> T:
     with gc_paused():
         return job()
 

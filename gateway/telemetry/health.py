@@ -35,6 +35,11 @@ class Health:
         self._state = "stopping"
 
     @property
+    def state(self) -> str:
+        """`starting`, `ready` or `stopping`."""
+        return self._state
+
+    @property
     def is_ready(self) -> bool:
         return self._state == "ready" and not self._missing()
 

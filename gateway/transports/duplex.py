@@ -92,6 +92,7 @@ class DuplexSession:
         reply = await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern)
         if reply.session is not None:
             self._session = reply.session
+            self._dispatcher.notifier.session_opened(reply.session)
             sending = reply.session.outbox.send_each(self._exchange.write)
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
         if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):

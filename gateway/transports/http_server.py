@@ -227,6 +227,13 @@ class HttpServer:
         if self.http_sse is not None:
             yield from ((Binding.HTTP_SSE, session) for session in self.http_sse.open_sessions)
 
+    async def end_session(self, session: Session) -> bool:
+        """End a session of the legacy era; False if it is none of this server's."""
+        if self.sessions.served_here(session.id) is not None:
+            await self.sessions.delete(session.id)
+            return True
+        return self.http_sse is not None and self.http_sse.end(session)
+
     def revalidate(self, renewed: Renewed) -> None:
         """End the sessions, streams and calls of callers whose credentials are not valid any more."""
         admits = self._dispatcher.admits

@@ -166,6 +166,13 @@ class HttpSse:
             return BUSY
         return None
 
+    def end(self, session: Session) -> bool:
+        """End a session with its stream; False if there is none such."""
+        client = next((each for each in self._clients.values() if each.channel.session is session), None)
+        if client is not None:
+            client.ended.set()
+        return client is not None
+
     def begin_draining(self) -> None:
         """Open no streams any more. Calls are answered as before."""
         self._is_draining = True

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway import __version__, exact_json
+from gateway.access.identity.identity import ANONYMOUS, Identity
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
@@ -51,8 +52,9 @@ class MemoryClient:
         client_info: JsonObject = OURSELVES,
         capabilities: JsonObject = MappingProxyType({}),
         view: str | None = None,
+        identity: Identity = ANONYMOUS,
     ) -> None:
-        self._caller: Final = Caller(binding=Binding.MEMORY, view=view)
+        self._caller: Final = Caller(binding=Binding.MEMORY, view=view, identity=identity)
         self._dispatcher: Final = dispatcher
         self._envelope: Final[Mapping[str, Json]] = {
             meta.META_PROTOCOL_VERSION: LATEST_MODERN,

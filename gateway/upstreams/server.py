@@ -123,11 +123,17 @@ class UpstreamServer:
     def _has_begun(self) -> bool:
         return self._task is not None or self._is_closed
 
+    @property
+    def state(self) -> str:
+        """The state of its sessions; `degraded`, too, where a list of it could not be read."""
+        state = self.pool.state
+        return "degraded" if state == "up" and self.offer is not None and self.offer.missing else state
+
     def status(self) -> dict[str, Json]:
         """The entry of the status."""
         offer, pool = self.offer, self.pool
         shown: dict[str, Json] = {
-            "state": "degraded" if pool.state == "up" and offer is not None and offer.missing else pool.state,
+            "state": self.state,
             "sessions": len(pool.sessions),
             "calls": sum(pool.calls.values()),
             "restarts": pool.restarts,

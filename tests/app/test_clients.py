@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.access.identity.identity import ANONYMOUS
-from gateway.app.reports.clients import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, title_of, with_sessions
+from gateway.app.reports.clients import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, with_sessions
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
@@ -14,6 +14,7 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
 from gateway.transports.memory import MemoryClient
+from gateway.wire.client_title import title_of
 from tests.protocol.peers import house
 
 

@@ -4,21 +4,19 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.telemetry.observer import Call, CallResult
+from gateway.wire.client_title import title_of
 from gateway.wire.revisions import Era
 
 MAX_CLIENTS: Final = 20
 """Kinds of clients that are listed; the rest is counted together."""
 RECENT_SECONDS: Final = 600.0
 _REMEMBERED: Final = 200
-_MAX_LENGTH: Final = 60
-"""Characters of a client's name for itself, which it chooses freely."""
 
 _NEVER: Final = (0, -math.inf)
 
@@ -73,14 +71,3 @@ def _entry(ranked: tuple[Kind, int], counted: str) -> JsonObject:
 def _others(ranked: list[tuple[Kind, int]], counted: str) -> Iterator[JsonObject]:
     if ranked:
         yield {"client": None, "kinds": len(ranked), counted: sum(count for _, count in ranked)}
-
-
-def title_of(client_info: JsonObject) -> str:
-    """The name and version that the client gives itself; `unnamed` without."""
-    name, version = client_info.get("name"), client_info.get("version")
-    return _title(name if isinstance(name, str) else "", version if isinstance(version, str) else "")
-
-
-@lru_cache(maxsize=64)
-def _title(name: str, version: str) -> str:
-    return " ".join(filter(None, (name, version)))[:_MAX_LENGTH] or "unnamed"

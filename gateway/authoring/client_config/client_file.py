@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.authoring.client_config.clients import Client, Definition
-from gateway.authoring.client_config.notations.notation import NotEditableError, nested
+from gateway.clients.clients import Client, Definition
+from gateway.clients.notations.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 COPY_SUFFIX: Final = ".bak"

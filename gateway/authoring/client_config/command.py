@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from gateway.app.listeners import check_view
 from gateway.authoring.client_config.client_file import Change, change_of
-from gateway.authoring.client_config.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
-from gateway.authoring.client_config.notations.notation import NotEditableError
 from gateway.authoring.client_config.prerequisites import Prerequisites, prerequisites_of
+from gateway.clients.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
+from gateway.clients.notations.notation import NotEditableError
 from gateway.command_line.console import Console
 from gateway.command_line.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.command_line.parser import Parser

@@ -14,7 +14,6 @@ import orjson
 import structlog
 
 from gateway.app.gateway import Gateway
-from gateway.app.reports.clients import title_of
 from gateway.catalog.skills.discovery import watched
 from gateway.config.definition_source import load_definitions
 from gateway.config.fs_checks import is_directory
@@ -27,6 +26,7 @@ from gateway.reload.planning import Change, plan
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
 from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.wire.client_title import title_of
 
 log: Final = structlog.get_logger()
 

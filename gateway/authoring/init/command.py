@@ -10,6 +10,7 @@ from gateway.authoring.init.sqlite_tables import NoTablesError, of_database
 from gateway.command_line.console import Console
 from gateway.command_line.parser import Parser
 from gateway.command_line.positional import refusal
+from gateway.command_line.waiting import waiting
 from gateway.config.fs_checks import is_directory
 
 _KINDS: Final[dict[str, Callable[[str, Path], str]]] = {
@@ -46,9 +47,13 @@ examples:
     return arguments
 
 
-async def run(options: Namespace, out: Console, _hints: Console) -> int:
+async def run(options: Namespace, out: Console, hints: Console) -> int:
     path = options.path / "config.yaml" if is_directory(options.path) else options.path
-    text = FIRST_FILE if options.source is None else _text_of(*options.source, path=path)
+    if options.source is None:
+        text = FIRST_FILE
+    else:
+        with waiting(hints, f"Reading {options.source[1]}"):
+            text = _text_of(*options.source, path=path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x") as file:

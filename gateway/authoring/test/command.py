@@ -18,6 +18,7 @@ from gateway.command_line.options import add_json, add_log_level, one_shot_setti
 from gateway.command_line.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.command_line.positional import refusal, split_config
 from gateway.command_line.protect_stdout import protect_stdout
+from gateway.command_line.waiting import waiting
 
 _MARKS: Final = {
     Grade.PASSED: ("✓", "green"),
@@ -61,8 +62,11 @@ exit codes:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     config, names = split_config(options.words, url=None)
-    with protect_stdout():
-        verdicts = [verdict async for verdict in run_tests(one_shot_settings(options, config), names)]
+    verdicts: list[Verdict] = []
+    with protect_stdout(), waiting(hints, "Running tests") as tell:
+        async for verdict in run_tests(one_shot_settings(options, config), names):
+            verdicts.append(verdict)
+            tell(f"Running tests: {len(verdicts)} done")
     if options.junit is not None:
         _write_junit(verdicts, options.junit)
     if options.json:

@@ -18,6 +18,7 @@ from gateway.command_line.console import Console, counted
 from gateway.command_line.options import add_config, add_json, one_shot_settings
 from gateway.command_line.parser import Parser
 from gateway.command_line.protect_stdout import protect_stdout
+from gateway.command_line.waiting import waiting
 from gateway.config.diagnostics.render import as_json, render
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings
@@ -61,7 +62,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     try:
         with protect_stdout():
             left_out: list[Unavailable] = []
-            problems = await _checked(settings, connects=options.connect, on_left_out=left_out.append)
+            asking = " and asking its servers and databases" * options.connect
+            with waiting(hints, f"Checking {settings.config}{asking}"):
+                problems = await _checked(settings, connects=options.connect, on_left_out=left_out.append)
             _show_left_out(left_out, lists_all=options.list, hints=hints)
     except ConfigError as error:
         problems = error.problems

@@ -12,7 +12,7 @@ from gateway.catalog.compile.relayed import relayed_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_directory, real_path
 from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
-from gateway.errors import ExecutionError
+from gateway.errors import ArgumentsError
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_inputs import Place, compile_file_inputs
 from gateway.language.files.file_places import FilePlaces
@@ -49,7 +49,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         """Fill in defaults, coerce, validate, confine paths, decode files.
 
         Raises:
-            ExecutionError: the arguments do not fit; the text names each by JSON Pointer.
+            ArgumentsError: the arguments do not fit; the text names each by JSON Pointer.
         """
         if not self.validates:
             return arguments
@@ -146,8 +146,9 @@ def _in_signature(_path: SchemaPath) -> SchemaPath:
     return ("python", "call")
 
 
-def _mismatch(errors: list[SchemaError]) -> ExecutionError:
-    return ExecutionError("\n".join(["The arguments do not fit:", *map(str, errors)]))
+def _mismatch(errors: list[SchemaError]) -> ArgumentsError:
+    faults = [(each.pointer, each.message) for each in errors]
+    return ArgumentsError("\n".join(["The arguments do not fit:", *map(str, errors)]), faults)
 
 
 def _compose(written: Mapping[str, InputProperty], problems: Problems) -> JsonObject:

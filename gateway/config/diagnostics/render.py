@@ -38,6 +38,12 @@ def shown_path(path: Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
+def excerpt(problem: Problem) -> str | None:
+    """The line that a problem is in, and beneath it a caret; None where it has no place."""
+    lines = _excerpt(problem, colour=False)
+    return None if lines is None else "\n".join(lines)
+
+
 def _drawn(problem: Problem, *, colour: bool) -> str:
     is_warning = problem.severity is Severity.WARNING
     parts = [
@@ -47,14 +53,19 @@ def _drawn(problem: Problem, *, colour: bool) -> str:
         _printable(problem.message),
     ]
     first = ": ".join(part for part in parts if part)
+    lines = _excerpt(problem, colour=colour)
+    return first if lines is None else "\n".join([first, *(f"  {line}" for line in lines)])
+
+
+def _excerpt(problem: Problem, *, colour: bool) -> tuple[str, str] | None:
     if problem.location is None or not problem.source_line.strip():
-        return first
+        return None
     line, before = _cut(_printable(problem.source_line), problem.location.column - 1)
     number = str(problem.location.line)
     margin = " " * len(number)
-    caret = _styled("^", _YELLOW if is_warning else _RED, colour=colour)
+    caret = _styled("^", _YELLOW if problem.severity is Severity.WARNING else _RED, colour=colour)
     bar = _styled("|", _DIM, colour=colour)
-    return f"{first}\n  {number} {bar} {line}\n  {margin} {bar} {' ' * _columns(before)}{caret}"
+    return f"{number} {bar} {line}", f"{margin} {bar} {' ' * _columns(before)}{caret}"
 
 
 def _shown_location(location: Location | None) -> str:

@@ -55,9 +55,16 @@ class WrittenSources:
     """The source map of one load."""
 
     def __init__(
-        self, root: Mapping, *, directory: Path, secrets: Iterable[Scalar], unstructured: Iterable[SourceFile]
+        self,
+        root: Mapping,
+        *,
+        directory: Path,
+        secrets: Iterable[Scalar],
+        unstructured: Iterable[SourceFile],
+        files: Iterable[SourceFile],
     ) -> None:
         self._root = root
+        self._files = tuple(files)
         self._directory = directory
         self._origins: dict[DocumentPath, Origin] = {}
         self._unstructured = {source.path for source in unstructured}
@@ -99,6 +106,13 @@ class WrittenSources:
             return self._origins[path].written
         _, node, taken = find(self._root, path)
         return plain(node) if taken == len(path) else None
+
+    def texts(self) -> dict[Path, str]:
+        """The text of each file that could be read, with literal secrets masked."""
+        return {
+            source.path: "\n".join(self._masked_line(source, number) for number in range(len(source.lines)))
+            for source in self._files
+        }
 
     def directory(self, path: DocumentPath) -> Path:
         _, node, taken = find(self._root, self._in_files(path))

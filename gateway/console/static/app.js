@@ -1,6 +1,6 @@
 /** The frame of the console: navigation, sign-in, connection, notes of reloads, and the page that the URL names. */
 import { get, onSignedOut, remove, signedOut } from "./api.js";
-import { Badge, Button, html, render, useEffect, useState } from "./components.js";
+import { Badge, Button, html, render, useEffect, useRef, useState } from "./components.js";
 import { forgetDocuments } from "./data.js";
 import { connect, disconnect, onEvent, useLive, wantCalls } from "./events.js";
 import { counted } from "./format.js";
@@ -27,7 +27,10 @@ function loadPage(name) {
   if (!modules.has(name)) {
     const file = PAGES.find(([page]) => page === name)?.[2];
     const loading = file ? import(file) : Promise.reject(new Error(`There is no page “${name}”`));
-    modules.set(name, loading.then((module) => ({ Page: module.default })).catch((error) => ({ error })));
+    modules.set(
+      name,
+      loading.then((module) => ({ Page: module.default })).catch((error) => ({ error })),
+    );
     loading.catch(() => modules.delete(name));
   }
   return modules.get(name);
@@ -87,8 +90,14 @@ function Frame({ facts }) {
 }
 
 function NavLink({ page, text, current }) {
-  const open = page === current;
-  return html`<li><a href=${link(page)} aria-current=${open ? "page" : null} onPointerEnter=${() => loadPage(page)}>${text}</a></li>`;
+  const element = useRef(null);
+  const isOpen = page === current;
+  useEffect(() => {
+    if (isOpen) element.current.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [isOpen]);
+  return html`<li>
+    <a href=${link(page)} ref=${element} aria-current=${isOpen ? "page" : null} onPointerEnter=${() => loadPage(page)}>${text}</a>
+  </li>`;
 }
 
 function Header({ facts }) {
@@ -98,7 +107,12 @@ function Header({ facts }) {
     await remove("session").catch(() => {});
     signedOut();
   };
-  const words = { open: "Live", connecting: "Connecting…", lost: "Connection lost, trying again…", closed: "Not connected" };
+  const words = {
+    open: "Live",
+    connecting: "Connecting…",
+    lost: "Connection lost, trying again…",
+    closed: "Not connected",
+  };
   return html`<header class="top">
     <a class="brand" href=${link(HOME)}>${facts.title || facts.name || "mcp-gateway"}</a>
     ${state && html`<${Badge} state=${state} />`}
@@ -162,10 +176,13 @@ function ReloadNote() {
     return () => clearTimeout(timer);
   }, [reload]);
   return html`<div class="notes" role="status" aria-live="polite">
-    ${reload && html`<div class=${`note ${reload.outcome === "refused" ? "bad" : "ok"}`} data-reload=${reload.outcome}>
+    ${
+      reload &&
+      html`<div class=${`note ${reload.outcome === "refused" ? "bad" : "ok"}`} data-reload=${reload.outcome}>
       <span>${reloadText(reload)}</span> <a href=${link("config")}>Show</a>
       <${Button} label="Close" onClick=${() => setReload(null)}>✕<//>
-    </div>`}
+    </div>`
+    }
   </div>`;
 }
 
@@ -175,8 +192,14 @@ function reloadText(reload) {
   }
   const changes = reload.changes ?? [];
   if (!changes.length) return `Generation ${reload.generation} loaded, nothing on offer changed.`;
-  const parts = ["added", "changed", "removed"].map((change) => [change, changes.filter((each) => each.change === change).length]);
-  return `Generation ${reload.generation} loaded: ${parts.filter(([, size]) => size).map(([change, size]) => `${size} ${change}`).join(", ")}.`;
+  const parts = ["added", "changed", "removed"].map((change) => [
+    change,
+    changes.filter((each) => each.change === change).length,
+  ]);
+  return `Generation ${reload.generation} loaded: ${parts
+    .filter(([, size]) => size)
+    .map(([change, size]) => `${size} ${change}`)
+    .join(", ")}.`;
 }
 
 /** "/" goes to the search field; Escape leaves it, and closes the details. */
@@ -190,7 +213,8 @@ function handleKeys(event) {
     field.select();
   } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
     if (event.target.matches?.("[data-search]")) event.target.blur();
-    else if (!typing && document.querySelector("[data-panel]")) document.querySelector("[data-panel] [data-close]").click();
+    else if (!typing && document.querySelector("[data-panel]"))
+      document.querySelector("[data-panel] [data-close]").click();
   } else if (event.key === "ArrowDown" && event.target.matches?.("[data-search]")) {
     event.preventDefault();
     document.querySelector("[role=grid] [role=row][tabindex='0']")?.focus();

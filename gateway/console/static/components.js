@@ -16,11 +16,37 @@ export function PageHead({ title, summary, children }) {
 
 /** Colours by state; a badge always says its state in words as well. */
 const TONES = {
-  ok: "ok", ready: "ok", up: "ok", connected: "ok", loaded: "ok", completed: "ok", open: "ok", added: "ok",
-  warning: "warn", degraded: "warn", connecting: "warn", draining: "warn", input_required: "warn", changed: "warn",
-  waiting: "warn", backoff: "warn", starting: "warn", unchanged: "quiet",
-  error: "bad", failed: "bad", down: "bad", lost: "bad", refused: "bad", tool_error: "bad", protocol_error: "bad",
-  removed: "bad", unavailable: "bad", stopped: "bad", running: "busy", working: "busy", cancelled: "quiet",
+  ok: "ok",
+  ready: "ok",
+  up: "ok",
+  connected: "ok",
+  loaded: "ok",
+  completed: "ok",
+  open: "ok",
+  added: "ok",
+  warning: "warn",
+  degraded: "warn",
+  connecting: "warn",
+  draining: "warn",
+  input_required: "warn",
+  changed: "warn",
+  waiting: "warn",
+  backoff: "warn",
+  starting: "warn",
+  unchanged: "quiet",
+  error: "bad",
+  failed: "bad",
+  down: "bad",
+  lost: "bad",
+  refused: "bad",
+  tool_error: "bad",
+  protocol_error: "bad",
+  removed: "bad",
+  unavailable: "bad",
+  stopped: "bad",
+  running: "busy",
+  working: "busy",
+  cancelled: "quiet",
 };
 
 export const toneOf = (state) => TONES[state] ?? "quiet";
@@ -38,7 +64,8 @@ export function Moment({ at, relative = false }) {
 }
 
 /** Says that there is nothing, and what to do about it. */
-export const Empty = ({ title, children }) => html`<div class="empty"><p class="empty-title">${title}</p>${children}</div>`;
+export const Empty = ({ title, children }) =>
+  html`<div class="empty"><p class="empty-title">${title}</p>${children}</div>`;
 
 /** A document that could not be had, or is on its way. */
 export function Waiting({ document }) {
@@ -109,7 +136,9 @@ export function Code({ text, label, wrap = false }) {
 
 /** A problem of the file: where, what, and the line with a caret under the place. */
 export function Problem({ problem, href }) {
-  const where = [problem.file, problem.line, problem.column].filter((part) => part !== null && part !== undefined).join(":");
+  const where = [problem.file, problem.line, problem.column]
+    .filter((part) => part !== null && part !== undefined)
+    .join(":");
   const tone = problem.severity === "warning" ? "warn" : "bad";
   return html`<div class=${`problem ${tone}`}>
     <p><${Badge} tone=${tone}>${problem.severity ?? "error"}<//> ${where && (href ? html`<a href=${href}>${where}</a>` : html`<code>${where}</code>`)}
@@ -136,11 +165,37 @@ export function Meter({ used, limit, label }) {
     aria-valuenow=${Math.min(used, limit)} aria-valuetext=${`${used} of ${limit}`}><div style=${{ width: `${percent}%` }}></div></div>`;
 }
 
-/** The panel with the details of what is open in a list; Escape and its button close it. */
-export function Panel({ title, label, onClose, children, actions }) {
-  return html`<aside class="panel" aria-label=${label ?? "Details"} data-panel>
-    <div class="panel-head"><h2 tabindex="-1">${title}</h2>${actions}
-      <${Button} label="Close details" data-close onClick=${onClose}>✕<//></div>
+const OVERLAY = matchMedia("(max-width: 1099.9px)");
+const BEHIND = ".nav, .page-head, .filters, .tabs, .split > .table";
+
+/**
+ * The panel with the details of what is open in a list; Escape and its button close it, and the focus goes back to the
+ * row. On a narrow screen it covers the page, which is then out of reach of the keyboard.
+ */
+export function Panel({ title, onClose, children, actions }) {
+  const heading = useRef(null);
+  useEffect(() => {
+    const covered = OVERLAY.matches
+      ? [...document.querySelectorAll(BEHIND)].filter((each) => !heading.current.closest(".panel").contains(each))
+      : [];
+    for (const each of covered) each.inert = true;
+    if (covered.length) heading.current.focus();
+    return () => {
+      for (const each of covered) each.inert = false;
+    };
+  }, []);
+  const close = () => {
+    onClose();
+    requestAnimationFrame(() =>
+      document.querySelector(".split [role=row][tabindex='0']")?.focus({ preventScroll: true }),
+    );
+  };
+  return html`<aside class="panel" aria-label="Details" data-panel>
+    <div class="panel-head">
+      <h2 tabindex="-1" ref=${heading}>${title}</h2>
+      ${actions}
+      <${Button} label="Close details" data-close onClick=${close}>✕<//>
+    </div>
     <div class="panel-body" tabindex="0" role="region" aria-label=${`Details of ${title}`}>${children}</div>
   </aside>`;
 }
@@ -156,8 +211,10 @@ export function Tabs({ tabs, value, onChange, label }) {
     event.currentTarget.children[next].focus();
   };
   return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>
-    ${tabs.map(([each, text]) => html`<button type="button" role="tab" key=${each} aria-selected=${String(each === value)}
-      tabindex=${each === value ? 0 : -1} onClick=${() => onChange(each)}>${text}</button>`)}
+    ${tabs.map(
+      ([each, text]) => html`<button type="button" role="tab" key=${each} aria-selected=${String(each === value)}
+      tabindex=${each === value ? 0 : -1} onClick=${() => onChange(each)}>${text}</button>`,
+    )}
   </div>`;
 }
 
@@ -195,12 +252,15 @@ export function ConfirmButton({ children, title, question, action, kind = "dange
     setBusy(false);
   };
   return html`<${Button} kind=${kind} onClick=${() => setOpen(true)} ...${rest}>${children}<//>
-    ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
+    ${
+      open &&
+      html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
       <p>${question}</p>
       ${problem && html`<p class="note bad" role="alert">${problem}</p>`}
       <div class="dialog-buttons">
         <${Button} onClick=${() => setOpen(false)}>Keep<//>
         <${Button} kind=${kind} disabled=${busy} onClick=${run}>${children}<//>
       </div>
-    <//>`}`;
+    <//>`
+    }`;
 }

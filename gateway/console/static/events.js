@@ -7,10 +7,17 @@ const NAMES = ["call", "calls-skipped", "reload", "status", "session", "task", "
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 10_000;
 /** Calls are drawn this often at most; a frame in between would cost more than an eye can see. */
-const CALLS_MS = 100;
+const CALLS_MS = 150;
 
 /** What the events have told: `connection` is "connecting", "open", "lost" or "closed". */
-export const live = { connection: "closed", hello: null, status: null, reload: null, draining: false, calls: new CallLog() };
+export const live = {
+  connection: "closed",
+  hello: null,
+  status: null,
+  reload: null,
+  draining: false,
+  calls: new CallLog(),
+};
 
 const viewers = new Set();
 const followers = new Map();

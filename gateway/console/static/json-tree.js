@@ -14,7 +14,8 @@ export function JsonTree({ value, open = 2, label = "JSON" }) {
 
 function Node({ name, value, open }) {
   const key = name === undefined ? null : html`<span class="json-key">${name}</span>: `;
-  if (value === null || typeof value !== "object" || value instanceof ExactNumber) return html`<div class="json-leaf">${key}<${Scalar} value=${value} /></div>`;
+  if (value === null || typeof value !== "object" || value instanceof ExactNumber)
+    return html`<div class="json-leaf">${key}<${Scalar} value=${value} /></div>`;
   return html`<${Branch} prefix=${key} value=${value} open=${open} />`;
 }
 
@@ -30,7 +31,11 @@ function Branch({ prefix, value, open }) {
   const size = isArray ? value.length : Object.keys(value).length;
   const summary = isArray ? `[${size}]` : `{${size}}`;
   if (!size) return html`<div class="json-leaf">${prefix}${isArray ? "[]" : "{}"}</div>`;
-  const entries = isOpen ? (isArray ? value.slice(0, shown).map((each, at) => [at, each]) : Object.entries(value).slice(0, shown)) : [];
+  const entries = isOpen
+    ? isArray
+      ? value.slice(0, shown).map((each, at) => [at, each])
+      : Object.entries(value).slice(0, shown)
+    : [];
   return html`<details open=${isOpen} onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}>
     <summary>${prefix}<span class="quiet">${summary}</span></summary>
     ${entries.map(([name, each]) => html`<${Node} key=${name} name=${name} value=${each} open=${open - 1} />`)}

@@ -19,7 +19,9 @@ export function Lines({ text, label, line, marks = {} }) {
   const marked = found.length ? found[match % found.length] : line;
 
   useLayoutEffect(() => {
-    const observer = new ResizeObserver(() => setView((old) => ({ ...old, height: box.current?.clientHeight ?? old.height })));
+    const observer = new ResizeObserver(() =>
+      setView((old) => ({ ...old, height: box.current?.clientHeight ?? old.height })),
+    );
     observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
@@ -31,20 +33,26 @@ export function Lines({ text, label, line, marks = {} }) {
   const shown = lines.slice(first, Math.ceil((view.top + view.height) / LINE) + SPARE_LINES);
   const toneOf = (number) => (number === marked ? "here" : (marks[number] ?? ""));
   const next = (event) => {
-    if (event.key === "Enter" && found.length) setMatch((match + (event.shiftKey ? found.length - 1 : 1)) % found.length);
+    if (event.key === "Enter" && found.length)
+      setMatch((match + (event.shiftKey ? found.length - 1 : 1)) % found.length);
   };
   return html`<div class="lines-tools">
       <input type="search" class="search" data-search aria-label=${`Find in ${label}`} placeholder="Find  ( / )" value=${search} onKeyDown=${next}
         onInput=${(event) => (setSearch(event.target.value), setMatch(0))} />
-      ${search && html`<span role="status" class="quiet">${found.length ? `${count((match % found.length) + 1)} of ${count(found.length)}` : "Not found"}</span>
-        <${Button} disabled=${!found.length} onClick=${() => setMatch(match + 1)}>Next<//>`}
+      ${
+        search &&
+        html`<span role="status" class="quiet">${found.length ? `${count((match % found.length) + 1)} of ${count(found.length)}` : "Not found"}</span>
+        <${Button} disabled=${!found.length} onClick=${() => setMatch(match + 1)}>Next<//>`
+      }
       <${CopyButton} text=${text} />
     </div>
     <div class="lines" ref=${box} tabindex="0" role="region" aria-label=${label}
       onScroll=${(event) => setView((old) => ({ ...old, top: event.target.scrollTop }))}>
       <div style=${{ height: `${lines.length * LINE}px` }}>
-        <pre style=${{ transform: `translateY(${first * LINE}px)` }}>${shown.map((each, at) => html`<span key=${first + at}
-          class=${`line ${toneOf(first + at + 1)}`}><i aria-hidden="true">${first + at + 1}</i>${each}${"\n"}</span>`)}</pre>
+        <pre style=${{ transform: `translateY(${first * LINE}px)` }}>${shown.map(
+          (each, at) => html`<span key=${first + at}
+          class=${`line ${toneOf(first + at + 1)}`}><i aria-hidden="true">${first + at + 1}</i>${each}${"\n"}</span>`,
+        )}</pre>
       </div>
     </div>`;
 }

@@ -33,7 +33,8 @@ export function Plot({ title, series, seconds, end, format }) {
     setAt(Math.max(0, Math.min(length - 1, Math.round(((event.clientX - box.left) / box.width) * (length - 1)))));
   };
   const legend = series.map(
-    (each) => html`<span key=${each.name} class=${`legend ${each.tone}`}>${each.name} <b>${format(each.values[point])}</b></span>`,
+    (each) =>
+      html`<span key=${each.name} class=${`legend ${each.tone}`}>${each.name} <b>${format(each.values[point])}</b></span>`,
   );
   const peak = top > 1e-9 ? format(top) : format(0);
   return html`<figure class="plot">

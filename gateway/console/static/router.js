@@ -62,9 +62,11 @@ export function useRoute() {
 export function followLinks() {
   addEventListener("popstate", announce);
   document.addEventListener("click", (event) => {
-    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
+      return;
     const anchor = event.target instanceof Element ? event.target.closest("a[href]") : null;
-    if (!anchor || anchor.target || anchor.hasAttribute("download") || anchor.getAttribute("href").startsWith("#")) return;
+    if (!anchor || anchor.target || anchor.hasAttribute("download") || anchor.getAttribute("href").startsWith("#"))
+      return;
     const url = new URL(anchor.href);
     if (url.origin !== base.origin || !url.pathname.startsWith(base.pathname)) return;
     if (url.pathname.startsWith(`${base.pathname}static/`)) return;

@@ -9,7 +9,18 @@ const SPARE_ROWS = 8;
  * pixels. `keyOf(row)` names a row; `onOpen(row)` is a click or Enter; `openKey` marks the open one. What is on the
  * screen stays where it is when rows come and go, unless `follow` holds the table at its first row.
  */
-export function Table({ label, columns, rows, keyOf, onOpen, openKey, follow = false, onScrolledAway, rowClass, empty }) {
+export function Table({
+  label,
+  columns,
+  rows,
+  keyOf,
+  onOpen,
+  openKey,
+  follow = false,
+  onScrolledAway,
+  rowClass,
+  empty,
+}) {
   const box = useRef(null);
   const anchor = useRef({ key: null, offset: 0 });
   const [view, setView] = useState({ top: 0, height: 600, width: 1200 });
@@ -42,7 +53,8 @@ export function Table({ label, columns, rows, keyOf, onOpen, openKey, follow = f
   const scrolled = useCallback(() => {
     const top = box.current.scrollTop;
     const first = rows[Math.floor(top / ROW)];
-    anchor.current = first && (top > 0 || !follow) ? { key: keyOf(first), offset: top % ROW } : { key: null, offset: 0 };
+    anchor.current =
+      first && (top > 0 || !follow) ? { key: keyOf(first), offset: top % ROW } : { key: null, offset: 0 };
     if (follow && top > ROW) onScrolledAway?.();
     setView((old) => (old.top === top ? old : { ...old, top }));
   }, [rows, follow, onScrolledAway]);
@@ -67,9 +79,12 @@ export function Table({ label, columns, rows, keyOf, onOpen, openKey, follow = f
     const head = element.firstChild.offsetHeight;
     const top = target * ROW;
     if (top < element.scrollTop) element.scrollTop = top;
-    else if (top + ROW + head > element.scrollTop + element.clientHeight) element.scrollTop = top + ROW + head - element.clientHeight;
+    else if (top + ROW + head > element.scrollTop + element.clientHeight)
+      element.scrollTop = top + ROW + head - element.clientHeight;
     setActive(keyOf(rows[target]));
-    requestAnimationFrame(() => element.querySelector(`[aria-rowindex="${target + 2}"]`)?.focus({ preventScroll: true }));
+    requestAnimationFrame(() =>
+      element.querySelector(`[aria-rowindex="${target + 2}"]`)?.focus({ preventScroll: true }),
+    );
   };
   const page = Math.max(1, Math.floor(view.height / ROW) - 2);
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
@@ -103,8 +118,10 @@ export function Table({ label, columns, rows, keyOf, onOpen, openKey, follow = f
     <div role="rowgroup" class="table-head"><div role="row" aria-rowindex="1" class="row" style=${{ gridTemplateColumns: template }}>
       ${shown.map((column) => html`<div role="columnheader" key=${column.key} class=${`cell ${column.class ?? ""}`}>${column.label}</div>`)}
     </div></div>
-    ${rows.length > 0
-      ? html`<div role="rowgroup" class="table-body" style=${{ height: `${rows.length * ROW}px` }}>${drawn.map(rowOf)}</div>`
-      : html`<div role="rowgroup"><div role="row" aria-rowindex="2"><div role="gridcell">${empty}</div></div></div>`}
+    ${
+      rows.length > 0
+        ? html`<div role="rowgroup" class="table-body" style=${{ height: `${rows.length * ROW}px` }}>${drawn.map(rowOf)}</div>`
+        : html`<div role="rowgroup"><div role="row" aria-rowindex="2"><div role="gridcell">${empty}</div></div></div>`
+    }
   </div>`;
 }

@@ -100,6 +100,11 @@ class LiveSession:
         )
 
     @property
+    def readers(self) -> int:
+        """Streams that its client has open for what belongs to no request."""
+        return self._readers
+
+    @property
     def is_idle(self) -> bool:
         return not self._tasks and not self._readers
 
@@ -331,6 +336,7 @@ class Sessions:
         if self.replica is not None:
             session.asks_as = f"{session.asks_as}-{self.replica.name}"
             self._of_nonce[nonce] = live
+        self._dispatcher.notifier.session_opened(session)
         return live
 
     def _abort_connection(self, question: StreamQuestion) -> bool:

@@ -1,5 +1,21 @@
 /** The Catalog page: everything the file and the upstreams define, on offer or not, and each as clients see it. */
-import { Badge, Choice, CopyButton, Code, Empty, Facts, PageHead, Panel, Search, Tabs, Tags, Waiting, html, useMemo, useState } from "../components.js";
+import {
+  Badge,
+  Choice,
+  CopyButton,
+  Code,
+  Empty,
+  Facts,
+  PageHead,
+  Panel,
+  Search,
+  Tabs,
+  Tags,
+  Waiting,
+  html,
+  useMemo,
+  useState,
+} from "../components.js";
 import { useDocument } from "../data.js";
 import { count, counted } from "../format.js";
 import { JsonTree } from "../json-tree.js";
@@ -7,26 +23,71 @@ import { link, setQuery } from "../router.js";
 import { Table } from "../table.js";
 import { terms, textOf } from "../search-text.js";
 
-const KINDS = [["tool", "Tools"], ["resource", "Resources"], ["template", "Resource templates"], ["prompt", "Prompts"], ["skill", "Skills"]];
+const KINDS = [
+  ["tool", "Tools"],
+  ["resource", "Resources"],
+  ["template", "Resource templates"],
+  ["prompt", "Prompts"],
+  ["skill", "Skills"],
+];
 const keyOf = (entry) => `${entry.kind}:${entry.name}`;
 const open = (entry) => setQuery({ open: keyOf(entry) });
 
 const COLUMNS = [
-  { key: "name", label: "Name", width: "minmax(9rem, 1.4fr)", cell: (entry) => html`<span class="mono">${entry.name}</span>` },
+  {
+    key: "name",
+    label: "Name",
+    width: "minmax(9rem, 1.4fr)",
+    cell: (entry) => html`<span class="mono">${entry.name}</span>`,
+  },
   { key: "kind", label: "Kind", width: "5.5rem", from: 420, cell: (entry) => entry.kind },
-  { key: "description", label: "Description", width: "minmax(8rem, 2.6fr)", from: 640, cell: (entry) => entry.title ?? entry.description ?? "" },
-  { key: "tags", label: "Tags", width: "minmax(5rem, .8fr)", from: 900, cell: (entry) => html`<${Tags} names=${entry.tags} />` },
+  {
+    key: "description",
+    label: "Description",
+    width: "minmax(8rem, 2.6fr)",
+    from: 640,
+    cell: (entry) => entry.title ?? entry.description ?? "",
+  },
+  {
+    key: "tags",
+    label: "Tags",
+    width: "minmax(5rem, .8fr)",
+    from: 900,
+    cell: (entry) => html`<${Tags} names=${entry.tags} />`,
+  },
   { key: "backend", label: "Backend", width: "6rem", from: 760, cell: (entry) => entry.backend ?? "" },
-  { key: "source", label: "Source", width: "minmax(7rem, 1fr)", from: 1000, cell: (entry) => entry.upstream ?? entry.source ?? "" },
-  { key: "offered", label: "On offer", width: "5rem", from: 520, cell: (entry) => (entry.offered ? "yes" : html`<${Badge} tone="warn">no<//>`) },
+  {
+    key: "source",
+    label: "Source",
+    width: "minmax(7rem, 1fr)",
+    from: 1000,
+    cell: (entry) => entry.upstream ?? entry.source ?? "",
+  },
+  {
+    key: "offered",
+    label: "On offer",
+    width: "5rem",
+    from: 520,
+    cell: (entry) => (entry.offered ? "yes" : html`<${Badge} tone="warn">no<//>`),
+  },
 ];
 
 /** The text in which a search looks. */
-const searched = textOf((entry) => [entry.name, entry.title, entry.description, entry.uri, entry.tags?.join(" "), entry.upstream, entry.source]);
+const searched = textOf((entry) => [
+  entry.name,
+  entry.title,
+  entry.description,
+  entry.uri,
+  entry.tags?.join(" "),
+  entry.upstream,
+  entry.source,
+]);
 
 function matching(entries, query) {
   const words = terms(query.get("q"));
-  const [kind, tag, view, offered, backend] = ["kind", "tag", "view", "offered", "backend"].map((name) => query.get(name));
+  const [kind, tag, view, offered, backend] = ["kind", "tag", "view", "offered", "backend"].map((name) =>
+    query.get(name),
+  );
   return entries.filter(
     (entry) =>
       (!kind || entry.kind === kind) &&
@@ -43,9 +104,16 @@ export default function CatalogPage({ query }) {
   const entries = document.data?.entries;
   const filters = ["q", "kind", "tag", "view", "offered", "backend"].map((name) => query.get(name) ?? "").join("\n");
   const rows = useMemo(() => matching(entries ?? [], query), [entries, filters]);
-  const backends = useMemo(() => [...new Set((entries ?? []).map((entry) => entry.backend).filter(Boolean))].sort(), [entries]);
+  const backends = useMemo(
+    () => [...new Set((entries ?? []).map((entry) => entry.backend).filter(Boolean))].sort(),
+    [entries],
+  );
   const openKey = query.get("open");
-  const summary = entries && (rows.length === entries.length ? counted(entries.length, "entry", "entries") : `${count(rows.length)} of ${counted(entries.length, "entry", "entries")}`);
+  const summary =
+    entries &&
+    (rows.length === entries.length
+      ? counted(entries.length, "entry", "entries")
+      : `${count(rows.length)} of ${counted(entries.length, "entry", "entries")}`);
   return html`<${PageHead} title="Catalog" summary=${summary && html`<span role="status" data-count=${rows.length}>${summary}</span>`} />
     <div class="filters" role="search" aria-label="Filter the catalog">
       <${Search} query=${query} label="Search the catalog" />
@@ -53,14 +121,20 @@ export default function CatalogPage({ query }) {
       ${document.data?.tags.length > 0 && html`<${Choice} query=${query} name="tag" label="Tag" options=${document.data.tags} />`}
       ${document.data?.views.length > 0 && html`<${Choice} query=${query} name="view" label="View" options=${document.data.views} />`}
       <${Choice} query=${query} name="backend" label="Backend" options=${backends} />
-      <${Choice} query=${query} name="offered" label="On offer" options=${[["yes", "Yes"], ["no", "No"]]} />
+      <${Choice} query=${query} name="offered" label="On offer" options=${[
+        ["yes", "Yes"],
+        ["no", "No"],
+      ]} />
     </div>
     <${Waiting} document=${document} />
-    ${entries && html`<div class="split">
+    ${
+      entries &&
+      html`<div class="split">
       <${Table} label="Catalog" columns=${COLUMNS} rows=${rows} keyOf=${keyOf} onOpen=${open} openKey=${openKey}
         rowClass=${(entry) => (entry.offered ? "" : "off")} empty=${html`<${Nothing} any=${entries.length > 0} />`} />
       ${openKey && html`<${Details} key=${openKey} open=${openKey} generation=${document.data.generation} />`}
-    </div>`}`;
+    </div>`
+    }`;
 }
 
 const Nothing = ({ any }) =>
@@ -68,16 +142,24 @@ const Nothing = ({ any }) =>
     ? html`<${Empty} title="Nothing matches"><a href=${link("catalog")}>Remove all filters</a><//>`
     : html`<${Empty} title="The file defines nothing yet"><p>Add a tool to the file, save it, and it appears here.</p><a href=${link("config")}>Show the file</a><//>`;
 
-const CALLS = { tool: ["tool", "Call"], resource: ["resource", "Read"], template: ["template", "Read"], prompt: ["prompt", "Get"] };
+const CALLS = {
+  tool: ["tool", "Call"],
+  resource: ["resource", "Read"],
+  template: ["template", "Read"],
+  prompt: ["prompt", "Get"],
+};
 
 function Details({ open: key, generation }) {
   const kind = key.slice(0, key.indexOf(":"));
   const name = key.slice(kind.length + 1);
-  const document = useDocument(`catalog/${encodeURIComponent(kind)}?name=${encodeURIComponent(name)}`, { on: ["reload", "upstream"] });
+  const document = useDocument(`catalog/${encodeURIComponent(kind)}?name=${encodeURIComponent(name)}`, {
+    on: ["reload", "upstream"],
+  });
   const { entry } = document.data ?? {};
   const [parameter, verb] = CALLS[kind] ?? [];
   const target = kind === "resource" ? (entry?.uri ?? name) : name;
-  const actions = entry?.offered && verb && html`<a class="button primary" href=${link("call", { [parameter]: target })}>${verb}</a>`;
+  const actions =
+    entry?.offered && verb && html`<a class="button primary" href=${link("call", { [parameter]: target })}>${verb}</a>`;
   return html`<${Panel} title=${name} actions=${actions} onClose=${() => setQuery({ open: null })}>
     <${Waiting} document=${document} />
     ${entry && html`<${Definition} document=${document.data} generation=${generation} />`}
@@ -86,7 +168,9 @@ function Details({ open: key, generation }) {
 
 function Definition({ document }) {
   const { entry, definitions, yaml, limits, examples } = document;
-  const revisions = Object.keys(definitions ?? {}).sort().reverse();
+  const revisions = Object.keys(definitions ?? {})
+    .sort()
+    .reverse();
   const [revision, setRevision] = useState(revisions[0]);
   const shown = revisions.includes(revision) ? revision : revisions[0];
   const [file, line] = /^(.*):(\d+)$/.exec(entry.source ?? "")?.slice(1) ?? [];
@@ -100,18 +184,27 @@ function Definition({ document }) {
       ["URI", entry.uri && html`<code>${entry.uri}</code>`],
       ["Backend", entry.backend],
       ["Source", file ? html`<a href=${link("config", { file, line })}>${entry.source}</a>` : entry.source],
-      ["Upstream", entry.upstream && html`<a href=${link("upstreams", { open: entry.upstream })}>${entry.upstream}</a>`],
+      [
+        "Upstream",
+        entry.upstream && html`<a href=${link("upstreams", { open: entry.upstream })}>${entry.upstream}</a>`,
+      ],
       ["Tags", entry.tags?.length ? html`<${Tags} names=${entry.tags} />` : null],
       ["Scopes", entry.scopes?.join(", ")],
       ["Views", entry.views?.join(", ")],
       ["Annotations", hints.join(", ")],
-      ...Object.entries(limits ?? {}).map(([name, value]) => [`Limit: ${name}`, typeof value === "object" ? JSON.stringify(value) : String(value)]),
+      ...Object.entries(limits ?? {}).map(([name, value]) => [
+        `Limit: ${name}`,
+        typeof value === "object" ? JSON.stringify(value) : String(value),
+      ]),
       ["Traffic", html`<a href=${link("traffic", { name: entry.name })}>Calls of this ${entry.kind}</a>`],
     ]} />
     ${yaml && html`<h3>In the file</h3><${Code} text=${yaml} label="Definition in the file" />`}
-    ${revisions.length > 0 && html`<h3>As clients see it</h3>
+    ${
+      revisions.length > 0 &&
+      html`<h3>As clients see it</h3>
       <${Tabs} label="Protocol revision" tabs=${revisions.map((each) => [each, each])} value=${shown} onChange=${setRevision} />
-      <${JsonTree} key=${shown} value=${definitions[shown]} open=${4} label=${`Definition in revision ${shown}`} />`}
+      <${JsonTree} key=${shown} value=${definitions[shown]} open=${4} label=${`Definition in revision ${shown}`} />`
+    }
     ${examples?.length > 0 && html`<h3>Examples</h3>${examples.map((example, at) => html`<${JsonTree} key=${at} value=${example} label=${`Example ${at + 1}`} />`)}`}
     <p><${CopyButton} text=${entry.name} label="Copy name" /></p>`;
 }

@@ -1,5 +1,18 @@
 /** The Config page: the file as it is and as it takes effect, its problems, the last reloads, and the lock. */
-import { Badge, Choice, Empty, Moment, PageHead, Problem, Tabs, Tags, Waiting, html, useMemo, useState } from "../components.js";
+import {
+  Badge,
+  Choice,
+  Empty,
+  Moment,
+  PageHead,
+  Problem,
+  Tabs,
+  Tags,
+  Waiting,
+  html,
+  useMemo,
+  useState,
+} from "../components.js";
 import { useDocument } from "../data.js";
 import { counted, duration } from "../format.js";
 import { Lines } from "../lines.js";
@@ -8,7 +21,8 @@ import { link, setQuery } from "../router.js";
 const SHOWN_CHANGES = 50;
 
 /** The file that a location means: its whole path, or the end of it. */
-const fileOf = (files, path) => files.find((file) => file.path === path) ?? files.find((file) => path && file.path.endsWith(`/${path}`)) ?? null;
+const fileOf = (files, path) =>
+  files.find((file) => file.path === path) ?? files.find((file) => path && file.path.endsWith(`/${path}`)) ?? null;
 
 export default function Config({ query }) {
   const document = useDocument("config", { on: ["reload"] });
@@ -23,20 +37,27 @@ export default function Config({ query }) {
   const tab = tabs?.some(([name]) => name === query.get("tab")) ? query.get("tab") : "files";
   return html`<${PageHead} title="Config" summary="Read only: the files are changed in an editor." />
     <${Waiting} document=${document} />
-    ${data && html`
+    ${
+      data &&
+      html`
       ${data.restartRequired?.length > 0 && html`<p class="note warn">Needs a restart to take effect: ${data.restartRequired.join(", ")}</p>`}
       <${Tabs} label="Views of the file" tabs=${tabs} value=${tab} onChange=${(value) => setQuery({ tab: value === "files" ? null : value })} />
       ${tab === "files" && html`<${Files} data=${data} query=${query} />`}
       ${tab === "effective" && html`<${Lines} text=${data.effective} label="Effective file" />`}
       ${tab === "problems" && html`<${Problems} problems=${data.problems} />`}
       ${tab === "reloads" && html`<${Reloads} reloads=${data.reloads} />`}
-      ${tab === "lock" && html`<${Lock} lock=${data.lock} />`}`}`;
+      ${tab === "lock" && html`<${Lock} lock=${data.lock} />`}`
+    }`;
 }
 
 function Files({ data, query }) {
   const file = fileOf(data.files, query.get("file")) ?? data.files[0];
   const problems = data.problems.filter((problem) => problem.file && fileOf([file], problem.file));
-  const marks = useMemo(() => Object.fromEntries(problems.map((problem) => [problem.line, problem.severity === "warning" ? "warn" : "bad"])), [data, file]);
+  const marks = useMemo(
+    () =>
+      Object.fromEntries(problems.map((problem) => [problem.line, problem.severity === "warning" ? "warn" : "bad"])),
+    [data, file],
+  );
   if (!file) return html`<${Empty} title="No file is loaded" />`;
   return html`<div class="filters">
       ${data.files.length > 1 && html`<${Choice} query=${query} name="file" label="File" all=${data.files[0].path} options=${data.files.slice(1).map((each) => each.path)} />`}
@@ -48,16 +69,24 @@ function Files({ data, query }) {
 }
 
 function Problems({ problems }) {
-  if (!problems.length) return html`<${Empty} title="No problems"><p>The file that is served has neither errors nor warnings.</p><//>`;
+  if (!problems.length)
+    return html`<${Empty} title="No problems"><p>The file that is served has neither errors nor warnings.</p><//>`;
   return html`<div class="card">${problems.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}</div>`;
 }
 
 function Reloads({ reloads }) {
-  if (!reloads.length) return html`<${Empty} title="No reloads yet"><p>Save the file, and what changed is listed here.</p><//>`;
+  if (!reloads.length)
+    return html`<${Empty} title="No reloads yet"><p>Save the file, and what changed is listed here.</p><//>`;
   return html`<div class="cards one">${[...reloads].sort((a, b) => (a.at < b.at ? 1 : -1)).map((reload) => html`<${ReloadCard} key=${reload.at} reload=${reload} />`)}</div>`;
 }
 
-const TRIGGERS = { file: "a file was saved", signal: "a signal", request: "a request", source: "a source of definitions changed", start: "the start" };
+const TRIGGERS = {
+  file: "a file was saved",
+  signal: "a signal",
+  request: "a request",
+  source: "a source of definitions changed",
+  start: "the start",
+};
 
 function ReloadCard({ reload }) {
   const [all, setAll] = useState(false);
@@ -67,15 +96,18 @@ function ReloadCard({ reload }) {
     <p class="quiet">Generation ${reload.generation}, by ${TRIGGERS[reload.trigger] ?? reload.trigger}, in ${duration(reload.ms)}</p>
     ${reload.problems?.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
     ${changes.length === 0 && reload.outcome !== "refused" && html`<p>Nothing on offer changed.</p>`}
-    <ul class="list">${shown.map((change) => html`<li key=${`${change.kind} ${change.name}`}><${Badge} state=${change.change} />
+    <ul class="list">${shown.map(
+      (change) => html`<li key=${`${change.kind} ${change.name}`}><${Badge} state=${change.change} />
       <span class="quiet">${change.kind}</span> <a href=${link("catalog", { open: `${change.kind}:${change.name}` })} class="mono">${change.name}</a>
-      ${change.views?.length > 0 && html`<span class="quiet">for <${Tags} names=${change.views} /></span>`} ${change.detail}</li>`)}</ul>
+      ${change.views?.length > 0 && html`<span class="quiet">for <${Tags} names=${change.views} /></span>`} ${change.detail}</li>`,
+    )}</ul>
     ${shown.length < changes.length && html`<button type="button" class="button" onClick=${() => setAll(true)}>Show all ${changes.length}</button>`}
   </section>`;
 }
 
 function Lock({ lock }) {
-  if (!lock?.file) return html`<${Empty} title="No lock"><p><code>mcp-gateway lock FILE</code> pins what is on offer, and differences appear here.</p><//>`;
+  if (!lock?.file)
+    return html`<${Empty} title="No lock"><p><code>mcp-gateway lock FILE</code> pins what is on offer, and differences appear here.</p><//>`;
   return html`<section class="card"><h2><code>${lock.file}</code></h2>
     ${lock.differs.length ? html`<ul class="list">${lock.differs.map((each) => html`<li key=${each}>${each}</li>`)}</ul>` : html`<p>Everything on offer is as it was locked.</p>`}
   </section>`;

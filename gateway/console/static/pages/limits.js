@@ -7,15 +7,33 @@ import { Table } from "../table.js";
 
 const amount = (value, unit) => (unit === "bytes" ? bytes(value) : count(value));
 const meter = (row, label) => html`<${Meter} used=${row.used} limit=${row.limit} label=${label} />`;
-const usedOf = (row) => `${amount(row.used, row.unit)}${row.limit === null ? "" : ` of ${amount(row.limit, row.unit)}`}`;
+const usedOf = (row) =>
+  `${amount(row.used, row.unit)}${row.limit === null ? "" : ` of ${amount(row.limit, row.unit)}`}`;
 const withKeys = (rows) => rows.map((row, at) => ({ ...row, key: at }));
 const keyOf = (row) => row.key;
 
 const CALLERS = [
-  { key: "caller", label: "Caller", width: "minmax(7rem, 1.2fr)", cell: (row) => (row.caller ? html`<a href=${link("traffic", { caller: row.caller })}>${row.caller}</a>` : "All callers") },
+  {
+    key: "caller",
+    label: "Caller",
+    width: "minmax(7rem, 1.2fr)",
+    cell: (row) =>
+      row.caller ? html`<a href=${link("traffic", { caller: row.caller })}>${row.caller}</a>` : "All callers",
+  },
   { key: "limit", label: "Limit", width: "minmax(7rem, 1.2fr)", cell: (row) => row.name },
-  { key: "used", label: "Used", width: "minmax(6rem, .8fr)", cell: (row) => `${usedOf(row)}${row.per ? ` per ${row.per}` : ""}` },
-  { key: "meter", label: "Level", width: "minmax(5rem, 1fr)", from: 560, cell: (row) => meter(row, `${row.name} of ${row.caller ?? "all callers"}`) },
+  {
+    key: "used",
+    label: "Used",
+    width: "minmax(6rem, .8fr)",
+    cell: (row) => `${usedOf(row)}${row.per ? ` per ${row.per}` : ""}`,
+  },
+  {
+    key: "meter",
+    label: "Level",
+    width: "minmax(5rem, 1fr)",
+    from: 560,
+    cell: (row) => meter(row, `${row.name} of ${row.caller ?? "all callers"}`),
+  },
 ];
 const REFUSALS = [
   { key: "at", label: "Time", width: "6rem", cell: (row) => html`<${Moment} at=${row.at} />` },
@@ -30,13 +48,18 @@ export default function Limits() {
   const refused = Object.entries(data?.refused ?? {}).filter(([, size]) => size);
   return html`<${PageHead} title="Limits" summary=${data && (refused.length ? `Refused: ${refused.map(([name, size]) => `${count(size)} by ${name}`).join(", ")}` : "Nothing was refused")} />
     <${Waiting} document=${document} />
-    ${data && html`
-      <section class="card"><h2>The gateway</h2><ul class="quotas">${data.quotas.map((quota) => html`<li key=${quota.name}>
-        <code>${quota.name}</code> <span>${usedOf(quota)}</span> ${meter(quota, quota.name)}</li>`)}</ul></section>
+    ${
+      data &&
+      html`
+      <section class="card"><h2>The gateway</h2><ul class="quotas">${data.quotas.map(
+        (quota) => html`<li key=${quota.name}>
+        <code>${quota.name}</code> <span>${usedOf(quota)}</span> ${meter(quota, quota.name)}</li>`,
+      )}</ul></section>
       <h2>Callers nearest to a limit</h2>
       <${Table} label="Callers" columns=${CALLERS} rows=${withKeys(data.callers)} keyOf=${keyOf}
         empty=${html`<${Empty} title="No caller uses a limit"><p>Keys such as <code>rate</code> and <code>concurrency</code> in the file limit callers.</p><//>`} />
       <h2>Last refusals</h2>
       <${Table} label="Refusals" columns=${REFUSALS} rows=${withKeys([...data.refusals].reverse())} keyOf=${keyOf}
-        empty=${html`<${Empty} title="No refusals"><p>No request was refused by a limit since the start.</p><//>`} />`}`;
+        empty=${html`<${Empty} title="No refusals"><p>No request was refused by a limit since the start.</p><//>`} />`
+    }`;
 }

@@ -1,6 +1,20 @@
 /** The Overview page: whether the gateway is well, its rates over the last hour, its parts, and how clients connect. */
 import { post } from "../api.js";
-import { Badge, Button, Choice, Code, CopyButton, Empty, Facts, Moment, PageHead, Problem, Waiting, html, useState } from "../components.js";
+import {
+  Badge,
+  Button,
+  Choice,
+  Code,
+  CopyButton,
+  Empty,
+  Facts,
+  Moment,
+  PageHead,
+  Problem,
+  Waiting,
+  html,
+  useState,
+} from "../components.js";
 import { useDocument } from "../data.js";
 import { useLive } from "../events.js";
 import { bytes, count, counted, duration, long } from "../format.js";
@@ -14,7 +28,9 @@ export default function Overview({ query, facts }) {
   const { data } = document;
   return html`<${PageHead} title="Overview" summary=${data && summary(data.status)}><${ReloadButton} onDone=${document.refresh} /><//>
     <${Waiting} document=${document} />
-    ${data && html`
+    ${
+      data &&
+      html`
       <${Problems} problems=${data.problems} status=${data.status} />
       <div class="cards">
         <${Now} status=${data.status} />
@@ -23,10 +39,12 @@ export default function Overview({ query, facts }) {
         <${Parts} status=${data.status} facts=${facts} />
         <${Upstreams} upstreams=${data.status.upstreams} />
         <${Connect} clients=${data.clients} endpoint=${facts.endpoint} query=${query} />
-      </div>`}`;
+      </div>`
+    }`;
 }
 
-const summary = (status) => `Version ${status.version}, up for ${long(status.uptime_seconds)}, generation ${status.generation}`;
+const summary = (status) =>
+  `Version ${status.version}, up for ${long(status.uptime_seconds)}, generation ${status.generation}`;
 
 function ReloadButton({ onDone }) {
   const [answer, setAnswer] = useState(null);
@@ -68,7 +86,7 @@ function Now({ status }) {
     ["Sessions", count(live?.sessions ?? status.sessions)],
     ["Streams", count(live?.streams ?? status.streams)],
   ];
-  return html`<section class="card"><h2>Now <${Badge} state=${live?.state ?? status.state} /></h2>
+  return html`<section class="card wide"><h2>Now <${Badge} state=${live?.state ?? status.state} /></h2>
     <div class="figures">${figures.map(([name, value]) => html`<div key=${name}><b>${value}</b>${name}</div>`)}</div>
   </section>`;
 }
@@ -85,29 +103,45 @@ function Rates({ rates }) {
     { name: "Median", tone: "", values: rates.p50Ms },
     { name: "95th percentile", tone: "warn", values: rates.p95Ms },
   ];
-  return html`<section class="card"><h2>Last hour</h2>
+  return html`<section class="card wide"><h2>Last hour</h2><div class="plots">
     <${Plot} title="Calls" series=${series} format=${rate} ...${shared} />
-    <${Plot} title="Duration" series=${times} format=${duration} ...${shared} />
+    <${Plot} title="Duration" series=${times} format=${duration} ...${shared} /></div>
   </section>`;
 }
 
 function OnOffer({ status }) {
-  const kinds = [["tool", "Tools"], ["resource", "Resources"], ["prompt", "Prompts"], ["skill", "Skills"]];
+  const kinds = [
+    ["tool", "Tools"],
+    ["resource", "Resources"],
+    ["prompt", "Prompts"],
+    ["skill", "Skills"],
+  ];
   const size = (value) => (typeof value === "number" ? value : Object.keys(value ?? {}).length);
   const sizes = Object.fromEntries(kinds.map(([kind]) => [kind, size(status[`${kind}s`])]));
   const absent = (status.left_out?.length ?? 0) + (status.disabled?.length ?? 0);
   return html`<section class="card"><h2>On offer</h2>
     <div class="figures">${kinds.map(([kind, text]) => html`<div key=${kind}><b>${count(sizes[kind])}</b><a href=${link("catalog", { kind })}>${text}</a></div>`)}
       ${absent > 0 && html`<div><b>${count(absent)}</b><a href=${link("catalog", { offered: "no" })}>Not on offer</a></div>`}</div>
-    ${Object.keys(status.views ?? {}).length > 0 && html`<h3>Views</h3><ul class="list">${Object.entries(status.views).map(([name, view]) => html`<li key=${name}>
-      <a href=${link("catalog", { view: name })}>${name}</a> <span class="quiet">${counted(view.tools, "tool")}, ${counted(view.resources, "resource")}, ${counted(view.prompts, "prompt")}</span></li>`)}</ul>`}
+    ${
+      Object.keys(status.views ?? {}).length > 0 &&
+      html`<h3>Views</h3><ul class="list">${Object.entries(status.views).map(
+        ([name, view]) => html`<li key=${name}>
+      <a href=${link("catalog", { view: name })}>${name}</a> <span class="quiet">${counted(view.tools, "tool")}, ${counted(view.resources, "resource")}, ${counted(view.prompts, "prompt")}</span></li>`,
+      )}</ul>`
+    }
   </section>`;
 }
 
 function Parts({ status, facts }) {
   const store = status.store;
-  const kept = store && [store.durable === false ? "in memory" : (store.file ?? store.directory ?? store.url), store.problem].filter(Boolean).join(": ");
-  const listeners = (status.listeners ?? []).map((each) => (typeof each === "string" ? each : (each.url ?? each.address ?? JSON.stringify(each))));
+  const kept =
+    store &&
+    [store.durable === false ? "in memory" : (store.file ?? store.directory ?? store.url), store.problem]
+      .filter(Boolean)
+      .join(": ");
+  const listeners = (status.listeners ?? []).map((each) =>
+    typeof each === "string" ? each : (each.url ?? each.address ?? JSON.stringify(each)),
+  );
   return html`<section class="card"><h2>Daemon</h2>
     <${Facts} pairs=${[
       ["Version", status.version],
@@ -118,7 +152,12 @@ function Parts({ status, facts }) {
       ["Endpoint", facts.endpoint && html`<code>${facts.endpoint}</code>`],
       ["Listeners", listeners.join(", ")],
       ["Store", kept],
-      ["Tasks", Object.entries(status.task_statuses ?? {}).map(([state, size]) => `${size} ${state.replaceAll("_", " ")}`).join(", ")],
+      [
+        "Tasks",
+        Object.entries(status.task_statuses ?? {})
+          .map(([state, size]) => `${size} ${state.replaceAll("_", " ")}`)
+          .join(", "),
+      ],
       ["Child processes", status.children],
       ["Unread output", status.limits?.unread && bytes(status.limits.unread.used)],
     ]} /></section>`;
@@ -129,14 +168,17 @@ function Upstreams({ upstreams }) {
   const names = Object.keys(upstreams ?? {});
   if (!names.length) return null;
   return html`<section class="card"><h2><a href=${link("upstreams")}>Upstreams</a></h2>
-    <ul class="list">${names.slice(0, 12).map((name) => html`<li key=${name}>
-      <a href=${link("upstreams", { open: name })}>${name}</a> <${Badge} state=${states?.[name] ?? upstreams[name].state ?? "unknown"} /></li>`)}</ul>
+    <ul class="list">${names.slice(0, 12).map(
+      (name) => html`<li key=${name}>
+      <a href=${link("upstreams", { open: name })}>${name}</a> <${Badge} state=${states?.[name] ?? upstreams[name].state ?? "unknown"} /></li>`,
+    )}</ul>
     ${names.length > 12 && html`<a href=${link("upstreams")}>Show all ${names.length}</a>`}
   </section>`;
 }
 
 function Connect({ clients, endpoint, query }) {
-  if (!clients?.length) return html`<section class="card"><h2>Connect a client</h2><${Empty} title=${endpoint ?? "No endpoint"} /></section>`;
+  if (!clients?.length)
+    return html`<section class="card"><h2>Connect a client</h2><${Empty} title=${endpoint ?? "No endpoint"} /></section>`;
   const client = clients.find((each) => each.name === query.get("client")) ?? clients[0];
   return html`<section class="card wide"><h2>Connect a client</h2>
     <div class="filters"><${Choice} query=${query} name="client" label="Client" all=${clients[0].title}

@@ -1,35 +1,98 @@
 /** The Sessions page: sessions of clients, streams that are open, and clients by kind. */
 import { remove } from "../api.js";
-import { ConfirmButton, Empty, Facts, Moment, PageHead, Panel, Search, Tabs, Waiting, html, useMemo } from "../components.js";
+import {
+  ConfirmButton,
+  Empty,
+  Facts,
+  Moment,
+  PageHead,
+  Panel,
+  Search,
+  Tabs,
+  Waiting,
+  html,
+  useMemo,
+} from "../components.js";
 import { useDocument } from "../data.js";
 import { ago, count, counted } from "../format.js";
 import { link, setQuery } from "../router.js";
 import { terms, textOf } from "../search-text.js";
 import { Table } from "../table.js";
 
-const TABS = [["sessions", "Sessions"], ["streams", "Streams"], ["clients", "Clients"]];
-const searched = textOf((row) => [row.id, row.client, row.principal, row.address, row.revision, row.transport, row.subscriptions?.join(" ")]);
-const client = { key: "client", label: "Client", width: "minmax(8rem, 1.4fr)", cell: (row) => row.client ?? `${counted(row.kinds ?? 0, "other kind")}` };
+const TABS = [
+  ["sessions", "Sessions"],
+  ["streams", "Streams"],
+  ["clients", "Clients"],
+];
+const searched = textOf((row) => [
+  row.id,
+  row.client,
+  row.principal,
+  row.address,
+  row.revision,
+  row.transport,
+  row.subscriptions?.join(" "),
+]);
+const client = {
+  key: "client",
+  label: "Client",
+  width: "minmax(8rem, 1.4fr)",
+  cell: (row) => row.client ?? `${counted(row.kinds ?? 0, "other kind")}`,
+};
 const revision = { key: "revision", label: "Revision", width: "6rem", from: 560, cell: (row) => row.revision ?? "" };
-const transport = { key: "transport", label: "Transport", width: "minmax(6rem, .8fr)", from: 760, cell: (row) => row.transport ?? "" };
-const caller = { key: "caller", label: "Caller", width: "minmax(6rem, 1fr)", from: 430, cell: (row) => row.principal ?? row.address ?? "" };
+const transport = {
+  key: "transport",
+  label: "Transport",
+  width: "minmax(6rem, .8fr)",
+  from: 760,
+  cell: (row) => row.transport ?? "",
+};
+const caller = {
+  key: "caller",
+  label: "Caller",
+  width: "minmax(6rem, 1fr)",
+  from: 430,
+  cell: (row) => row.principal ?? row.address ?? "",
+};
 
 const COLUMNS = {
   sessions: [
-    client, caller, revision, transport,
+    client,
+    caller,
+    revision,
+    transport,
     { key: "lastUsed", label: "Last used", width: "7rem", cell: (row) => ago(row.lastUsedAt) },
     { key: "created", label: "Opened", width: "7rem", from: 900, cell: (row) => ago(row.createdAt) },
     { key: "calls", label: "Calls", width: "4.5rem", class: "number", from: 640, cell: (row) => count(row.calls) },
-    { key: "streams", label: "Streams", width: "4.5rem", class: "number", from: 980, cell: (row) => count(row.streams) },
+    {
+      key: "streams",
+      label: "Streams",
+      width: "4.5rem",
+      class: "number",
+      from: 980,
+      cell: (row) => count(row.streams),
+    },
   ],
   streams: [
     { key: "kind", label: "Kind", width: "4.5rem", cell: (row) => row.kind },
-    client, caller, revision, transport,
+    client,
+    caller,
+    revision,
+    transport,
     { key: "created", label: "Opened", width: "7rem", cell: (row) => ago(row.createdAt) },
-    { key: "subscriptions", label: "Subscriptions", width: "7rem", class: "number", from: 900, cell: (row) => count(row.subscriptions?.length ?? 0) },
+    {
+      key: "subscriptions",
+      label: "Subscriptions",
+      width: "7rem",
+      class: "number",
+      from: 900,
+      cell: (row) => count(row.subscriptions?.length ?? 0),
+    },
   ],
   clients: [
-    client, revision, transport,
+    client,
+    revision,
+    transport,
     { key: "era", label: "Era", width: "5rem", from: 500, cell: (row) => row.era ?? "" },
     { key: "sessions", label: "Sessions", width: "6rem", class: "number", cell: (row) => count(row.sessions) },
     { key: "calls", label: "Recent calls", width: "7rem", class: "number", cell: (row) => count(row.calls) },
@@ -56,22 +119,32 @@ export default function Sessions({ query }) {
   const { data } = document;
   const tab = query.get("tab") in COLUMNS ? query.get("tab") : "sessions";
   const text = query.get("q") ?? "";
-  const lists = useMemo(() => data && {
-    sessions: data.sessions,
-    streams: withKeys(data.streams ?? []),
-    clients: [...(data.clients?.sessions ?? []), ...(data.clients?.recent ?? [])],
-  }, [data]);
-  const rows = useMemo(() => (lists?.[tab] ?? []).filter((row) => terms(text).every((word) => searched(row).includes(word))), [lists, tab, text]);
+  const lists = useMemo(
+    () =>
+      data && {
+        sessions: data.sessions,
+        streams: withKeys(data.streams ?? []),
+        clients: [...(data.clients?.sessions ?? []), ...(data.clients?.recent ?? [])],
+      },
+    [data],
+  );
+  const rows = useMemo(
+    () => (lists?.[tab] ?? []).filter((row) => terms(text).every((word) => searched(row).includes(word))),
+    [lists, tab, text],
+  );
   const openId = tab === "sessions" ? query.get("open") : null;
   return html`<${PageHead} title="Sessions" summary=${data && `${counted(data.total, "session")}, ${counted(lists.streams.length, "open stream")}`} />
     <${Tabs} label="Lists" tabs=${TABS} value=${tab} onChange=${(value) => setQuery({ tab: value === "sessions" ? null : value, open: null })} />
     <div class="filters" role="search" aria-label="Filter the list"><${Search} query=${query} label="Search clients and callers" /></div>
     <${Waiting} document=${document} />
-    ${data && html`<div class="split">
+    ${
+      data &&
+      html`<div class="split">
       <${Table} key=${tab} label=${TABS.find(([each]) => each === tab)[1]} columns=${COLUMNS[tab]} rows=${rows} keyOf=${KEYS[tab]}
         onOpen=${tab === "sessions" ? (row) => setQuery({ open: row.id }) : null} openKey=${openId} empty=${html`<${Nothing} searched=${text} />`} />
       ${openId && html`<${Details} session=${data.sessions.find((each) => each.id === openId)} id=${openId} onEnded=${document.refresh} />`}
-    </div>`}`;
+    </div>`
+    }`;
 }
 
 const Nothing = ({ searched: text }) =>

@@ -1,22 +1,52 @@
 /** The Tasks page: calls that outlive their requests. */
 import { post } from "../api.js";
-import { Badge, Choice, ConfirmButton, Empty, Facts, Moment, PageHead, Panel, Search, Waiting, html, useMemo } from "../components.js";
+import {
+  Badge,
+  Choice,
+  ConfirmButton,
+  Empty,
+  Facts,
+  Moment,
+  PageHead,
+  Panel,
+  Search,
+  Waiting,
+  html,
+  useMemo,
+} from "../components.js";
 import { useDocument } from "../data.js";
 import { ago, bytes, counted, duration } from "../format.js";
 import { link, setQuery } from "../router.js";
 import { terms, textOf } from "../search-text.js";
 import { Table } from "../table.js";
 
-const STATES = [["working", "Working"], ["input_required", "Input required"], ["completed", "Completed"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
+const STATES = [
+  ["working", "Working"],
+  ["input_required", "Input required"],
+  ["completed", "Completed"],
+  ["failed", "Failed"],
+  ["cancelled", "Cancelled"],
+];
 const ENDED = new Set(["completed", "failed", "cancelled"]);
 const keyOf = (task) => task.taskId;
 const searched = textOf((task) => [task.taskId, task.tool, task.principal, task.address, task.statusMessage]);
 
 const COLUMNS = [
-  { key: "tool", label: "Tool", width: "minmax(8rem, 1.2fr)", cell: (task) => html`<span class="mono">${task.tool}</span>` },
+  {
+    key: "tool",
+    label: "Tool",
+    width: "minmax(8rem, 1.2fr)",
+    cell: (task) => html`<span class="mono">${task.tool}</span>`,
+  },
   { key: "status", label: "Status", width: "8rem", cell: (task) => html`<${Badge} state=${task.status} />` },
   { key: "message", label: "Message", width: "minmax(8rem, 1.6fr)", from: 640, cell: (task) => progressOf(task) },
-  { key: "caller", label: "Caller", width: "minmax(6rem, 1fr)", from: 760, cell: (task) => task.principal ?? task.address ?? "" },
+  {
+    key: "caller",
+    label: "Caller",
+    width: "minmax(6rem, 1fr)",
+    from: 760,
+    cell: (task) => task.principal ?? task.address ?? "",
+  },
   { key: "updated", label: "Updated", width: "7rem", from: 430, cell: (task) => ago(task.lastUpdatedAt) },
   { key: "created", label: "Created", width: "7rem", from: 980, cell: (task) => ago(task.createdAt) },
 ];
@@ -31,20 +61,31 @@ export default function Tasks({ query }) {
   const document = useDocument("tasks", { on: ["task"], everyMs: 10_000 });
   const { data } = document;
   const [text, status] = [query.get("q") ?? "", query.get("status")];
-  const rows = useMemo(() => (data?.tasks ?? []).filter((task) => (!status || task.status === status) && terms(text).every((word) => searched(task).includes(word))), [data, text, status]);
+  const rows = useMemo(
+    () =>
+      (data?.tasks ?? []).filter(
+        (task) => (!status || task.status === status) && terms(text).every((word) => searched(task).includes(word)),
+      ),
+    [data, text, status],
+  );
   const openId = query.get("open");
-  const counts = Object.entries(data?.counts ?? {}).map(([state, size]) => `${size} ${state.replaceAll("_", " ")}`).join(", ");
+  const counts = Object.entries(data?.counts ?? {})
+    .map(([state, size]) => `${size} ${state.replaceAll("_", " ")}`)
+    .join(", ");
   return html`<${PageHead} title="Tasks" summary=${data && (counts || "No tasks")} />
     <div class="filters" role="search" aria-label="Filter the tasks">
       <${Search} query=${query} label="Search tasks" />
       <${Choice} query=${query} name="status" label="Status" options=${STATES} />
     </div>
     <${Waiting} document=${document} />
-    ${data && html`<div class="split">
+    ${
+      data &&
+      html`<div class="split">
       <${Table} label="Tasks" columns=${COLUMNS} rows=${rows} keyOf=${keyOf} onOpen=${(task) => setQuery({ open: task.taskId })} openKey=${openId}
         empty=${html`<${Nothing} filtered=${text || status} />`} />
       ${openId && html`<${Details} key=${openId} id=${openId} />`}
-    </div>`}`;
+    </div>`
+    }`;
 }
 
 const Nothing = ({ filtered }) =>
@@ -60,10 +101,15 @@ function Details({ id }) {
     await post(`${path}/cancel`);
     document.refresh();
   };
-  const actions = task && !ENDED.has(task.status) && html`<${ConfirmButton} title="Cancel this task?" question=${`${task.tool} is ended, and its caller is told that the task was cancelled.`} action=${cancel}>Cancel task<//>`;
+  const actions =
+    task &&
+    !ENDED.has(task.status) &&
+    html`<${ConfirmButton} title="Cancel this task?" question=${`${task.tool} is ended, and its caller is told that the task was cancelled.`} action=${cancel}>Cancel task<//>`;
   return html`<${Panel} title=${task?.tool ?? id} actions=${actions} onClose=${() => setQuery({ open: null })}>
     <${Waiting} document=${document} />
-    ${task && html`<p><${Badge} state=${task.status} /> ${progressOf(task)}</p>
+    ${
+      task &&
+      html`<p><${Badge} state=${task.status} /> ${progressOf(task)}</p>
       <${Facts} pairs=${[
         ["Task", html`<code>${task.taskId}</code>`],
         ["Tool", html`<a href=${link("catalog", { open: `tool:${task.tool}` })}>${task.tool}</a>`],
@@ -78,7 +124,8 @@ function Details({ id }) {
         ["Restarts left", task.restartsLeft],
         ["Result", task.resultBytes ? bytes(task.resultBytes) : null],
       ]} />
-      <${Questions} waitsFor=${task.waitsFor} questions=${task.questions} />`}
+      <${Questions} waitsFor=${task.waitsFor} questions=${task.questions} />`
+    }
   <//>`;
 }
 
@@ -86,6 +133,8 @@ function Questions({ waitsFor, questions }) {
   const entries = Object.entries(waitsFor ?? {});
   if (!entries.length && !questions?.length) return null;
   return html`<h3>Waits for ${counted(entries.length || questions.length, "answer")}</h3>
-    <ul class="list">${(questions ?? entries.map(([key, method]) => ({ key, method }))).map((question) => html`<li key=${question.key}>
-      <b>${question.key}</b> <span class="quiet">${question.method}</span> ${question.message ?? ""}</li>`)}</ul>`;
+    <ul class="list">${(questions ?? entries.map(([key, method]) => ({ key, method }))).map(
+      (question) => html`<li key=${question.key}>
+      <b>${question.key}</b> <span class="quiet">${question.method}</span> ${question.message ?? ""}</li>`,
+    )}</ul>`;
 }

@@ -1,6 +1,22 @@
 /** The Traffic page: calls as they begin and end, filtered by the URL; one of them opened. */
 import { get } from "../api.js";
-import { Badge, Button, Choice, Empty, Facts, Moment, PageHead, Panel, Search, Waiting, html, useEffect, useMemo, useRef, useState } from "../components.js";
+import {
+  Badge,
+  Button,
+  Choice,
+  Empty,
+  Facts,
+  Moment,
+  PageHead,
+  Panel,
+  Search,
+  Waiting,
+  html,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "../components.js";
 import { useDocument } from "../data.js";
 import { live, onEvent, useLive } from "../events.js";
 import { bytes, count, counted, duration, moment } from "../format.js";
@@ -9,33 +25,92 @@ import { link, setQuery } from "../router.js";
 import { terms, textOf } from "../search-text.js";
 import { Table } from "../table.js";
 
-const OUTCOMES = [["running", "Running"], ["ok", "OK"], ["tool_error", "Tool error"], ["protocol_error", "Protocol error"], ["input_required", "Input required"], ["cancelled", "Cancelled"]];
-const METHODS = ["tools/call", "resources/read", "prompts/get", "tools/list", "resources/list", "prompts/list", "completion/complete", "initialize", "server/discover", "subscriptions/listen"];
+const OUTCOMES = [
+  ["running", "Running"],
+  ["ok", "OK"],
+  ["tool_error", "Tool error"],
+  ["protocol_error", "Protocol error"],
+  ["input_required", "Input required"],
+  ["cancelled", "Cancelled"],
+];
+const METHODS = [
+  "tools/call",
+  "resources/read",
+  "prompts/get",
+  "tools/list",
+  "resources/list",
+  "prompts/list",
+  "completion/complete",
+  "initialize",
+  "server/discover",
+  "subscriptions/listen",
+];
 const FILTERS = ["method", "name", "client", "outcome", "caller", "q"];
 const HISTORY = 1000;
 const TYPING_MS = 300;
 
 const keyOf = (call) => call.seq;
 const open = (call) => setQuery({ open: call.seq });
-const searched = textOf((call) => [call.name, call.method, call.client, call.caller, call.address, call.id, call.sessionId, call.outcome]);
+const searched = textOf((call) => [
+  call.name,
+  call.method,
+  call.client,
+  call.caller,
+  call.address,
+  call.id,
+  call.sessionId,
+  call.outcome,
+]);
 
 const COLUMNS = [
   { key: "at", label: "Time", width: "5.2rem", cell: (call) => moment(call.at) },
-  { key: "outcome", label: "Outcome", width: "7.5rem", from: 430, cell: (call) => html`<${Badge} state=${call.outcome} />` },
-  { key: "name", label: "Name", width: "minmax(7rem, 1.5fr)", cell: (call) => html`<span class="mono">${call.name ?? "–"}</span>` },
+  {
+    key: "outcome",
+    label: "Outcome",
+    width: "7.5rem",
+    from: 430,
+    cell: (call) => html`<${Badge} state=${call.outcome} />`,
+  },
+  {
+    key: "name",
+    label: "Name",
+    width: "minmax(7rem, 1.5fr)",
+    cell: (call) => html`<span class="mono">${call.name ?? "–"}</span>`,
+  },
   { key: "method", label: "Method", width: "minmax(6rem, 1fr)", from: 620, cell: (call) => call.method },
-  { key: "ms", label: "Duration", width: "5rem", class: "number", cell: (call) => (call.ms === null ? "…" : duration(call.ms)) },
+  {
+    key: "ms",
+    label: "Duration",
+    width: "5rem",
+    class: "number",
+    cell: (call) => (call.ms === null ? "…" : duration(call.ms)),
+  },
   { key: "client", label: "Client", width: "minmax(6rem, 1fr)", from: 760, cell: (call) => call.client },
-  { key: "caller", label: "Caller", width: "minmax(5rem, .8fr)", from: 900, cell: (call) => call.caller ?? call.address },
+  {
+    key: "caller",
+    label: "Caller",
+    width: "minmax(5rem, .8fr)",
+    from: 900,
+    cell: (call) => call.caller ?? call.address,
+  },
   { key: "revision", label: "Revision", width: "6rem", from: 1050, cell: (call) => call.revision },
   { key: "transport", label: "Transport", width: "minmax(6rem, .8fr)", from: 1200, cell: (call) => call.transport },
-  { key: "bytes", label: "Response", width: "5.2rem", class: "number", from: 980, cell: (call) => bytes(call.responseBytes) },
+  {
+    key: "bytes",
+    label: "Response",
+    width: "5.2rem",
+    class: "number",
+    from: 980,
+    cell: (call) => bytes(call.responseBytes),
+  },
 ];
 
 function matcher(query) {
   const words = terms(query.get("q"));
   const exact = ["method", "name", "outcome"].map((name) => [name, query.get(name)]).filter(([, value]) => value);
-  const within = ["client", "caller"].map((name) => [name, query.get(name)?.toLowerCase()]).filter(([, value]) => value);
+  const within = ["client", "caller"]
+    .map((name) => [name, query.get(name)?.toLowerCase()])
+    .filter(([, value]) => value);
   return (call) =>
     exact.every(([name, value]) => call[name] === value) &&
     within.every(([name, value]) => (call[name] ?? "").toLowerCase().includes(value)) &&
@@ -49,7 +124,9 @@ function useHistory(filters) {
     const abort = new AbortController();
     const load = async () => {
       try {
-        const { calls } = await get(`calls?${new URLSearchParams([...filters, ["limit", HISTORY]])}`, { signal: abort.signal });
+        const { calls } = await get(`calls?${new URLSearchParams([...filters, ["limit", HISTORY]])}`, {
+          signal: abort.signal,
+        });
         for (const call of calls) live.calls.put(call);
         live.calls.version += 1;
         setProblem("");
@@ -80,7 +157,9 @@ export default function Traffic({ query }) {
   if (!isPaused) frozen.current = null;
   else frozen.current ??= live.calls.newest;
   const rows = useMemo(() => {
-    const known = live.calls.calls.filter((call) => (frozen.current === null || call.seq <= frozen.current) && matches(call));
+    const known = live.calls.calls.filter(
+      (call) => (frozen.current === null || call.seq <= frozen.current) && matches(call),
+    );
     return known.reverse();
   }, [version, matches, isPaused]);
   const waiting = isPaused ? live.calls.newest - frozen.current : 0;
@@ -156,6 +235,8 @@ function Body({ title, value, truncated, running }) {
 
 function LogLine({ line }) {
   const { at, level, event, ...rest } = line;
-  const more = Object.entries(rest).map(([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : value}`);
+  const more = Object.entries(rest).map(
+    ([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : value}`,
+  );
   return html`<span class="quiet">${moment(at)}</span> <${Badge} state=${level} /> ${event} <span class="quiet">${more.join(" ")}</span>`;
 }

@@ -8,10 +8,10 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gateway.authoring.client_config.notations.json_notation import JsonNotation
-from gateway.authoring.client_config.notations.notation import Notation
-from gateway.authoring.client_config.notations.toml_notation import TomlNotation
-from gateway.authoring.client_config.notations.yaml_notation import YamlNotation
+from gateway.clients.notations.json_notation import JsonNotation
+from gateway.clients.notations.notation import Notation
+from gateway.clients.notations.toml_notation import TomlNotation
+from gateway.clients.notations.yaml_notation import YamlNotation
 from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
-from gateway.authoring.client_config.notations.notation import NotEditableError, nested
+from gateway.clients.notations.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 

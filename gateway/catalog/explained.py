@@ -1,0 +1,110 @@
+"""A catalog whose executors explain what they would do instead of doing it.
+
+Why a catalog: an explained request takes the whole way of a real one, so that aliases, defaults, coercion and every
+refusal are the same. Only the executor at its end is another.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.catalog.primitives import Catalog, Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.config.secrets.redactor import Redactor
+from gateway.executors.explanation import Explainable
+from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_argument import with_files_replaced
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect that a call, a read or a prompt would have, with secrets masked."""
+
+    name: str
+    """The primitive's key in the file."""
+    does: str
+    """The rest of a sentence that begins with the name."""
+    arguments: JsonObject
+    """As the backend receives them: with defaults, coerced, and valid."""
+    question: str | None
+    """The text of `confirm`, which the user would have to accept first."""
+    facts: Mapping[str, Json]
+    """What the backend would do: its command, request or function."""
+    timeout_seconds: float
+
+    def as_json(self) -> dict[str, Json]:
+        described = {
+            "name": self.name,
+            "does": self.does,
+            "arguments": self.arguments,
+            "confirm": self.question,
+            **self.facts,
+        }
+        timeout = min(self.timeout_seconds, self.facts.get("timeout_seconds", self.timeout_seconds))
+        return {**{key: value for key, value in described.items() if value is not None}, "timeout_seconds": timeout}
+
+
+def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog:
+    """The catalog with executors that explain instead of running, and without confirmations."""
+
+    def explaining(given: Primitive) -> Primitive:
+        match given:
+            case Tool():
+                return replace(given, executor=explainer(given, given.executor), confirm=None, result=_NOTHING)
+            case Resource() | ResourceTemplate():
+                return replace(given, executor=explainer(given, given.executor), contents=_NOTHING)
+            case Prompt():
+                return replace(given, messages=explainer(given, given.messages))
+        raise TypeError(given)
+
+    def explainer(given: Primitive, backend: object) -> _Explainer:
+        assert isinstance(backend, Explainable)  # noqa: S101 - all of ours are
+        confirm = given.confirm if isinstance(given, Tool) else None
+        return _Explainer(backend, given, confirm, catalog.redactor, report)
+
+    return catalog.with_primitives(map(explaining, catalog.primitives()))
+
+
+class _Explainer(msgspec.Struct, frozen=True):
+    backend: Explainable
+    primitive: Primitive
+    confirm: Confirmation | None
+    redactor: Redactor
+    report: Callable[[Explained], None]
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        self._report_on(invocation)
+        return Blocks(content=())
+
+    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+        self._report_on(invocation)
+        return ()
+
+    def _report_on(self, invocation: Invocation) -> None:
+        explanation = self.backend.explain(invocation)
+        question = None if self.confirm is None else self.confirm.message.render(invocation.arguments)
+        redactor = self.redactor
+        self.report(
+            Explained(
+                name=self.primitive.name,
+                does=explanation.does,
+                arguments=redactor.json(with_files_replaced(invocation.arguments, dict)),
+                question=None if question is None else redactor.text(question),
+                facts=redactor.json(explanation.facts),
+                timeout_seconds=self.primitive.timeout.total_seconds(),
+            )
+        )
+
+
+class _Nothing:
+    """Shapes results and contents for which nothing ran: always empty."""
+
+    def shape(self, _outcome: Outcome, _invocation: Invocation) -> ToolResult:
+        return ToolResult(content=())
+
+    def contents(self, _outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:  # noqa: ARG002 - a seam's signature
+        return ()
+
+
+_NOTHING: Final = _Nothing()

@@ -1,0 +1,29 @@
+"""The report of an error that ended a command. Imported once there is one: it knows the errors of every room."""
+
+import os
+import traceback
+from collections.abc import Sequence
+
+from gateway.command_line.client import RemoteError
+from gateway.command_line.console import Console, say
+from gateway.config.diagnostics.render import render
+from gateway.config.variables import variable_of
+from gateway.errors import ConfigError, RpcError
+
+
+def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
+    """Print an error for the person who typed these words, and return the exit code."""
+    match error:
+        case ConfigError():
+            hints.line(render(error.problems, colour=hints.has_colour))
+            return 2
+        case RpcError():
+            hints.line(hints.styled("error: ", "red") + error.message + (f" ({say(error.data)})" if error.data else ""))
+        case RemoteError():
+            hints.line(hints.styled("error: ", "red") + str(error))
+        case _:
+            if "debug" in (*words, os.environ.get(variable_of("log_level"))):
+                hints.line("".join(traceback.format_exception(error)))
+            hints.line(f"{hints.styled('unexpected error:', 'red')} {type(error).__name__}: {error}")
+            hints.line("This is a mistake in mcp-gateway itself; with `--log-level debug` it shows where.")
+    return 1

@@ -1,0 +1,109 @@
+"""`/-/api/validate` and `/-/api/explain`: what a call would be, without calling anything."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from aiohttp import web
+
+from gateway.access.identity.identity import Identity
+from gateway.catalog.explained import Explained, explaining
+from gateway.catalog.primitives import Catalog, Primitive
+from gateway.catalog.store import CatalogStore
+from gateway.console.answers import answered, body_of, refused
+from gateway.console.api_path import ApiPath
+from gateway.errors import ArgumentsError, RpcError
+from gateway.executors.services import Services
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.state.keys import random_keys
+from gateway.transports.errors import HttpError
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.memory import MemoryClient
+
+_EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Methods, and the parameter that says of what."""
+_EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+"""The capabilities of a client that no definition refuses."""
+_NO_TOOL: Final = HttpError(status=404, message="There is no such tool")
+_NOT_EXPLAINED: Final = HttpError(
+    status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object that says of what"
+)
+
+
+class CallsPart:
+    """The part of the API about calls that are not made."""
+
+    def __init__(self, store: CatalogStore, services: Services) -> None:
+        self._store: Final = store
+        self._services: Final = services
+
+    def paths(self) -> Iterator[ApiPath]:
+        yield ApiPath(path="/validate", answer=self._validate, methods=("POST",))
+        yield ApiPath(path="/explain", answer=self._explain, methods=("POST",))
+
+    async def _validate(self, request: HttpRequest) -> web.Response:
+        """Say where arguments do not fit a tool."""
+        body = await body_of(request)
+        if isinstance(body, HttpError):
+            return refused(body, request.response_headers)
+        tool = self._store.current.tool(str(body.get("tool")))
+        if tool is None or not (request.identity.holds(tool.access.scopes) or tool.access.is_visible):
+            return refused(_NO_TOOL, request.response_headers)
+        arguments = body.get("arguments")
+        if not isinstance(arguments, dict):
+            return answered({"problems": [{"path": "", "message": "must be an object"}]}, request)
+        try:
+            tool.arguments.prepare(arguments)
+        except ArgumentsError as error:
+            redactor = self._store.current.redactor
+            problems = [{"path": path, "message": redactor.text(message)} for path, message in error.faults]
+            return answered({"problems": problems}, request)
+        return answered({"problems": []}, request)
+
+    async def _explain(self, request: HttpRequest) -> web.Response:
+        """Say what a call, a read or a prompt would do; 422 with the text that its caller would be told."""
+        body = await body_of(request)
+        if isinstance(body, HttpError):
+            return refused(body, request.response_headers)
+        method, params = body.get("method"), body.get("params")
+        if (
+            method not in _EXPLAINED
+            or not isinstance(params, dict)
+            or not isinstance(params.get(_EXPLAINED[method]), str)
+        ):
+            return refused(_NOT_EXPLAINED, request.response_headers)
+        try:
+            explained = await self._explained(method, params, request.identity)
+        except RpcError as error:
+            return refused(HttpError(status=422, message=error.message), request.response_headers)
+        if isinstance(explained, str):
+            return refused(HttpError(status=422, message=explained), request.response_headers)
+        return answered({"explanation": explained.as_json()}, request)
+
+    async def _explained(self, method: str, params: dict[str, Json], identity: Identity) -> Explained | str:
+        found: list[Explained] = []
+        catalog = await asyncio.to_thread(_only, self._store.current, method, params[_EXPLAINED[method]])
+        offered = explaining(catalog, found.append)
+        dispatcher = Dispatcher(store=CatalogStore(offered), services=self._services, keys=random_keys())
+        try:
+            client = MemoryClient(dispatcher, capabilities=_EVERYTHING, identity=identity)
+            result = await client.request(method, params)
+        finally:
+            await dispatcher.tasks.runner.close()
+        if found:
+            return found[0]
+        return "\n".join(block.get("text", "") for block in result.get("content", ()))
+
+
+def _only(catalog: Catalog, method: str, asked: str) -> Catalog:
+    """The catalog with no more than a request is about: what it refuses, it refuses by the same rules."""
+    match method:
+        case "tools/call":
+            wanted: Primitive | None = catalog.tool(asked)
+        case "prompts/get":
+            wanted = catalog.prompt(asked)
+        case _:
+            found = catalog.resource(asked)
+            wanted = None if found is None else found[0]
+    return catalog.with_primitives([] if wanted is None else [wanted])

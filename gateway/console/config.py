@@ -1,0 +1,82 @@
+"""`/-/api/config`: the files as they are on disk, and the configuration that they make, both masked."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import yaml
+from aiohttp import web
+
+from gateway.config.secrets.masked_document import masked_document
+from gateway.console.answers import answered
+from gateway.console.api_path import ApiPath
+from gateway.console.problem import problem_json
+from gateway.console.recorded import Recorded
+from gateway.console.written_files import FileReader, WrittenFiles
+from gateway.errors import Problem
+from gateway.json_types import Json
+from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.transports.http.request import HttpRequest
+
+_WIDTH: Final = 120
+
+
+class ConfigPart:
+    """The part of the API about the files."""
+
+    def __init__(
+        self,
+        pipeline: ReloadPipeline,
+        files: FileReader,
+        *,
+        problems: Callable[[], Sequence[Problem]],
+        recorded: Recorded,
+    ) -> None:
+        """Take what knows the files; `problems` are all of now, warnings too."""
+        self._pipeline: Final = pipeline
+        self._files: Final = files
+        self._problems: Final = problems
+        self._recorded: Final = recorded
+
+    def paths(self) -> Iterator[ApiPath]:
+        yield ApiPath(path="/config", answer=self._config)
+
+    async def _config(self, request: HttpRequest) -> web.Response:
+        written, served = await self._files.written(), self._pipeline.served
+        answer = {
+            "files": _files(written),
+            "effective": await asyncio.to_thread(self._effective, served),
+            "problems": [problem_json(each) for each in self._problems()],
+            "reloads": list(self._recorded.reloads()),
+            "lock": {
+                "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
+                "differs": list(served.lock_differences),
+            },
+            "restartRequired": self._pipeline.restart_required,
+        }
+        return answered(self._pipeline.redactor.json(answer), request)
+
+    def _effective(self, served: Candidate) -> str:
+        """The document as one file: includes taken in, variables filled in but for secrets."""
+        document = self._pipeline.redactor.json(masked_document(served.document))
+        return yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def _files(written: WrittenFiles) -> list[Json]:
+    return [
+        {"path": str(path), "text": text, "digest": written.digests.get(path, "")}
+        for path, text in written.texts.items()
+    ]
+
+
+def _plain(value: Json) -> Json:
+    """JSON of plain classes: a text of the configuration may be of a class of its own."""
+    match value:
+        case dict():
+            return {str(key): _plain(member) for key, member in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case str():
+            return str(value)
+        case _:
+            return value

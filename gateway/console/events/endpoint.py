@@ -1,0 +1,109 @@
+"""`/-/api/events`: the event stream of a page.
+
+Threats answered here: more streams than a few people open (429), a reader that does not read (its queue is bounded, and
+its connection is dropped), and a stream that outlives the credential that it was opened with.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from aiohttp import web
+
+from gateway import __version__
+from gateway.console.answers import refused
+from gateway.console.events.feed import MAX_WATCHERS, EventFeed, framed
+from gateway.console.events.watcher import skipped_event
+from gateway.console.recording.moments import moment
+from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.recording.reload_history import ReloadHistory
+from gateway.json_types import JsonObject
+from gateway.transports.errors import RETRY, HttpError
+from gateway.transports.http.active_requests import ActiveRequests
+from gateway.transports.http.limits import StreamTimeouts
+from gateway.transports.http.request import HttpRequest, current_task
+from gateway.transports.sse.event_stream import EventStream
+from gateway.transports.write_quota import WriteQuota
+
+KEEPALIVE_SECONDS: Final = 15.0
+_FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
+"""Nor may a proxy compress it, and hold it back for that."""
+_RETRY: Final = b"retry: 2000\n\n"
+_BETWEEN_WRITES: Final = 0.05
+"""Seconds for which events are put together."""
+_MAX_REPLAYED: Final = 200
+"""Calls that a resumed stream begins with; the page reads older ones from the list."""
+_NO_ROOM: Final = HttpError(
+    status=429, message=f"{MAX_WATCHERS} pages have the event stream open, and no more may", headers=RETRY
+)
+
+
+class EventEndpoint:
+    """Answers with the feed, from now on or from an event on."""
+
+    def __init__(  # noqa: PLR0913 - what a stream is made of
+        self,
+        feed: EventFeed,
+        *,
+        calls: RecordedCalls,
+        reloads: ReloadHistory,
+        active_requests: Callable[[], ActiveRequests],
+        generation: Callable[[], int],
+        started: float,
+    ) -> None:
+        self._feed: Final = feed
+        self._calls: Final = calls
+        self._reloads: Final = reloads
+        self._active_requests: Final = active_requests
+        self._generation: Final = generation
+        self._started: Final = moment(started)
+        self._pace: Final = StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
+
+    async def answer(self, request: HttpRequest) -> web.StreamResponse:
+        if not self._feed.has_room:
+            return refused(_NO_ROOM, request.response_headers)
+        since = _number(request.last_event_id) or _number(request.raw.query.get("since"))
+        wants_calls = request.raw.query.get("calls") != "0"
+        stream = EventStream(
+            request.raw, pace=self._pace, headers={**request.response_headers, **_FIELDS}, caller="console"
+        )
+        active, task = self._active_requests(), current_task()
+        active.begin(task, request.identity)
+        active.begin_stream(task, request.identity)
+        try:
+            with self._feed.watch(wants_calls=wants_calls) as watcher:
+                await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
+                while (events := await watcher.get()) is not None:
+                    await stream.write(events)
+                    await asyncio.sleep(_BETWEEN_WRITES)
+            if watcher.is_lost:
+                stream.abort()
+            return await stream.close()
+        finally:
+            stream.stop()
+            active.end(task)
+
+    def _hello(self) -> bytes:
+        hello: JsonObject = {
+            "api": 1,
+            "version": __version__,
+            "generation": self._generation(),
+            "started": self._started,
+        }
+        return framed("hello", hello, self._calls.numbers.next())
+
+    def _missed(self, since: int | None, *, wants_calls: bool) -> Iterator[bytes]:
+        """The events after one that are recorded: reloads, and calls as they are now."""
+        if since is None:
+            return
+        for number, reload in self._reloads.since(since):
+            yield framed("reload", reload, number)
+        calls = self._calls.since(since) if wants_calls else []
+        if len(calls) > _MAX_REPLAYED:
+            yield skipped_event(len(calls) - _MAX_REPLAYED)
+        for number, record in calls[-_MAX_REPLAYED:]:
+            yield framed("call", record.summary(), number)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 20 else None

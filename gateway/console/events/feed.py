@@ -1,0 +1,112 @@
+"""The feed of the console's events, for all watchers. With nobody watching it does nothing.
+
+Each event is encoded once. Calls are sampled: nobody can read a page that shows two hundred a second. An id is the
+number of a moment, so that a stream is resumed from what is recorded and not from a copy of what was sent.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import orjson
+
+from gateway.console.events.watcher import Watcher
+from gateway.console.recording.call_record import CallRecord
+from gateway.console.recording.numbers import Numbers
+from gateway.json_types import Json, JsonObject
+from gateway.transports.sse.event_stream import encode_event
+
+MAX_WATCHERS: Final = 20
+CALLS_PER_SECOND: Final = 50
+
+
+class EventFeed:
+    """Tells watchers what happens."""
+
+    def __init__(self, numbers: Numbers, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Tell nobody yet."""
+        self._numbers: Final = numbers
+        self._clock: Final = clock
+        self._watchers: Final[list[Watcher]] = []
+        self._second = 0
+        self._told = 0
+        """Calls of which watchers were told in this second."""
+        self._left_out = 0
+        self._is_draining = False
+        self.watching_changed: Callable[[], None] = lambda: None
+        """Called when somebody begins to watch, and when nobody does any more."""
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._watchers) < MAX_WATCHERS
+
+    @property
+    def wants_calls(self) -> bool:
+        return any(each.wants_calls for each in self._watchers)
+
+    @contextmanager
+    def watch(self, *, wants_calls: bool = True) -> Iterator[Watcher]:
+        """A watcher for as long as the context lasts."""
+        watcher = Watcher(wants_calls=wants_calls)
+        if self._is_draining:
+            watcher.end()
+        self._watchers.append(watcher)
+        self.watching_changed()
+        try:
+            yield watcher
+        finally:
+            self._watchers.remove(watcher)
+            self.watching_changed()
+
+    def publish(self, kind: str, value: JsonObject, *, number: int | None = None, is_state: bool = False) -> None:
+        """Tell all of an event; `is_state`: it says how something is now, and takes the place of one that waits."""
+        if not self._watchers:
+            return
+        number = self._numbers.next() if number is None else number
+        event = framed(kind, value, number)
+        for watcher in self._watchers:
+            watcher.put(kind if is_state else number, event)
+
+    def call_began(self, record: CallRecord) -> None:
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._told = second, 0
+        self._told += 1
+        if self._told > CALLS_PER_SECOND:
+            record.is_left_out = True
+            self._left_out += 1
+            return
+        self._tell_of_call(record, record.seq)
+
+    def call_ended(self, record: CallRecord) -> None:
+        if not record.is_left_out:
+            self._tell_of_call(record, record.ended_seq)
+
+    def tell_left_out(self) -> None:
+        """Tell how many calls were left out since this was told last."""
+        count, self._left_out = self._left_out, 0
+        for watcher in self._watchers if count else ():
+            if watcher.wants_calls:
+                watcher.skip(count)
+
+    def drain(self) -> None:
+        """Let all streams end: the daemon is about to."""
+        self._is_draining = True
+        self.publish("draining", {})
+        for watcher in self._watchers:
+            watcher.end()
+
+    def _tell_of_call(self, record: CallRecord, number: int) -> None:
+        event = framed("call", record.summary(), number)
+        for watcher in self._watchers:
+            if watcher.wants_calls:
+                watcher.put_call(number, event)
+
+
+def framed(kind: str, value: Json, number: int) -> bytes:
+    """Return an event as it is written."""
+    return encode_event(orjson.dumps(value), kind=kind, event_id=b"%d" % number)

@@ -1,0 +1,145 @@
+"""The record of one call, and its forms in the API."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.config.secrets.redactor import Redactor
+from gateway.console.recording.bodies import Body
+from gateway.console.recording.moments import moment
+from gateway.json_types import Json, JsonObject
+from gateway.telemetry.observer import Call, CallResult, Outcome, ProgressReport, Wait
+from gateway.telemetry.trace import TraceContext
+from gateway.wire.client_title import title_of
+
+RUNNING: Final = "running"
+_MAX_NAME: Final = 200
+"""Characters of a name that the caller has made up."""
+_ID_LENGTH: Final = 12
+
+
+class CallRecord(msgspec.Struct, kw_only=True, eq=False):
+    """One call, while it runs and afterwards."""
+
+    seq: int
+    call: Call | None
+    """While it runs; what it holds is not held afterwards."""
+    id: str
+    at: float
+    """Unix time."""
+    method: str
+    kind: str
+    name: str | None
+    asked: Json
+    """The name or URI in its parameters, of a primitive that the caller's catalog has not."""
+    principal: str | None
+    address: str
+    client_info: JsonObject
+    era: str
+    revision: str
+    transport: str
+    view: str | None
+    session_id: str | None
+    redactor: Redactor
+    request: Body
+    trace: TraceContext | None = None
+    outcome: Outcome | None = None
+    limit: str = ""
+    ended_seq: int = 0
+    """The number of its end; 0 while it runs."""
+    seconds: float | None = None
+    response: Body | None = None
+    waits: Sequence[Wait] = ()
+    reported: Sequence[ProgressReport] = ()
+    log: list[JsonObject] | None = None
+    """The first lines of it in the log, masked."""
+    is_left_out: bool = False
+    """Whether event streams have not told of it."""
+
+    def end(self, ending: CallResult, *, seq: int, response: Body | None) -> None:
+        """Note its end, and hold no longer what it held."""
+        if self.call is not None:
+            self.trace, self.waits, self.reported = self.call.trace, self.call.waits, self.call.reported
+        self.call = None
+        self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit
+        self.ended_seq, self.response = seq, response
+
+    @property
+    def kept_bytes(self) -> int:
+        return len(self.request.text) + (0 if self.response is None else len(self.response.text))
+
+    @property
+    def state(self) -> str:
+        return RUNNING if self.outcome is None else self.outcome.value
+
+    @property
+    def shown_name(self) -> str | None:
+        if self.name is not None:
+            return self.name
+        return self.redactor.text(self.asked)[:_MAX_NAME] if isinstance(self.asked, str) else None
+
+    @property
+    def client(self) -> str:
+        return self.redactor.text(title_of(self.client_info))
+
+    def summary(self) -> dict[str, Json]:
+        """`Call` of the API."""
+        return {
+            "seq": self.seq,
+            "id": self.id,
+            "at": moment(self.at),
+            "ms": milliseconds(self.seconds),
+            "method": self.method,
+            "kind": self.kind,
+            "name": self.shown_name,
+            "caller": self.principal,
+            "address": self.address,
+            "client": self.client,
+            "era": self.era,
+            "revision": self.revision,
+            "transport": self.transport,
+            "outcome": self.state,
+            "requestBytes": self.request.size,
+            "responseBytes": None if self.response is None else self.response.size,
+            "view": self.view,
+            "sessionId": None if self.session_id is None else short_id(self.session_id),
+        }
+
+    def detail(self) -> dict[str, Json]:
+        """`Call` with all that is known of it."""
+        running, trace = self.call, self.trace
+        waits, reported = self.waits, self.reported
+        if running is not None:
+            trace, waits, reported = running.trace, running.waits, running.reported
+        response = self.response
+        return {
+            **self.summary(),
+            "request": self.request.shown(self.redactor),
+            "requestTruncated": self.request.is_truncated,
+            "response": None if response is None else response.shown(self.redactor),
+            "responseTruncated": response is not None and response.is_truncated,
+            "log": list(self.log or ()),
+            "traceId": None if trace is None else trace.trace_id,
+            "waits": [{"for": each.cause, "ms": milliseconds(each.seconds)} for each in waits],
+            "progress": [
+                {
+                    "at": moment(each.at),
+                    "progress": each.progress,
+                    "total": each.total,
+                    "message": None if each.message is None else self.redactor.text(each.message),
+                }
+                for each in reported
+            ],
+            "limit": self.limit or None,
+        }
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def short_id(session_id: str) -> str:
+    """Return the id under which a session is shown: its own would let a reader go on with the session."""
+    return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]

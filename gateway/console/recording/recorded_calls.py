@@ -1,0 +1,221 @@
+"""Records the newest calls: an observer of calls, bounded in their number and in the bytes of their bodies.
+
+A call costs its record and the encoding of its parameters; everything else is worked out when somebody looks.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import chain, islice
+from typing import Final, Protocol
+
+from gateway.console.recording.bodies import kept
+from gateway.console.recording.call_filter import CallFilter
+from gateway.console.recording.call_rates import CallRates
+from gateway.console.recording.call_record import CallRecord
+from gateway.console.recording.moments import moment
+from gateway.console.recording.numbers import Numbers
+from gateway.json_types import Json, JsonObject
+from gateway.telemetry.log_context import CALL
+from gateway.telemetry.observer import Call, CallResult
+from gateway.wire import jsonrpc
+
+MAX_CALLS: Final = 2000
+MAX_BYTES: Final = 16 * 2**20
+"""Of the bodies of calls that have ended. Limits of the daemon bound those that run."""
+MAX_REFUSALS: Final = 100
+_MAX_LINES: Final = 100
+"""Lines of the log that are kept of one call."""
+_MAX_LINE: Final = 2000
+"""Characters of a value in such a line."""
+_MAX_SESSIONS: Final = 20_000
+_OWN_KEYS: Final = frozenset({CALL, "timestamp"})
+_UNRECORDED: Final = frozenset({"ping"})
+
+
+class CallListener(Protocol):
+    """Told of calls, on the event loop."""
+
+    def call_began(self, record: CallRecord) -> None: ...
+    def call_ended(self, record: CallRecord) -> None: ...
+
+
+class SessionUse:
+    """The calls of one session."""
+
+    __slots__ = ("address", "calls")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.address = ""
+
+
+class RecordedCalls:
+    """The calls that run, and those that ended last. Implements `Observer`."""
+
+    def __init__(
+        self,
+        numbers: Numbers,
+        *,
+        rates: CallRates,
+        max_calls: int = MAX_CALLS,
+        max_bytes: int = MAX_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.numbers: Final = numbers
+        self.rates: Final = rates
+        self._max_calls: Final = max_calls
+        self._max_bytes: Final = max_bytes
+        self._clock: Final = clock
+        self._running: Final[dict[int, CallRecord]] = {}
+        """By the identity of the call."""
+        self._ended: Final[dict[int, CallRecord]] = {}
+        """By number, in the order of their ends."""
+        self._by_id: Final[dict[str, CallRecord]] = {}
+        self._bytes = 0
+        self._sessions: Final[dict[str, SessionUse]] = {}
+        self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
+        """The newest calls that a limit refused."""
+        self.listener: CallListener | None = None
+        """Set while somebody watches."""
+
+    def began(self, call: Call) -> None:
+        if call.method in _UNRECORDED:
+            return
+        params, session_id = call.params, call.session_id
+        name = call.name
+        record = CallRecord(
+            seq=self.numbers.next(),
+            call=call,
+            id=call.id,
+            at=self._clock(),
+            method=call.method,
+            kind=call.kind,
+            name=name,
+            asked=None if name is not None else params.get("name") or params.get("uri"),
+            principal=call.principal,
+            address=call.address,
+            client_info=call.client_info,
+            era=call.era.value,
+            revision=call.revision,
+            transport=call.binding,
+            view=call.view,
+            session_id=session_id,
+            redactor=call.redactor,
+            request=kept(_encoded(call)),
+        )
+        self._running[id(call)] = self._by_id[record.id] = record
+        if session_id is not None:
+            self._count(session_id, call.address)
+        if self.listener is not None:
+            self.listener.call_began(record)
+
+    def ended(self, call: Call, ending: CallResult) -> None:
+        record = self._running.pop(id(call), None)
+        if record is None:
+            return
+        response = None if ending.response is None else kept(ending.response)
+        record.end(ending, seq=self.numbers.next(), response=response)
+        if record.kind:
+            self.rates.add(ending.seconds, outcome=ending.outcome)
+        if ending.is_over_limit:
+            self.refusals.append(record)
+        self._keep(record)
+        if self.listener is not None:
+            self.listener.call_ended(record)
+
+    def heard(self, line: Mapping[str, Json]) -> None:
+        """Keep a line of the log with the call that it belongs to. Called in any thread."""
+        record = self._by_id.get(line.get(CALL, ""))
+        if record is None:
+            return
+        if record.log is None:
+            record.log = []
+        if len(record.log) < _MAX_LINES:
+            record.log.append(_bounded_line(line))
+
+    def listed(self, wanted: CallFilter) -> JsonObject:
+        """Return the newest calls of a kind, oldest first; after a number, the first after it."""
+        records = sorted(chain(self._ended.values(), self._running.values()), key=lambda record: record.seq)
+        is_forward = wanted.after is not None
+        found = (wanted.takes(record) for record in (records if is_forward else reversed(records)))
+        calls = list(islice((summary for summary in found if summary is not None), wanted.limit))
+        return {
+            "calls": calls if is_forward else calls[::-1],
+            "oldest": records[0].seq if records else None,
+            "newest": records[-1].seq if records else None,
+        }
+
+    def find(self, seq: int) -> CallRecord | None:
+        found = self._ended.get(seq)
+        return found or next((record for record in self._running.values() if record.seq == seq), None)
+
+    def since(self, number: int) -> list[tuple[int, CallRecord]]:
+        """Return the calls that began or ended after a number, by the number of the later of both."""
+        records = chain(self._ended.values(), self._running.values())
+        newest = ((max(record.seq, record.ended_seq), record) for record in records)
+        return sorted((found for found in newest if found[0] > number), key=lambda found: found[0])
+
+    @property
+    def running(self) -> list[CallRecord]:
+        return [*self._running.values()]
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._bytes
+
+    def use_of(self, session_id: str) -> SessionUse | None:
+        """Return what is known of a session's calls; None if it has made none."""
+        return self._sessions.get(session_id)
+
+    def session_ended(self, session_id: str) -> None:
+        self._sessions.pop(session_id, None)
+
+    def refused(self) -> list[JsonObject]:
+        """Return the newest refusals of calls, oldest first."""
+        return [
+            {
+                "at": moment(record.at),
+                "caller": record.principal or record.address or None,
+                "what": " ".join(filter(None, (record.method, record.shown_name))),
+                "limit": record.limit,
+            }
+            for record in self.refusals
+        ]
+
+    def _keep(self, record: CallRecord) -> None:
+        self._ended[record.seq] = record
+        self._bytes += record.kept_bytes
+        while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
+            oldest = self._ended.pop(next(iter(self._ended)))
+            self._bytes -= oldest.kept_bytes
+            if self._by_id.get(oldest.id) is oldest:
+                del self._by_id[oldest.id]
+
+    def _count(self, session_id: str, address: str) -> None:
+        use = self._sessions.get(session_id)
+        if use is None:
+            if len(self._sessions) >= _MAX_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            use = self._sessions[session_id] = SessionUse()
+        use.calls += 1
+        use.address = address
+
+
+def _encoded(call: Call) -> bytes:
+    """The request as JSON; files in it are described rather than kept."""
+    return jsonrpc.encode(
+        {"jsonrpc": jsonrpc.VERSION, "id": call.request_id, "method": call.method, "params": call.described_params}
+    )
+
+
+def _bounded_line(line: Mapping[str, Json]) -> JsonObject:
+    facts = {name: _bounded(value) for name, value in line.items() if name not in _OWN_KEYS}
+    return {"at": line.get("timestamp"), **facts}
+
+
+def _bounded(value: Json) -> Json:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]}…"

@@ -1,0 +1,155 @@
+"""Records the last reloads: what each added, changed and removed, for whom, and what kept it from being served.
+
+What is served before and after is compared as `mcp-gateway plan` does it, in a thread: ten thousand tools take a while.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from gateway.catalog.manifest import KINDS, Manifest, manifest
+from gateway.console.problem import problem_json
+from gateway.console.recording.call_record import milliseconds
+from gateway.console.recording.moments import moment
+from gateway.console.recording.numbers import Numbers
+from gateway.json_types import JsonObject
+from gateway.reload.pipeline import ReloadPipeline
+from gateway.reload.planning import Change, ChangeKind, Plan, plan
+from gateway.reload.reloader import ReloadAttempt, ReloadStatus, Trigger
+
+log: Final = structlog.get_logger(__name__)
+
+MAX_RELOADS: Final = 20
+MAX_CHANGES: Final = 500
+"""Of one reload; the rest is counted."""
+_MAX_LINES: Final = 40
+"""Of the difference of one definition."""
+_WORDS: Final = {ChangeKind.ADDED: "added", ChangeKind.CHANGED: "changed", ChangeKind.REMOVED: "removed"}
+_VIEW: Final = "view "
+_NOUNS: Final[Mapping[str, str]] = {
+    "tools": "tool",
+    "resources": "resource",
+    "prompts": "prompt",
+    "skills": "skill",
+    "connections": "connection",
+    "databases": "database",
+    "views": "view",
+}
+
+
+class ReloadHistory:
+    """The newest reloads, the start of the daemon among them."""
+
+    def __init__(self, pipeline: ReloadPipeline, *, numbers: Numbers) -> None:
+        """Record nothing yet."""
+        self._pipeline: Final = pipeline
+        self._numbers: Final = numbers
+        self._reloads: Final[deque[tuple[int, JsonObject]]] = deque(maxlen=MAX_RELOADS)
+        self._served: Manifest | None = None
+        self._one_at_a_time: Final = asyncio.Lock()
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self.listener: Callable[[int, JsonObject], None] = lambda _number, _reload: None
+        """Called with each reload and its number."""
+
+    def start(self, status: ReloadStatus, *, seconds: float = 0.0) -> None:
+        """Begin with what is served now."""
+        self.attempted(ReloadAttempt(status=status, trigger=Trigger.START, seconds=seconds))
+
+    def attempted(self, attempt: ReloadAttempt) -> None:
+        """Record a reload. What is served is taken now; the comparison follows."""
+        served = self._pipeline.served
+        make = partial(manifest, served.document, served.catalog)
+        self._begin(self._record(attempt, make, generation=self._pipeline.store.current.generation))
+
+    def listed(self) -> Sequence[JsonObject]:
+        """Return the reloads, the newest first."""
+        return [reload for _, reload in reversed(self._reloads)]
+
+    def since(self, number: int) -> list[tuple[int, JsonObject]]:
+        """Return the reloads after a number, oldest first."""
+        return [found for found in self._reloads if found[0] > number]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _record(self, attempt: ReloadAttempt, make: Callable[[], Manifest], *, generation: int) -> None:
+        async with self._one_at_a_time:
+            try:
+                compared = partial(_compared, attempt, self._served, make, generation=generation)
+                self._served, reload = await asyncio.to_thread(compared)
+            except Exception:  # Boundary: a bug in what is shown must cost nothing else.
+                log.exception("reload not recorded")
+                return
+            number = self._numbers.next()
+            self._reloads.append((number, reload))
+            self.listener(number, reload)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="record of a reload")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _compared(
+    attempt: ReloadAttempt, before: Manifest | None, make: Callable[[], Manifest], *, generation: int
+) -> tuple[Manifest | None, JsonObject]:
+    """Return what is served now, and `Reload` of the API. May take long."""
+    after = make() if attempt.status.is_good else before
+    found = None
+    if before is not None and after is not None and before is not after:
+        found = plan(before, after)
+    changes = () if found is None else found.changes
+    views = _Views([each for each in (before, after) if each is not None])
+    return after, {
+        "at": moment(attempt.status.at.timestamp()),
+        "generation": generation,
+        "outcome": _outcome(attempt, found),
+        "trigger": attempt.trigger.value,
+        "ms": milliseconds(attempt.seconds),
+        "changes": [_change(each, views) for each in changes[:MAX_CHANGES]],
+        "changesOmitted": max(0, len(changes) - MAX_CHANGES),
+        "noticedBy": {} if found is None else {name: list(each.announced) for name, each in found.effects.items()},
+        "problems": [problem_json(each) for each in attempt.status.problems],
+    }
+
+
+def _outcome(attempt: ReloadAttempt, found: Plan | None) -> str:
+    if not attempt.status.is_good:
+        return "refused"
+    is_unchanged = attempt.trigger is not Trigger.START and (found is None or found.is_empty)
+    return "unchanged" if is_unchanged else "loaded"
+
+
+def _change(change: Change, views: "_Views") -> JsonObject:
+    section, _, name = change.place.partition(".")
+    return {
+        "change": _WORDS[change.sign],
+        "kind": _NOUNS.get(section, "section"),
+        "name": name or section,
+        "views": views.listing(section, name),
+        "detail": change.what or None,
+        "difference": list(change.difference[:_MAX_LINES]),
+    }
+
+
+class _Views:
+    """The views of what is served before and after a reload, and what each lists."""
+
+    def __init__(self, manifests: Iterable[Manifest]) -> None:
+        self._listed: Final[dict[str, set[tuple[str, str]]]] = {}
+        for audience, lists in (found for each in manifests for found in each.audiences.items()):
+            if audience.startswith(_VIEW):
+                names = self._listed.setdefault(audience.removeprefix(_VIEW), set())
+                names.update((kind, name) for kind in KINDS for name in lists.names.get(kind, ()))
+
+    def listing(self, section: str, name: str) -> list[str] | None:
+        """The views that list a definition, or did; None where there are no views, or it is on no list."""
+        if section not in KINDS or not self._listed:
+            return None
+        return sorted(view for view, names in self._listed.items() if (section, name) in names)

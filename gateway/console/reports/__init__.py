@@ -1,0 +1,1 @@
+"""Reports of the daemon as it is now: sessions, upstreams, limits and tasks."""

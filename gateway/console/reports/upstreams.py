@@ -1,0 +1,68 @@
+"""Upstreams: how each is, what it offers, what went wrong, and the last lines of its standard error."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.console.recording.moments import moment
+from gateway.console.reports.daemon import Daemon
+from gateway.json_types import Json, JsonObject
+from gateway.transports.errors import HttpError
+from gateway.upstreams.server import UpstreamServer
+
+_UNKNOWN: Final = HttpError(status=404, message="There is no such upstream (any more)")
+
+
+class UpstreamReport:
+    """The upstreams of the file. What they say is masked: it may quote a secret that they were given."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon: Final = daemon
+
+    def listed(self) -> JsonObject:
+        return {"upstreams": [self._facts(server) for server in self._daemon.upstreams.servers.values()]}
+
+    def states(self) -> Mapping[str, str]:
+        """The state of each, by name."""
+        return {name: server.state for name, server in self._daemon.upstreams.servers.items()}
+
+    def reconnect(self, name: str) -> HttpError | None:
+        server = self._daemon.upstreams.servers.get(name)
+        if server is None:
+            return _UNKNOWN
+        server.reconnect()
+        return None
+
+    def _facts(self, server: UpstreamServer) -> dict[str, Json]:
+        pool, masked = server.pool, self._daemon.pipeline.redactor.text
+        sessions = pool.sessions
+        status = server.status()
+        said = pool.said
+        return {
+            "name": server.name,
+            "state": server.state,
+            "reason": masked(pool.reason) or None,
+            "transport": status.get("transport"),
+            "revision": status.get("revision"),
+            "server": _server_info(sessions[0].server_info) if sessions else None,
+            "offers": status.get("offers", {}),
+            "missing": status.get("missing", {}),
+            "sessions": len(sessions),
+            "calls": status["calls"],
+            "restarts": pool.restarts,
+            "since": moment(pool.since),
+            "nextTryAt": self._next_try(pool.next_try) if pool.reason else None,
+            "errors": [{"at": moment(each.at), "message": masked(each.message)} for each in pool.failures],
+            "stderr": None if said is None else masked(said).splitlines(),
+        }
+
+    @staticmethod
+    def _next_try(at: float) -> str | None:
+        seconds = at - asyncio.get_running_loop().time()
+        return moment(time.time() + seconds) if seconds > 0 else None
+
+
+def _server_info(info: JsonObject) -> JsonObject | None:
+    name = info.get("name")
+    return {"name": name, "version": info.get("version")} if isinstance(name, str) else None

@@ -1,0 +1,92 @@
+"""The files as they are on disk now, masked, and the place of each definition in them.
+
+Why read again: a catalog that is served does not keep the places of its words, which take more memory than the rest.
+The files are read once for each state in which the console shows them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.config.loader import LoadedConfig
+from gateway.errors import ConfigError
+from gateway.reload.pipeline import ReloadPipeline
+
+Place = tuple[str, str]
+"""A section and a name: `("tools", "deploy")`."""
+
+
+class WrittenFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the files, and where their definitions stand."""
+
+    texts: Mapping[Path, str] = msgspec.field(default_factory=dict)
+    """Their text with secrets masked; only of those that could be read."""
+    digests: Mapping[Path, str] = msgspec.field(default_factory=dict)
+    lines: Mapping[Place, tuple[Path, int]] = msgspec.field(default_factory=dict)
+    """The file and the line of each definition; of one that came from elsewhere, of the entry that it came by."""
+    origins: Mapping[Place, Place] = msgspec.field(default_factory=dict)
+    """The entry that it came by, of each definition that is not written in the files: `("upstreams", "github")`."""
+
+    def source_of(self, place: Place) -> str | None:
+        """Return `file:line` of a definition."""
+        found = self.lines.get(place)
+        return None if found is None else f"{found[0]}:{found[1]}"
+
+    def excerpt(self, place: Place) -> str | None:
+        """Return the lines of a definition, masked; None for one that is not written in the files."""
+        found = self.lines.get(place)
+        if found is None or place in self.origins or found[0] not in self.texts:
+            return None
+        lines = self.texts[found[0]].split("\n")[found[1] - 1 :]
+        depth = _depth(lines[0])
+        end = next((at for at, line in enumerate(lines) if at and line.strip() and _depth(line) <= depth), len(lines))
+        return "\n".join(line[depth:] for line in lines[:end]).rstrip()
+
+
+class FileReader:
+    """Reads the files for the console."""
+
+    def __init__(self, pipeline: ReloadPipeline, *, state: Callable[[], object]) -> None:
+        """Read nothing yet; `state` changes whenever the files should be read again."""
+        self._pipeline: Final = pipeline
+        self._state: Final = state
+        self._lock: Final = asyncio.Lock()
+        self._read: tuple[object, WrittenFiles] | None = None
+
+    async def written(self) -> WrittenFiles:
+        """Return the files as they are; nothing if they cannot be read at all."""
+        async with self._lock:
+            state = self._state()
+            if self._read is None or self._read[0] != state:
+                self._read = state, await self._written()
+            return self._read[1]
+
+    async def _written(self) -> WrittenFiles:
+        try:
+            return await self._pipeline.read_again(_look)
+        except ConfigError:
+            return WrittenFiles()
+
+
+def _look(loaded: LoadedConfig) -> WrittenFiles:
+    redactor, sources = loaded.redactor, loaded.sources
+    places = [
+        (section, name) for section in ("tools", "resources", "prompts") for name in getattr(loaded.document, section)
+    ]
+    located = {place: sources.locate(place)[0] for place in places}
+    return WrittenFiles(
+        texts={path: redactor.text(text) for path, text in sources.texts().items()},
+        digests=dict(loaded.files),
+        lines={place: (where.file, where.line) for place, where in located.items() if where is not None},
+        origins={
+            (str(path[0]), str(path[1])): (str(origin.path[0]), str(origin.path[1]))
+            for path, origin in loaded.origins.items()
+        },
+    )
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

@@ -1,0 +1,238 @@
+"""The event stream of the console: what it tells, to how many, how it goes on, and when it ends."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+
+from gateway.console.events.feed import CALLS_PER_SECOND, MAX_WATCHERS, EventFeed
+from gateway.console.events.watcher import MAX_CALLS, MAX_OTHERS
+from gateway.console.recording.call_rates import CallRates
+from gateway.console.recording.numbers import Numbers
+from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.telemetry.observer import CallResult, Outcome
+from tests.behaviour.following import save
+from tests.console.watching import CONSOLE, Seen, watched
+from tests.telemetry.calls import call_of
+
+FILE: Final = """
+tools:
+  greet: {description: Greets., content: [{text: Hello}]}
+  waits:
+    description: Waits.
+    input: {path: string}
+    shell: {command: [sh, -c, "until [ -e \\"$1\\" ]; do sleep 0.01; done", sh, "{{ path }}"]}
+"""
+VIEWS: Final = """
+views:
+  few: {include: {tools: [greet]}}
+"""
+OPERATOR: Final = "operator-key-0123456789"
+AUTH: Final = f"""
+auth:
+  api_keys:
+    operator: {{secret: {OPERATOR}, scopes: [console]}}
+"""
+
+
+def is_call(name: str, outcome: str) -> Callable[[Seen], bool]:
+    return lambda event: event.kind == "call" and (event.data["name"], event.data["outcome"]) == (name, outcome)
+
+
+async def test_a_call_appears_when_it_begins_and_when_it_ends(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
+        calling = asyncio.create_task(daemon.call("waits", path=str(tmp_path / "go")))
+        began = await events.until(is_call("waits", "running"))
+        assert began.data["ms"] is None
+        status = await events.until(lambda event: event.kind == "status" and event.data["callsRunning"] == 1)
+        assert status.data["state"] == "ready"
+        (tmp_path / "go").touch()
+        ended = await events.until(is_call("waits", "ok"))
+        assert ended.data["seq"] == began.data["seq"]
+        assert ended.data["ms"] > 0
+        assert int(ended.id) > int(began.id)
+        await calling
+
+
+async def test_a_stream_without_calls_has_none(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon, daemon.events(calls="0") as events:
+        await daemon.call("greet")
+        await events.until(lambda event: event.kind == "status" and event.data["rate"]["calls"] == 1)
+        assert "call" not in {event.kind for event in events.seen}
+
+
+async def test_a_stream_goes_on_after_the_event_that_was_seen_last(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon:
+        async with daemon.events() as events:
+            await daemon.call("greet")
+            seen = await events.until(is_call("greet", "ok"))
+        await daemon.call("waits", path=str(tmp_path))
+        async with daemon.events(last=seen.id) as events:
+            await events.until(is_call("waits", "ok"))
+            assert [event.data["name"] for event in events.seen if event.kind == "call"] == ["waits"]
+        async with daemon.events(since=seen.id) as events:
+            await events.until(is_call("waits", "ok"))
+
+
+async def test_a_reload_is_told_with_what_it_changed_and_for_whom(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE + VIEWS) as daemon, daemon.events() as events:
+        added = FILE.replace("Greets.", "Says hello.").replace("  waits:", "  delays:")
+        save(daemon.config, CONSOLE + added + VIEWS)
+        await daemon.ask("POST", "/reload")
+        reload = await events.first("reload")
+        assert (reload["outcome"], reload["trigger"], reload["generation"]) == ("loaded", "request", 2)
+        changes = {(each["change"], each["kind"], each["name"]): each["views"] for each in reload["changes"]}
+        assert changes == {
+            ("changed", "tool", "greet"): ["few"],
+            ("added", "tool", "delays"): [],
+            ("removed", "tool", "waits"): [],
+        }
+        assert reload["noticedBy"]["view few"] == ["tools"]
+        assert reload["problems"] == []
+
+        save(daemon.config, CONSOLE + FILE + "  broken: {shell: {command: 7}}\n")
+        await daemon.ask("POST", "/reload", status=422)
+        refused = (await events.until(lambda event: event.kind == "reload" and event.data["problems"])).data
+        assert (refused["outcome"], refused["generation"], refused["changes"]) == ("refused", 2, [])
+        problem = refused["problems"][0]
+        assert problem["path"].startswith("tools.broken")
+        assert problem["line"] == CONSOLE.count("\n") + FILE.count("\n") + 1
+        assert "broken: {shell: {command: 7}}" in problem["excerpt"]
+        assert problem["excerpt"].endswith("^")
+
+
+async def test_a_file_that_is_loaded_again_unchanged_says_so(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
+        await daemon.ask("POST", "/reload")
+        assert (await events.first("reload"))["outcome"] == "unchanged"
+
+
+async def test_a_session_is_listed_told_of_and_ended(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
+        headers = {"Accept": "application/json, text/event-stream"}
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
+            headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
+        opened = await events.first("session")
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "greet", "arguments": {}}}
+        async with daemon.http.post(daemon.url, json=call, headers=headers) as response:
+            assert response.status == 200
+        listed = await daemon.get("/sessions")
+        [session] = listed["sessions"]
+        assert session["id"] == opened["id"]
+        assert session["id"] not in headers["Mcp-Session-Id"]
+        assert (session["client"], session["calls"], listed["total"]) == ("old 1", 1, 1)
+        recorded = (await daemon.get("/calls"))["calls"][-1]
+        assert recorded["sessionId"] == session["id"]
+
+        await daemon.ask("DELETE", f"/sessions/{session['id']}", status=204)
+        ended = await events.until(lambda event: event.kind == "session" and event.data["change"] == "ended")
+        assert ended.data["id"] == session["id"]
+        async with daemon.http.post(daemon.url, json=call, headers=headers) as response:
+            assert response.status == 404
+        await daemon.ask("DELETE", f"/sessions/{session['id']}", status=404)
+
+
+async def test_no_more_streams_are_open_than_a_few_people_need(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon:
+        opened: list[aiohttp.ClientResponse] = []
+        for _ in range(MAX_WATCHERS):
+            opened.append(await daemon.http.get(f"{daemon.api}/events", headers=daemon.bearer))
+            await opened[-1].content.readany()
+        assert "pages" in (await daemon.get("/events", status=429))["error"]
+        for response in opened:
+            response.close()
+        while True:
+            async with daemon.http.get(f"{daemon.api}/events", headers=daemon.bearer) as response:
+                if response.status == 200:
+                    break
+
+
+async def test_a_stream_ends_when_the_daemon_drains(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
+        stopping = asyncio.create_task(daemon.gateway.stop())
+        await events.first("draining")
+        await events.until_end()
+        await stopping
+
+
+async def test_a_stream_ends_with_the_credential_that_it_was_opened_with(tmp_path: Path) -> None:
+    async with watched(tmp_path, CONSOLE + FILE + AUTH) as daemon:
+        daemon.bearer["Authorization"] = f"Bearer {OPERATOR}"
+        async with daemon.events() as events:
+            save(daemon.config, CONSOLE + FILE + AUTH.replace(OPERATOR, "another-key-9876543210"))
+            await daemon.gateway._reloader.reload()
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await events.until_end()
+        await daemon.get("/calls", status=401)
+
+
+async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
+    async with watched(tmp_path, FILE) as daemon:
+        assert daemon.gateway._console_parts is not None
+        [recorder] = daemon.gateway._console_parts.observers
+        assert isinstance(recorder, RecordedCalls)
+        assert recorder.listener is None
+        async with daemon.events(calls="0"):
+            assert recorder.listener is None
+        async with daemon.events():
+            assert recorder.listener is not None
+        while recorder.listener is not None:
+            await daemon.call("greet")
+
+
+async def test_without_a_console_no_observer_is_registered(tmp_path: Path) -> None:
+    async with watched(tmp_path, "listen: {}\n" + FILE) as daemon:
+        assert daemon.gateway._dispatcher._observers_of_all == ()
+        assert daemon.gateway._logs.heard is None
+
+
+def feed_of(calls: RecordedCalls) -> EventFeed:
+    feed = EventFeed(calls.numbers, clock=lambda: 1.0)
+    calls.listener = feed
+    return feed
+
+
+def run(calls: RecordedCalls, count: int) -> None:
+    for number in range(count):
+        call = call_of("tools/call", f"t{number}")
+        calls.began(call)
+        calls.ended(call, CallResult(outcome=Outcome.OK, seconds=0.01, response=b"{}"))
+
+
+async def test_calls_are_sampled_and_the_others_are_counted() -> None:
+    calls = RecordedCalls(Numbers(), rates=CallRates())
+    feed = feed_of(calls)
+    with feed.watch() as watcher:
+        run(calls, CALLS_PER_SECOND + 30)
+        feed.tell_left_out()
+        events = await watcher.get()
+    assert events is not None
+    assert events.count(b"event: call\n") == 2 * CALLS_PER_SECOND
+    assert b'event: calls-skipped\ndata: {"count":30}' in events
+
+
+async def test_a_watcher_that_does_not_read_does_not_grow() -> None:
+    calls = RecordedCalls(Numbers(), rates=CallRates())
+    seconds = 0.0
+    feed = EventFeed(calls.numbers, clock=lambda: seconds)
+    calls.listener = feed
+    with feed.watch() as watcher:
+        for _ in range(100):
+            seconds += 1
+            run(calls, 40)
+            feed.publish("status", {"state": "ready"}, is_state=True)
+        size = watcher.waiting_bytes
+        assert size < MAX_CALLS * 1000
+        events = await watcher.get()
+        assert events is not None
+        assert events.count(b"event: call\n") == MAX_CALLS
+        assert events.count(b"event: status\n") == 1
+        assert b'{"count":%d}' % (100 * 40 * 2 - MAX_CALLS) in events
+        for _ in range(MAX_OTHERS + 1):
+            feed.publish("task", {"taskId": "1", "status": "working"})
+        assert watcher.is_lost

@@ -1,0 +1,218 @@
+"""Calls as the console shows them: what is kept of each, what is masked, and what leaves first."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.config.secrets.redactor import Redactor
+from gateway.console.recording.bodies import MAX_BODY, Body, kept
+from gateway.console.recording.call_filter import CallFilter
+from gateway.console.recording.call_rates import BINS, SECONDS, CallRates
+from gateway.console.recording.numbers import Numbers
+from gateway.console.recording.recorded_calls import MAX_BYTES, MAX_CALLS, RecordedCalls
+from gateway.telemetry.observer import CallResult, Outcome
+from gateway.wire import jsonrpc
+from tests.console.watching import watched
+from tests.effort import cost
+from tests.telemetry.calls import ObservedCall, call_of
+
+SECRET: Final = 'hunter2-"and\nmore'
+FILE: Final = """
+plugins: [plugins]
+tools:
+  greet:
+    description: Greets.
+    input: {name: string}
+    content: [{text: "Hello {{ name }}"}]
+  fails: {description: Fails., shell: {command: ["false"]}}
+  leaks: {description: Leaks., shell: {command: [printenv, PASSWORD], env: {PASSWORD: "${env:PASSWORD}"}}}
+  reports: {python: "house:reports"}
+"""
+PLUGIN: Final = '''
+import logging
+from gateway.plugin import Context
+
+async def reports(context: Context) -> str:
+    """Reports."""
+    logging.getLogger("house").error("halfway")
+    await context.progress(1, 2, "first half")
+    return "done"
+'''
+
+
+@pytest.fixture(autouse=True)
+def password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "correct-horse-battery")
+
+
+def folder_of(tmp_path: Path) -> Path:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "house.py").write_text(PLUGIN)
+    return tmp_path
+
+
+def run(calls: RecordedCalls, call: ObservedCall, *, response: bytes | None = b"{}", **ending: Any) -> None:
+    calls.began(call)
+    calls.ended(call, CallResult(outcome=ending.pop("outcome", Outcome.OK), seconds=0.01, response=response, **ending))
+
+
+def recorder(*, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> RecordedCalls:
+    return RecordedCalls(Numbers(), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
+
+
+def names(calls: RecordedCalls, **query: str) -> list[str]:
+    return [call["name"] for call in calls.listed(CallFilter.parse(query))["calls"]]
+
+
+async def test_a_call_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    async with watched(folder_of(tmp_path), FILE) as daemon:
+        await daemon.call("greet", name="Ada")
+        call = await daemon.only_call()
+        assert (call["name"], call["kind"], call["method"], call["outcome"]) == ("greet", "tool", "tools/call", "ok")
+        assert (call["transport"], call["era"], call["revision"]) == ("streamable-http", "modern", "2026-07-28")
+        assert call["request"]["params"]["arguments"] == {"name": "Ada"}
+        assert call["response"]["result"]["content"][0]["text"] == "Hello Ada"
+        assert call["ms"] > 0
+        assert call["responseBytes"] > 20
+        assert not call["requestTruncated"]
+        assert not call["responseTruncated"]
+
+        await daemon.call("reports")
+        reports = await daemon.only_call(name="reports")
+        assert [line["event"] for line in reports["log"]] == ["halfway"]
+        assert [(each["progress"], each["message"]) for each in reports["progress"]] == [(1, "first half")]
+
+        await daemon.call("greet", name="x" * 2 * MAX_BODY)
+        large = await daemon.only_call(after=str(reports["seq"]))
+        for body in ("request", "response"):
+            assert large[f"{body}Truncated"]
+            assert large[f"{body}Bytes"] > 2 * MAX_BODY
+            assert MAX_BODY - 2000 < len(large[body]) <= MAX_BODY
+
+
+async def test_secrets_are_masked_in_arguments_and_in_results(tmp_path: Path) -> None:
+    async with watched(folder_of(tmp_path), FILE) as daemon:
+        await daemon.call("greet", name="it is correct-horse-battery")
+        call = await daemon.only_call()
+        await daemon.call("leaks")
+        leak = await daemon.only_call(name="leaks")
+        assert leak["outcome"] == "ok"
+        assert "correct-horse" not in str(call) + str(leak)
+        assert call["request"]["params"]["arguments"]["name"].startswith("it is ")
+        assert (await daemon.get("/calls", {"q": "correct-horse"}))["calls"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"outcome": "tool_error"}, ["fails"]),
+        ({"name": "greet"}, ["greet"]),
+        ({"name": "greet,fails"}, ["greet", "fails"]),
+        ({"method": "resources/read"}, []),
+        ({"q": "FAI"}, ["fails"]),
+        ({"client": "elsewhere"}, []),
+        ({"limit": "1"}, ["fails"]),
+        ({"after": "0", "limit": "1"}, ["greet"]),
+    ],
+)
+def test_calls_are_filtered(query: dict[str, str], found: list[str]) -> None:
+    calls = recorder()
+    run(calls, call_of("tools/call", "greet"))
+    run(calls, call_of("tools/call", "fails"), outcome=Outcome.TOOL_ERROR)
+    assert names(calls, **query) == found
+
+
+@pytest.mark.parametrize("query", [{"after": "x"}, {"limit": "-1"}, {"before": "9" * 30}])
+async def test_a_query_that_is_none_is_refused(query: dict[str, str], tmp_path: Path) -> None:
+    async with watched(folder_of(tmp_path), FILE) as daemon:
+        answer = await daemon.get("/calls", query, status=400)
+        assert next(iter(query)) in answer["error"]
+
+
+def test_the_oldest_calls_leave_first_and_running_ones_stay() -> None:
+    calls = recorder(max_calls=3)
+    running = call_of("tools/call", "waits")
+    calls.began(running)
+    for number in range(5):
+        run(calls, call_of("tools/call", f"t{number}"))
+    assert names(calls) == ["waits", "t2", "t3", "t4"]
+    calls.ended(running, CallResult(outcome=Outcome.CANCELLED, seconds=1))
+    assert names(calls) == ["waits", "t3", "t4"]
+
+
+def test_bodies_are_bounded_in_all_and_one_by_one() -> None:
+    calls = recorder(max_bytes=4 * MAX_BODY)
+    for number in range(50):
+        run(calls, call_of("tools/call", f"t{number}"), response=b'"%b"' % (b"x" * MAX_BODY * 2))
+    assert calls.kept_bytes <= 4 * MAX_BODY
+    assert len(names(calls)) == 3
+
+
+@pytest.mark.parametrize("padding", [0, *range(MAX_BODY - 60, MAX_BODY + 20, 7)])
+def test_no_part_of_a_secret_is_shown_where_a_body_was_cut(padding: int) -> None:
+    body = jsonrpc.encode({"text": "x" * padding + SECRET + "y" * 2 * MAX_BODY, "number": 7})
+    shown = kept(body).shown(Redactor([SECRET]))
+    assert isinstance(shown, str)
+    assert "hunter" not in shown
+    assert shown.startswith('{"text":"')
+
+
+@pytest.mark.parametrize("cut", range(40))
+def test_the_beginning_of_any_json_is_shown(cut: int) -> None:
+    text = '{"a":"\\ud83d\\ude00\\"b\\\\","n":[-12.5e+10,true,null],"é":"ü"}'
+    beginning = Body(text.encode()[:cut], MAX_BODY).shown(Redactor(["irrelevant-secret"]))
+    assert isinstance(beginning, str)
+
+
+def test_a_record_holds_nothing_of_the_catalog_once_the_call_has_ended() -> None:
+    calls = recorder()
+    run(calls, call_of("tools/call", "greet"))
+    [call] = calls.listed(CallFilter())["calls"]
+    record = calls.find(call["seq"])
+    assert record is not None
+    assert record.call is None
+
+
+def test_the_effort_of_a_record_does_not_grow_with_those_that_are_kept() -> None:
+    calls = recorder(max_calls=500)
+
+    def effort() -> int:
+        return cost(lambda: run(calls, call_of("tools/call", "greet")))
+
+    effort()
+    few = effort()
+    for _ in range(1000):
+        run(calls, call_of("tools/call", "greet"))
+    assert effort() <= few + 10
+
+
+def test_numbers_grow_whatever_the_clock_does_and_tell_workers_apart() -> None:
+    moments = iter([5.0, 5.0, 4.0, 6.0])
+    numbers = Numbers(worker=3, clock=lambda: next(moments))
+    first = [numbers.next() for _ in range(4)]
+    assert first == sorted(set(first))
+    assert {each % 32 for each in first} == {3}
+    assert Numbers().next() < 2**53
+
+
+def test_rates_are_of_the_last_hour_in_bins_of_ten_seconds() -> None:
+    now = 1_000_000.0
+    rates = CallRates(clock=lambda: now)
+    for milliseconds in range(1, 101):
+        rates.add(milliseconds / 1000, outcome=Outcome.OK if milliseconds % 10 else Outcome.TOOL_ERROR)
+    now += SECONDS
+    rates.add(2.0, outcome=Outcome.CANCELLED)
+    shown = rates.shown()
+    assert (shown["calls"][-2:], shown["errors"][-2:]) == ([100, 1], [10, 0])
+    assert shown["p50Ms"][-2] == pytest.approx(50, rel=0.1)
+    assert shown["p95Ms"][-2] == pytest.approx(95, rel=0.1)
+    assert len(shown["calls"]) == len(shown["p95Ms"]) == BINS
+    assert shown["p50Ms"][0] is None
+    assert rates.last_seconds() == {"calls": 1, "errors": 0}
+    doubled = rates.shown([rates.bins])
+    assert doubled["calls"][-2:] == [200, 2]
+    now += SECONDS * (BINS + 1)
+    rates.add(0.1, outcome=Outcome.OK)
+    assert sum(rates.shown()["calls"]) == 1
+    assert len(rates.bins) == 1

@@ -1,6 +1,6 @@
 /** The frame of the console: navigation, sign-in, connection, notes of reloads, and the page that the URL names. */
 import { get, onSignedOut, remove, signedOut } from "./api.js";
-import { Badge, Button, html, render, useEffect, useRef, useState } from "./components.js";
+import { Badge, Button, html, render, useEffect, useErrorBoundary, useRef, useState } from "./components.js";
 import { forgetDocuments } from "./data.js";
 import { connect, disconnect, onEvent, useLive, wantCalls } from "./events.js";
 import { counted } from "./format.js";
@@ -163,7 +163,16 @@ function CurrentPage({ route, facts }) {
   }
   if (!loaded.Page) return null;
   const query = loaded.name === route.page ? route.query : new URLSearchParams();
-  return html`<${loaded.Page} key=${loaded.name} query=${query} facts=${facts} />`;
+  return html`<${Guarded} key=${loaded.name}><${loaded.Page} query=${query} facts=${facts} /><//>`;
+}
+
+/** Shows what went wrong in a page instead of an empty one. */
+function Guarded({ children }) {
+  const [error, tryAgain] = useErrorBoundary();
+  if (!error) return children;
+  return html`<h1 tabindex="-1">This page failed</h1>
+    <p class="note bad" role="alert">${String(error)}</p>
+    <p><${Button} onClick=${tryAgain}>Try again<//></p>`;
 }
 
 /** What the last reload did, for some seconds; a refused one stays until it is closed. */

@@ -16,6 +16,12 @@ export class CallLog {
     return this.#calls.at(-1)?.seq ?? 0;
   }
 
+  /** The number of calls after a sequence number; these have gaps. */
+  after(seq) {
+    const at = this.#position(seq);
+    return this.#calls.length - at - (this.#calls[at]?.seq === seq ? 1 : 0);
+  }
+
   /** Takes a call that began, or the end of one that is known. */
   put(call) {
     const at = this.#position(call.seq);

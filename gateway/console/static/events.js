@@ -14,7 +14,7 @@ export const live = {
   connection: "closed",
   hello: null,
   status: null,
-  reload: null,
+
   draining: false,
   calls: new CallLog(),
 };
@@ -29,7 +29,7 @@ let retryTimer = 0;
 let drawPending = false;
 let lastDraw = 0;
 
-/** Calls back with the data of each event of a name; "hello" comes after every (re)connection. */
+/** Calls back with the data of each event of a name; "hello" comes where some may have been missed. */
 export function onEvent(name, follower) {
   if (!followers.has(name)) followers.set(name, new Set());
   followers.get(name).add(follower);
@@ -77,7 +77,7 @@ function take(name, event) {
   if (name === "call") live.calls.put(data);
   else if (name === "calls-skipped") live.calls.skip(data.count);
   else if (name === "status") live.status = data;
-  else if (name === "reload") live.reload = data;
+  else if (name === "reload" && live.hello) live.hello.generation = data.generation;
   else if (name === "draining") live.draining = true;
   for (const follower of followers.get(name) ?? []) follower(data);
   draw();
@@ -85,8 +85,10 @@ function take(name, event) {
 
 function greet(event) {
   const hello = JSON.parse(event.data);
-  if (live.hello && live.hello.started !== hello.started) {
-    // Another process counts its calls from the start again.
+  const known = live.hello;
+  const mayHaveMissed = known !== null && (live.connection === "lost" || known.generation !== hello.generation);
+  // Another process counts its calls anew, and does not have those of the one before.
+  if (known !== null && known.started !== hello.started) {
     live.calls.clear();
     lastId = "";
   }
@@ -94,7 +96,7 @@ function greet(event) {
   live.draining = false;
   retryMs = FIRST_RETRY_MS;
   setConnection("open");
-  for (const follower of followers.get("hello") ?? []) follower(hello);
+  if (mayHaveMissed) for (const follower of followers.get("hello") ?? []) follower(hello);
 }
 
 /** Opens the stream, or opens it anew; it mends itself until `disconnect`. */

@@ -17,7 +17,7 @@ import {
   useState,
 } from "../components.js";
 import { useDocument } from "../data.js";
-import { count, counted } from "../format.js";
+import { count, counted, duration } from "../format.js";
 import { JsonTree } from "../json-tree.js";
 import { link, setQuery } from "../router.js";
 import { Table } from "../table.js";
@@ -61,7 +61,7 @@ const COLUMNS = [
     label: "Source",
     width: "minmax(7rem, 1fr)",
     from: 1000,
-    cell: (entry) => entry.upstream ?? entry.source ?? "",
+    cell: (entry) => entry.upstream ?? entry.source?.split("/").at(-1) ?? "",
   },
   {
     key: "offered",
@@ -166,6 +166,18 @@ function Details({ open: key, generation }) {
   <//>`;
 }
 
+/** The limits of a primitive, those that hold. */
+function limitsOf(limits) {
+  const held = Object.entries(limits ?? {}).filter(([, value]) => value !== null && value !== false);
+  return held.map(([name, value]) => {
+    if (name.endsWith("Ms")) return [`Limit: ${name.slice(0, -2)}`, duration(value)];
+    return [
+      `Limit: ${name}`,
+      value === true ? "yes" : typeof value === "object" ? JSON.stringify(value) : String(value),
+    ];
+  });
+}
+
 function Definition({ document }) {
   const { entry, definitions, yaml, limits, examples } = document;
   const revisions = Object.keys(definitions ?? {})
@@ -192,10 +204,7 @@ function Definition({ document }) {
       ["Scopes", entry.scopes?.join(", ")],
       ["Views", entry.views?.join(", ")],
       ["Annotations", hints.join(", ")],
-      ...Object.entries(limits ?? {}).map(([name, value]) => [
-        `Limit: ${name}`,
-        typeof value === "object" ? JSON.stringify(value) : String(value),
-      ]),
+      ...limitsOf(limits),
       ["Traffic", html`<a href=${link("traffic", { name: entry.name })}>Calls of this ${entry.kind}</a>`],
     ]} />
     ${yaml && html`<h3>In the file</h3><${Code} text=${yaml} label="Definition in the file" />`}

@@ -2,6 +2,7 @@
 import {
   Badge,
   Choice,
+  Code,
   Empty,
   Moment,
   PageHead,
@@ -88,19 +89,36 @@ const TRIGGERS = {
   start: "the start",
 };
 
+const IN_CATALOG = new Set(["tool", "resource", "prompt", "skill"]);
+
+function Change({ change }) {
+  const isThere = change.change !== "removed" && IN_CATALOG.has(change.kind);
+  return html`<li>
+    <${Badge} state=${change.change} /> <span class="quiet">${change.kind}</span>
+    ${isThere ? html`<a class="mono" href=${link("catalog", { q: change.name })}>${change.name}</a>` : html`<span class="mono">${change.name}</span>`}
+    ${change.views?.length > 0 && html`<span class="quiet">for <${Tags} names=${change.views} /></span>`} ${change.detail}
+    ${change.difference?.length > 0 && html`<details class="full"><summary>Difference</summary><${Code} text=${change.difference.join("\n")} label=${`Difference of ${change.name}`} /></details>`}
+  </li>`;
+}
+
+/** Who was told that a list changed: "everyone: tools". */
+function Noticed({ by }) {
+  const told = Object.entries(by ?? {}).filter(([, lists]) => lists.length);
+  if (!told.length) return null;
+  return html`<p class="quiet">Announced to ${told.map(([audience, lists]) => `${audience} (${lists.join(", ")})`).join(", ")}</p>`;
+}
+
 function ReloadCard({ reload }) {
   const [all, setAll] = useState(false);
   const changes = reload.changes ?? [];
   const shown = all ? changes : changes.slice(0, SHOWN_CHANGES);
   return html`<section class="card"><h2><${Moment} at=${reload.at} /> <${Badge} state=${reload.outcome} /></h2>
     <p class="quiet">Generation ${reload.generation}, by ${TRIGGERS[reload.trigger] ?? reload.trigger}, in ${duration(reload.ms)}</p>
+    <${Noticed} by=${reload.noticedBy} />
     ${reload.problems?.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
     ${changes.length === 0 && reload.outcome !== "refused" && html`<p>Nothing on offer changed.</p>`}
-    <ul class="list">${shown.map(
-      (change) => html`<li key=${`${change.kind} ${change.name}`}><${Badge} state=${change.change} />
-      <span class="quiet">${change.kind}</span> <a href=${link("catalog", { open: `${change.kind}:${change.name}` })} class="mono">${change.name}</a>
-      ${change.views?.length > 0 && html`<span class="quiet">for <${Tags} names=${change.views} /></span>`} ${change.detail}</li>`,
-    )}</ul>
+    <ul class="list">${shown.map((change) => html`<${Change} key=${`${change.kind} ${change.name}`} change=${change} />`)}</ul>
+    ${reload.changesOmitted > 0 && html`<p class="quiet">${counted(reload.changesOmitted, "more change")} not kept.</p>`}
     ${shown.length < changes.length && html`<button type="button" class="button" onClick=${() => setAll(true)}>Show all ${changes.length}</button>`}
   </section>`;
 }

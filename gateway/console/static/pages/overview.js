@@ -35,9 +35,13 @@ export default function Overview({ query, facts }) {
       <div class="cards">
         <${Now} status=${data.status} />
         <${Rates} rates=${data.rates} />
+      </div>
+      <div class="cards">
         <${OnOffer} status=${data.status} />
         <${Parts} status=${data.status} facts=${facts} />
         <${Upstreams} upstreams=${data.status.upstreams} />
+      </div>
+      <div class="cards">
         <${Connect} clients=${data.clients} endpoint=${facts.endpoint} query=${query} />
       </div>`
     }`;

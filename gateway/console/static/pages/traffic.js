@@ -162,7 +162,7 @@ export default function Traffic({ query }) {
     );
     return known.reverse();
   }, [version, matches, isPaused]);
-  const waiting = isPaused ? live.calls.newest - frozen.current : 0;
+  const waiting = isPaused ? live.calls.after(frozen.current) : 0;
   const openSeq = query.get("open");
   return html`<${PageHead} title="Traffic" summary=${`${counted(rows.length, "call")}${waiting ? `, ${count(waiting)} new` : ""}${skipped ? `, ${count(skipped)} not shown` : ""}`}>
       <${Button} aria-pressed=${String(isPaused)} onClick=${() => setQuery({ paused: isPaused ? null : "1" }, { replace: true })}>${isPaused ? "Resume" : "Pause"}<//>

@@ -4,11 +4,12 @@ Generated cases are the same ones in every run where `CI` is set; elsewhere hypo
 timed: machines differ.
 """
 
+import gc
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +62,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     # One more than there are processors, since many a test waits for another process, or for a time to pass.
     return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without the garbage collector, which would look again and again at what stays: half of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

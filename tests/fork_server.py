@@ -44,9 +44,9 @@ _NUMBER: Final = 4
 class ForkServer:
     """The process to fork, from the first order on; it ends with this one."""
 
-    def __init__(self) -> None:
-        self.environ: Final = dict(os.environ)
-        """What its interpreter has read."""
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ: Final = environ
+        """What its interpreter reads."""
         self._connection: socket.socket | None = None
         self._lock: Final = threading.Lock()
 
@@ -96,7 +96,9 @@ def install() -> None:
     """Let each `Popen` of this process start what begins with `FORKED` by a fork."""
     original: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     signature = inspect.signature(original)
-    server = ForkServer()
+    common = dict(os.environ)
+    servers = {_read_of(common): ForkServer(common)}
+    seen = set(servers)
 
     def execute_child(popen: Any, *given: Any) -> None:
         asked = signature.bind(popen, *given)
@@ -111,21 +113,29 @@ def install() -> None:
         ]
         environ = dict(os.environ if arguments["env"] is None else arguments["env"])
         is_unusual = any(arguments[name] for name in _UNUSUAL) or any(map(os.isatty, streams))
-        if is_unusual or _differs(environ, server.environ):
+        read = _read_of(environ)
+        if not is_unusual and read in seen and read not in servers:  # a server is made for what comes again
+            servers[read] = ForkServer({**{name: common[name] for name in common if not _is_read(name)}, **dict(read)})
+        if is_unusual or read not in servers:
+            seen.add(read)
             arguments.update(args=[*REAL, *words[1:]], executable=REAL[0])
             original(*asked.args)
             return
         folder = os.fspath(arguments["cwd"] or Path.cwd())
-        popen.pid = server.start(words=words[1:], environ=environ, folder=folder, streams=streams)
+        popen.pid = servers[read].start(words=words[1:], environ=environ, folder=folder, streams=streams)
         popen._child_created = True
         popen._close_pipe_fds(*(arguments[name] for name in _PIPES))
 
     subprocess.Popen._execute_child = execute_child  # type: ignore[attr-defined]
 
 
-def _differs(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    names = {name for name in {*one, *other} if name.startswith(_INTERPRETER)}
-    return any(one.get(name) != other.get(name) for name in names)
+def _read_of(environ: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """Return the variables that an interpreter has read once it runs."""
+    return frozenset((name, value) for name, value in environ.items() if _is_read(name))
+
+
+def _is_read(name: str) -> bool:
+    return name.startswith(_INTERPRETER)
 
 
 def _serve(connection: socket.socket) -> None:

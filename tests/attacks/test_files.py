@@ -17,6 +17,7 @@ from tests.attacks.target import Plan, Target
 from tests.examples import examples
 
 PLAN = Plan(
+    is_forked=False,
     file="""
     resources:
       docs:

@@ -22,6 +22,7 @@ from tests.examples import examples
 from tests.programs import need_sandboxes
 
 PLAN = Plan(
+    is_forked=False,
     file=f"""
     tools:
       inside:

@@ -14,6 +14,7 @@ from tests.attacks.payloads import LEADING_DASH, SHELL, TEXTS
 from tests.attacks.target import Plan, Target
 
 PLAN = Plan(
+    is_forked=False,
     file=r"""
     tools:
       bare:

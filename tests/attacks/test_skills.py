@@ -22,6 +22,7 @@ from tests.attacks.test_files import CLIMBS, PIECES, swapping
 
 HEAD = "---\nname: {name}\ndescription: Public.\n---\n"
 PLAN = Plan(
+    is_forked=False,
     file="skills: [skills/*]",
     files={
         "skills/guide/SKILL.md": HEAD.format(name="guide"),

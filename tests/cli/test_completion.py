@@ -41,6 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{directory}:{os.environ['PATH']}"
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("shell", PRESSED)
 @pytest.mark.parametrize(
     ("line", "expected"),

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from typing import Final
 import pytest
 
 from tests.docs.guide import Example, Save, Step, Typed, guides, steps_of
+from tests.fork_server import FORKED
 from tests.ports import free_port
 from tests.programs import need, need_sandboxes
 
@@ -34,9 +36,9 @@ class Reader:
         self._ports: Final[dict[str, int]] = {}
         scripts = Path(sys.executable).parent
         self._environ: Final = {
+            **{name: value for name, value in os.environ.items() if name.startswith(("LANG", "LC_"))},
             "PATH": f"{scripts}:{os.environ['PATH']}:/usr/sbin",
             "HOME": str(folder),
-            "LANG": "C.UTF-8",
         }
 
     def follow(self, step: Step) -> None:
@@ -57,7 +59,7 @@ class Reader:
 
     def _type(self, command: str) -> str:
         done = subprocess.run(
-            ["bash", "-c", command],
+            _program(command),
             cwd=self.folder,
             env=self._environ,
             stdin=subprocess.DEVNULL,
@@ -77,7 +79,7 @@ class Reader:
         if command.startswith("mcp-gateway"):
             self._environ["MCP_GATEWAY_HTTP"] = f"127.0.0.1:{port}"
         process = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
+            _program(f"exec {command}"),
             cwd=self.folder,
             env=self._environ,
             stdin=subprocess.DEVNULL,
@@ -93,6 +95,15 @@ class Reader:
 
     def _port(self, written: str) -> int:
         return self._ports.setdefault(written, free_port())
+
+
+def _program(command: str) -> list[str]:
+    """The program that runs a command: a shell, but for our own with nothing in it that only a shell understands."""
+    typed = command.removeprefix("exec ")
+    unquoted = re.sub(r"'[^']*'|\"[^\"$`\\\\]*\"", "", typed)
+    if not typed.startswith("mcp-gateway ") or re.search(r"[^\w ./:,=@%+-]", unquoted):
+        return ["bash", "-c", command]
+    return [FORKED, *shlex.split(typed)[1:]]
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

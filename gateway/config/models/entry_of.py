@@ -36,7 +36,8 @@ def models_in(value: object, kind: type[M]) -> Iterator[M]:
             if isinstance(value, kind):
                 yield value
             for name in _holding_fields(type(value)):
-                yield from models_in(getattr(value, name), kind)
+                if member := getattr(value, name):  # most fields are not given
+                    yield from models_in(member, kind)
         case dict():
             for member in value.values():
                 yield from models_in(member, kind)

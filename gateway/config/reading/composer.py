@@ -220,19 +220,20 @@ class _Composer:
                 and event.implicit[0]
             )
             key = "<<" if is_merge else self._key(event)
-            key_place = self._place(event.start_mark)
             self._path[-1] = key or "?"
             value_event = self._next()
             node = self._node(value_event)
             size = self._grown(size, node, event)
             if is_merge:
                 if merge_place is None:
-                    merged = self._merged(node, key_place)
-                    merge_place = key_place
+                    merge_place = self._place(event.start_mark)
+                    merged = self._merged(node, merge_place)
                 else:
-                    self._report(f"duplicate key `<<`, first at {_short(merge_place)}; write `<<: [*a, *b]`", key_place)
+                    text = f"duplicate key `<<`, first at {_short(merge_place)}; write `<<: [*a, *b]`"
+                    self._report(text, self._place(event.start_mark))
             elif key is not None and key in entries:
-                self._report(f"duplicate key `{key}`, first at {_short(entries[key].place)}", key_place)
+                text = f"duplicate key `{key}`, first at {_short(entries[key].place)}"
+                self._report(text, self._place(event.start_mark))
             elif key is not None:
                 entries[key] = MapItem(self._source, self._mark(event.start_mark), node)
             elif isinstance(event, yaml.CollectionStartEvent):

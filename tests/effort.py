@@ -14,11 +14,16 @@ class Count:
 
 
 @contextmanager
-def counted_lines() -> Iterator[Count]:
-    """Counts the lines of Python that this thread runs within the context, all that it calls included."""
+def counted_lines(*, ignoring: tuple[str, ...] = ()) -> Iterator[Count]:
+    """Counts the lines of Python that this thread runs within the context, all that it calls included.
+
+    `ignoring` are parts of paths: what such files do is not counted.
+    """
     count = Count()
 
-    def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "call" and any(part in frame.f_code.co_filename for part in ignoring):
+            return None
         count.lines += event == "line"
         return trace
 

@@ -137,8 +137,8 @@ async def test_what_a_reload_does_on_the_event_loop_does_not_grow_with_the_file(
     async def lines(count: int) -> int:
         async with offering(tmp_path, many_tools(count, edition=1)) as pipeline:
             (tmp_path / "config.yaml").write_text(many_tools(count, edition=2))
-            with counted_lines() as counted:
-                await reload(pipeline)
+            with counted_lines(ignoring=("/asyncio/", "/selectors.py", "/processes/")) as counted:
+                await reload(pipeline)  # while timers run: they do more where it takes longer
             assert len(pipeline.store.current.tools) == count
             return counted.lines
 

@@ -25,24 +25,26 @@ class RedisServer:
     arguments: Sequence[str]
     process: asyncio.subprocess.Process | None = None
     password: str = ""
+    address: str = "127.0.0.1"
+    launcher: Sequence[str] = ()
     _clients: list["redis.Redis"] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        return f"redis://{f':{self.password}@' if self.password else ''}127.0.0.1:{self.port}"
+        return f"redis://{f':{self.password}@' if self.password else ''}{self.address}:{self.port}"
 
     @property
     def client(self) -> "redis.Redis":
         """A client for a look at what is stored."""
         if not self._clients:
-            self._clients.append(redis.Redis(host="127.0.0.1", port=self.port, password=self.password or None))
+            self._clients.append(redis.Redis(host=self.address, port=self.port, password=self.password or None))
         return self._clients[0]
 
     async def start(self) -> None:
         program = need("redis-server")
         with (self.folder / "log").open("a") as log:
             self.process = await asyncio.create_subprocess_exec(
-                program, *self.arguments, cwd=self.folder, stdout=log, stderr=log
+                *(*self.launcher, program, *self.arguments), cwd=self.folder, stdout=log, stderr=log
             )
         async with asyncio.timeout(SECONDS):
             while not await self._answers():
@@ -61,7 +63,7 @@ class RedisServer:
 
     async def _answers(self) -> bool:
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            reader, writer = await asyncio.open_connection(self.address, self.port)
         except ConnectionRefusedError:
             await asyncio.sleep(0.02)
             return False
@@ -75,12 +77,23 @@ class RedisServer:
 
 
 @asynccontextmanager
-async def redis_server(folder: Path, *options: str, password: str = "") -> AsyncIterator[RedisServer]:
+async def redis_server(
+    folder: Path, *options: str, password: str = "", address: str = "127.0.0.1", launcher: Sequence[str] = ()
+) -> AsyncIterator[RedisServer]:
+    """A server; `launcher` is a program that starts it, on another host perhaps, whose address is given then."""
     if password:
         options = (*options, "--requirepass", password)
     port = free_port()
-    own = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-    async with _running(RedisServer(folder=folder, port=port, arguments=(*own, *options), password=password)) as server:
+    own = ("--port", str(port), "--bind", address, "--protected-mode", "no", "--save", "", "--appendonly", "no")
+    made = RedisServer(
+        folder=folder,
+        port=port,
+        arguments=(*own, *options),
+        password=password,
+        address=address,
+        launcher=launcher,
+    )
+    async with _running(made) as server:
         yield server
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 import structlog
 
 from gateway.access.identity.authenticator import Authenticator
+from gateway.app.catalog_agreement import CatalogAgreement
 from gateway.app.json_fetcher import JsonFetcher
 from gateway.app.listeners import Listeners, check_view
 from gateway.app.reports.about import about
@@ -352,8 +353,9 @@ class Gateway:
         )
         stack.push_async_callback(self._dispatcher.tasks.runner.close)
         if self._state.replica is not None:
-            changes = SharedChanges(self._state.replica, store=pipeline.store, notifier=self._dispatcher.notifier)
-            await stack.enter_async_context(changes)
+            replica, catalogs, notifier = self._state.replica, pipeline.store, self._dispatcher.notifier
+            for shared in (SharedChanges, CatalogAgreement):
+                await stack.enter_async_context(shared(replica, store=catalogs, notifier=notifier))
         self._dispatcher.tasks.runner.observers.append(auditing)
         await self._dispatcher.tasks.runner.load()
         if isinstance(task_store, RedisTaskStore):

@@ -4,7 +4,7 @@ A client is told of a list only if what it sees of it has changed, and of a reso
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final
@@ -106,6 +106,14 @@ class ChangeNotifier:
         self.tell_others: Callable[[str, ListKind, str], None] = lambda _what, _kind, _name: None
         """Called with what a plugin has changed here, where other processes serve the same clients: a list was
         `changed`, a resource `updated`, a primitive `enabled` or `disabled`."""
+        self.announces_later: Callable[[], bool] = lambda: False
+        """Called when the catalog has changed, where other processes serve the same clients. True: `announce_held` is
+        called once these serve the same lists."""
+        self.others_follow: Callable[[], Awaitable[None]] = _nobody_follows
+        """Waits, not for long, until other processes serve the lists of this one."""
+        self._held: Catalog | None = None
+        """The catalog that clients know, while changes of it are held back."""
+        self._newest: Catalog | None = None
         self._is_closed = False
 
     def add_session(self, session: Session) -> None:
@@ -129,7 +137,9 @@ class ChangeNotifier:
         """The fingerprint of each list as a session's client was told of it; `before` where that is still to come."""
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has just taken it away, and the session ends
-        offered = self._parts.of(catalog, session.identity.scopes, view=session.view).fingerprints
+        held = self._held
+        known = catalog if held is None or (session.view is not None and session.view not in held.views) else held
+        offered = self._parts.of(known, session.identity.scopes, view=session.view).fingerprints
         waiting = session.outbox.messages
         return {
             kind: fingerprint
@@ -171,7 +181,20 @@ class ChangeNotifier:
                     del self._of_tasks[task_id]
 
     def catalog_changed(self, old: Catalog, new: Catalog) -> None:
-        """Announce each list that a client would now see differently, and each watched resource that was written."""
+        """Announce each list that a client would now see differently, and each watched resource that was written.
+
+        Where other processes do not serve the new catalog yet, that waits for `announce_held`.
+        """
+        self._held, self._newest = self._held or old, new
+        if not self.announces_later():
+            self.announce_held()
+
+    def announce_held(self) -> None:
+        """Announce what has changed since the last announcement."""
+        old, new = self._held, self._newest
+        self._held = self._newest = None
+        if old is None or new is None:
+            return
         for (scopes, view), subscribers in self._by_part().items():
             if view is None or (view in old.views and view in new.views):  # of one that is gone, streams end
                 before, after = (self._parts.of(each, scopes, view=view) for each in (old, new))
@@ -231,6 +254,10 @@ class ChangeNotifier:
         for uri in frozenset().union(*(each.uris for each in subscribers)):
             if _version(uri, old) != _version(uri, new):
                 _update(uri, subscribers)
+
+
+async def _nobody_follows() -> None:
+    """Do nothing: this process is the only one."""
 
 
 def _holds(part: Catalog, uri: str) -> bool:

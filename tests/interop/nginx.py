@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,13 +43,24 @@ class Nginx:
     port: int
     url: str
     """The daemon's, as clients see it; without a slash at its end."""
+    address: str = "127.0.0.1"
+    launcher: Sequence[str] = ()
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         program = need("nginx")
         with (self.folder / "errors").open("a") as errors:
             self.process = await asyncio.create_subprocess_exec(
-                *(program, "-p", str(self.folder), "-c", str(self.folder / "nginx.conf"), "-e", "stderr"),
+                *(
+                    *self.launcher,
+                    program,
+                    "-p",
+                    str(self.folder),
+                    "-c",
+                    str(self.folder / "nginx.conf"),
+                    "-e",
+                    "stderr",
+                ),
                 stderr=errors,
             )
         async with asyncio.timeout(SECONDS):
@@ -64,7 +75,7 @@ class Nginx:
 
     async def _answers(self) -> bool:
         try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            _, writer = await asyncio.open_connection(self.address, self.port)
         except ConnectionRefusedError:
             await asyncio.sleep(0.02)
             return False
@@ -82,8 +93,13 @@ async def nginx(
     second: str = "",
     port: int = 0,
     changes: Mapping[str, str] = MappingProxyType({}),
+    address: str = "127.0.0.1",
+    launcher: Sequence[str] = (),
 ) -> AsyncIterator[Nginx]:
-    """The shipped file before that daemon, and a `second` one; `changes` are lines to write otherwise."""
+    """The shipped file before that daemon, and a `second` one; `changes` are lines to write otherwise.
+
+    `launcher` is a program that starts nginx, on another host perhaps, whose address is given then.
+    """
     port = port or free_port()
     text = SHIPPED.read_text()
     if authority is not None:
@@ -96,8 +112,8 @@ async def nginx(
     substitutes = {
         "gateway2:8000": second,
         "gateway:8000": daemon,
-        "listen 8080;": f"listen 127.0.0.1:{port};",
-        "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+        "listen 8080;": f"listen {address}:{port};",
+        "listen 443 ssl;": f"listen {address}:{port} ssl;",
         "/etc/nginx/tls": str(folder),
         **changes,
     }
@@ -108,7 +124,8 @@ async def nginx(
     user = "user root;\n" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(user + MAIN.format(folder=folder))
     scheme = "http" if authority is None else "https"
-    it = Nginx(folder=folder, port=port, url=f"{scheme}://127.0.0.1:{port}{PREFIX if prefix else ''}")
+    url = f"{scheme}://{address}:{port}{PREFIX if prefix else ''}"
+    it = Nginx(folder=folder, port=port, url=url, address=address, launcher=launcher)
     await it.start()
     try:
         yield it

@@ -26,6 +26,8 @@ _KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
 class ContextOwner(Protocol):
     """The run that a context belongs to."""
 
+    has_switched: bool
+
     @property
     def call(self) -> Call: ...
     @property
@@ -131,10 +133,12 @@ class CallContext:
     def enable(self, kind: ListKind, name: str) -> None:
         self._call.server.store.enable(_known(kind), name)
         self._call.server.notifier.tell_others("enabled", kind, name)
+        self._run.has_switched = True
 
     def disable(self, kind: ListKind, name: str) -> None:
         self._call.server.store.disable(_known(kind), name)
         self._call.server.notifier.tell_others("disabled", kind, name)
+        self._run.has_switched = True
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
         return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))

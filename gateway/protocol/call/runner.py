@@ -79,6 +79,8 @@ class Run(msgspec.Struct, eq=False):
     arguments: JsonObject = empty()
     is_over: bool = False
     """Whether the run has ended: nothing is sent for it any more."""
+    has_switched: bool = False
+    """Whether it has enabled or disabled a primitive."""
     _deadline: Deadline | None = None
     _permit: Permit | None = None
     _opened: OpenRequester | None = None
@@ -151,6 +153,8 @@ class Run(msgspec.Struct, eq=False):
             self._step.__exit__(kind, error, trace)
         if self._permit is not None:
             self._permit.release()
+        if self.has_switched:  # its caller's next request may come to another replica
+            await self.call.server.notifier.others_follow()
         try:
             if self._opened is not None:
                 await self._opened.__aexit__(kind, error, trace)

@@ -1,0 +1,108 @@
+"""Replicas as operators run them: daemons over one Redis, behind an nginx that asks each in turn."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tests.e2e.daemon import Daemon, serving
+from tests.interop.nginx import Nginx, nginx
+from tests.ports import free_port
+from tests.redis_server import RedisServer, redis_server
+
+KEY: Final = "a key that all replicas have"
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(kw_only=True)
+class Replica:
+    """One that serves, or has been killed."""
+
+    config: Path
+    address: str
+    flags: Sequence[str]
+    environment: Mapping[str, str]
+    watch: bool
+    launcher: Sequence[str] = ()
+    _running: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _daemon: Daemon | None = None
+
+    @property
+    def daemon(self) -> Daemon:
+        assert self._daemon is not None, "it has been killed"
+        return self._daemon
+
+    @property
+    def url(self) -> str:
+        """The replica's own, without a path."""
+        return f"http://{self.address}"
+
+    async def start(self) -> None:
+        self._daemon = await self._running.enter_async_context(
+            serving(
+                self.config,
+                *("--http", self.address, *self.flags),
+                watch=self.watch,
+                environment=self.environment,
+                launcher=self.launcher,
+            )
+        )
+        self.address = urlsplit(await self._daemon.url()).netloc  # a port that was left open is the same from now on
+
+    async def kill(self) -> None:
+        """End it with SIGKILL, if it runs."""
+        self._daemon = None
+        await self._running.aclose()
+
+
+@dataclass(kw_only=True)
+class Replicas:
+    """All of them, their store and their proxy."""
+
+    redis: RedisServer
+    proxy: Nginx
+    all: Sequence[Replica]
+
+
+@asynccontextmanager
+async def replicas(
+    config: Path,
+    *flags: str,
+    count: int = 3,
+    watch: bool = False,
+    environment: Mapping[str, str] = NO_OPTIONS,
+    of_the_first: Sequence[str] = (),
+    redis_options: Sequence[str] = (),
+) -> AsyncIterator[Replicas]:
+    """Serve a file with several daemons on ports of loopback; `of_the_first` are flags that one alone has."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-gateway-replicas-")))
+        redis = await stack.enter_async_context(redis_server(folder / "redis", *redis_options))
+        made = [
+            Replica(
+                config=config,
+                address=f"127.0.0.1:{free_port()}",
+                flags=(*flags, *(() if number else of_the_first)),
+                environment={**environment, "MCP_GATEWAY_STORE": redis.url, "MCP_GATEWAY_SECRET_KEY": KEY},
+                watch=watch,
+            )
+            for number in range(count)
+        ]
+        for each in made:
+            stack.push_async_callback(each.kill)
+        await asyncio.gather(*(each.start() for each in made))
+        proxy = await stack.enter_async_context(in_turn(folder / "nginx", [each.address for each in made]))
+        yield Replicas(redis=redis, proxy=proxy, all=made)
+
+
+@asynccontextmanager
+async def in_turn(folder: Path, addresses: Sequence[str], **options: Any) -> AsyncIterator[Nginx]:
+    """The shipped nginx file for these replicas, which are asked in turn; `options` are those of `nginx`."""
+    folder.mkdir()
+    async with nginx(folder, daemon=" fail_timeout=2s; server ".join(addresses), **options) as proxy:
+        yield proxy

@@ -78,9 +78,10 @@ class Cgroup:
         _write(f"{self.path}/cgroup.kill", "1")
 
     def remove(self) -> bool:
-        """Remove it, unless a process is left in it."""
-        for below in self.path.glob("*/"):
-            Cgroup(below).remove()
+        """Remove it, unless a process is left in it. Another daemon that starts may remove it at the same time."""
+        with suppress(OSError):
+            for below in list(self.path.glob("*/")):
+                Cgroup(below).remove()
         self.close()
         with suppress(OSError):
             self.path.rmdir()
@@ -166,7 +167,7 @@ class Cgroups:
 
 def _end_leftovers(own: Path) -> None:
     """End the calls of daemons that are gone."""
-    for path in own.glob(f"{_PREFIX}*/"):
+    for path in list(own.glob(f"{_PREFIX}*/")):
         identity = path.name.removeprefix(_PREFIX).rpartition(".")[0]
         if is_gone(identity):
             _end(Cgroup(path))

@@ -5,7 +5,7 @@ traces would stay in a process (a log level cannot be unset) asks for one of its
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -18,15 +18,24 @@ from gateway.json_types import JsonObject
 from gateway.wire import meta
 from tests.behaviour.cells import STDIO, Cell
 from tests.behaviour.client import NOTHING, SECONDS, Client, initialize_params
+from tests.behaviour.daemons import serving
 from tests.behaviour.wires import HttpWire, SseWire, StdioWire
 from tests.conformance.suite import Suite, find_suite
 from tests.conformance.wire_schemas import WireSchemas
-from tests.e2e.daemon import Daemon, serving
+from tests.e2e.daemon import Daemon
 
 CONFIG: Final = Path(__file__).parent / "testdata" / "house.yaml"
 
 Newcomer = Callable[..., Awaitable[Client]]
 """`await newcomer(cell, capabilities={…}, shakes_hands=True, daemon=…)`: a client that shares no session."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _courses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A directory for what tools note, which all processes of a test have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MCP_GATEWAY_TEST_COURSES", str(tmp_path_factory.mktemp("courses")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """A daemon that follows the files of a directory, and clients that hear from it on every kind of stream."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -14,8 +14,9 @@ import aiohttp
 from gateway.json_types import Json, JsonObject
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, SSE, STDIO, Cell
 from tests.behaviour.client import NOTHING, Call, Client, initialize_params
+from tests.behaviour.daemons import own_urls, serving
 from tests.behaviour.wires import HttpWire, SseWire, StdioWire
-from tests.e2e.daemon import PATIENCE_SECONDS, Daemon, serving
+from tests.e2e.daemon import PATIENCE_SECONDS, Daemon
 
 CHANGED: Final = "notifications/{}/list_changed"
 UPDATED: Final = "notifications/resources/updated"
@@ -69,6 +70,8 @@ class Place:
     config: Path
     daemon: Daemon
     url: str
+    own_urls: Sequence[str]
+    """Where each process listens itself; one, unless there are replicas."""
     http: aiohttp.ClientSession
     stack: AsyncExitStack
 
@@ -110,22 +113,31 @@ class Place:
         return [await self.ear(stream, *uris) for stream in STREAMS]
 
     async def get(self, path: str) -> Json:
-        async with self.http.get(self.url.replace("/mcp", path)) as response:
-            return await response.json()
+        """What the first process says of itself."""
+        return await self._get(self.own_urls[0] + path)
 
     async def reload(self) -> tuple[int, Json]:
-        async with self.http.post(self.url.replace("/mcp", "/-/reload")) as response:
-            return response.status, await response.json()
+        """Reload all processes, one after the other, and return what the first has said."""
+        answers = []
+        for url in self.own_urls:
+            async with self.http.post(f"{url}/-/reload") as response:
+                answers.append((response.status, await response.json()))
+        return answers[0]
 
     async def generation(self) -> int:
         return int((await self.get("/-/status"))["generation"])
 
     async def until(self, is_so: Callable[[JsonObject], bool]) -> Json:
-        """The status, once something is so."""
+        """The status of the first process, once something is so of all."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not is_so(status := await self.get("/-/status")):
-                await asyncio.sleep(0.02)
+            for url in reversed(self.own_urls):
+                while not is_so(status := await self._get(f"{url}/-/status")):
+                    await asyncio.sleep(0.02)
             return status
+
+    async def _get(self, url: str) -> Json:
+        async with self.http.get(url) as response:
+            return await response.json()
 
 
 @asynccontextmanager
@@ -139,4 +151,5 @@ async def following(config: Path, *flags: str, watch: bool = True) -> AsyncItera
         ) as http,
         AsyncExitStack() as stack,
     ):
-        yield Place(config=config, daemon=daemon, url=await daemon.url(), http=http, stack=stack)
+        urls = await own_urls(daemon)
+        yield Place(config=config, daemon=daemon, url=await daemon.url(), own_urls=urls, http=http, stack=stack)

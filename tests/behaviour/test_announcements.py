@@ -7,6 +7,7 @@ import pytest
 from gateway.json_types import Json
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, cells
 from tests.behaviour.client import Call, Client
+from tests.behaviour.daemons import one_process
 from tests.behaviour.wires import HttpWire
 from tests.requirements import requirement
 
@@ -59,6 +60,7 @@ async def test_a_tool_that_is_taken_away_and_put_back_is_announced_each_time(cli
 
 @cells(until=LATEST_LEGACY, binding=HTTP)
 @requirement("list-changed/waits")
+@one_process("what others announce may come while the stream opens, and is told again then")
 async def test_what_happens_while_no_stream_is_open_is_told_once_when_one_opens(client: Client) -> None:
     for _ in range(3):
         await client.call("change", kind="tools")

@@ -14,7 +14,8 @@ from tests import local_server
 from tests.behaviour.cells import STDIO, Cell, cells
 from tests.behaviour.client import Answer, Client
 from tests.behaviour.conftest import Newcomer
-from tests.e2e.daemon import Daemon, serving
+from tests.behaviour.daemons import serving
+from tests.e2e.daemon import Daemon
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

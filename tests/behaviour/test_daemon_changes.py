@@ -13,8 +13,9 @@ from gateway.json_types import Json
 from tests.behaviour.cells import LATEST, LATEST_LEGACY, STDIO, Cell, cells
 from tests.behaviour.client import Call, Client, listed
 from tests.behaviour.conftest import CONFIG, Newcomer
+from tests.behaviour.daemons import serving
 from tests.behaviour.test_announcements import ACKNOWLEDGED, CHANGED, SUBSCRIPTION, UPDATED, listening, open_stream
-from tests.e2e.daemon import Daemon, serving
+from tests.e2e.daemon import Daemon
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.behaviour.daemons import one_process
 from tests.behaviour.following import STREAMS, following
 
 FILE = """
@@ -33,6 +34,7 @@ VERSION = "first"
 MENDED = PLUGIN.replace('"first"', '"none"') + "\ndef startup():\n    global VERSION\n    VERSION = 'started'\n"
 
 
+@one_process("calls fill the threads of whichever they come to")
 async def test_hung_functions_stop_neither_files_nor_large_outputs_nor_a_mended_plugin(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(FILE)
     for name, text in {"plugins/house.py": PLUGIN, "note.txt": "a note", "docs/a.md": "a page"}.items():

@@ -14,7 +14,8 @@ from gateway.json_types import JsonObject
 from tests.behaviour.cells import HTTP, LATEST, STDIO, Cell, cells
 from tests.behaviour.client import SECONDS, Answer, Client
 from tests.behaviour.conftest import Newcomer
-from tests.e2e.daemon import Daemon, serving
+from tests.behaviour.daemons import serving
+from tests.e2e.daemon import Daemon
 from tests.protocol.peers import EVERYTHING
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

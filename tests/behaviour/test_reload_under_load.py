@@ -9,11 +9,12 @@ from typing import Final
 from gateway.json_types import Json
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
+from tests.behaviour.daemons import COUNT
 from tests.behaviour.following import Ear, Place, following, save
 
 RELOADS: Final = 100
 EARS: Final[Mapping[str, int]] = {"stdio": 1, "get": 17, "sse": 16, "listen": 16}
-SECONDS: Final = 60
+SECONDS: Final = 60 * COUNT
 TOOLS: Final = 30
 CATALOGS: Final = {letter: [f"{letter}{number}" for number in range(TOOLS)] for letter in "ab"}
 

@@ -1,7 +1,13 @@
-"""Tools whose course a test decides."""
+"""Tools whose course a test decides, at whichever replica each of its calls comes to."""
 
 import asyncio
-from collections import defaultdict
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 
 from gateway.plugin import (
     Audio,
@@ -18,45 +24,61 @@ from gateway.plugin import (
 )
 
 LEVELS: tuple[LogLevel, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+OWN = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, OWN, ignore_errors=True)
+COURSES = Path(os.environ.get("MCP_GATEWAY_TEST_COURSES", OWN))
+"""A directory that all processes of a test have."""
 
 
 class Course:
-    """How far a call has come."""
+    """How far a call has come, in files."""
 
-    def __init__(self) -> None:
-        self.state = "not begun"
-        self.changed = asyncio.Condition()
-        self.release = asyncio.Event()
+    def __init__(self, key: str) -> None:
+        self._state = COURSES / f"{sha256(key.encode()).hexdigest()}.state"
+        self._released = self._state.with_suffix(".released")
 
-    async def become(self, state: str) -> None:
-        async with self.changed:
-            self.state = state
-            self.changed.notify_all()
+    @property
+    def state(self) -> str:
+        return self._state.read_text() if self._state.exists() else "not begun"
+
+    @property
+    def is_released(self) -> bool:
+        return self._released.exists()
+
+    def become(self, state: str) -> None:
+        new = self._state.with_suffix(".new")
+        new.write_text(state)
+        new.replace(self._state)
+
+    def release(self) -> None:
+        self._released.touch()
 
 
-COURSES: defaultdict[str, Course] = defaultdict(Course)
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)
 
 
 async def wait(key: str, context: Context) -> str:
     """Goes on until released."""
-    course = COURSES[key]
-    await course.become("running")
+    course = Course(key)
+    course.become("running")
     await context.progress(1)
     try:
-        await course.release.wait()
+        await until(lambda: course.is_released)
     except asyncio.CancelledError:
-        await course.become("cancelled")
+        course.become("cancelled")
         raise
-    await course.become("finished")
+    course.become("finished")
     return "released"
 
 
 async def reach(key: str, state: str) -> str:
     """Waits until a call of `wait` has come this far, and says how far it has come."""
-    course = COURSES[key]
+    course = Course(key)
     try:
-        async with asyncio.timeout(10), course.changed:
-            await course.changed.wait_for(lambda: course.state == state)
+        async with asyncio.timeout(10):
+            await until(lambda: course.state == state)
     except TimeoutError:
         pass
     return course.state
@@ -64,7 +86,7 @@ async def reach(key: str, state: str) -> str:
 
 async def release(key: str) -> str:
     """Lets a call of `wait` end."""
-    COURSES[key].release.set()
+    Course(key).release()
     return "done"
 
 

@@ -1,6 +1,11 @@
 """Every interaction with a client, written once for both eras: on the loop and in a thread."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gateway.plugin import Answer, Context, ProtocolError, Sample, SyncContext
@@ -24,7 +29,10 @@ SEVERAL: Mapping[str, Mapping[str, Any]] = {
     },
     "where": {"method": "roots/list"},
 }
-STEPS: list[str] = []
+OWN = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, OWN, ignore_errors=True)
+STEPS = Path(os.environ.get("MCP_GATEWAY_TEST_COURSES", OWN)) / "steps"
+"""A line for each step, of all processes of a test."""
 
 
 async def on_the_loop(context: Context) -> dict[str, Any]:
@@ -39,7 +47,7 @@ async def on_the_loop(context: Context) -> dict[str, Any]:
 
 def in_a_thread(context: SyncContext) -> dict[str, Any]:
     """The same, in a thread."""
-    context.once("step", lambda: STEPS.append("step"))
+    context.once("step", take_step)
     form = context.elicit("form", "Fill in", FORM)
     sample = context.sample("sample", "Say something", system_prompt="Be brief", max_tokens=50)
     roots = context.list_roots("roots")
@@ -49,7 +57,12 @@ def in_a_thread(context: SyncContext) -> dict[str, Any]:
 
 async def step() -> None:
     """What must not be done twice for one call."""
-    STEPS.append("step")
+    take_step()
+
+
+def take_step() -> None:
+    with STEPS.open("a") as steps:
+        steps.write("step\n")
 
 
 def told(form: Answer, sample: Sample, several: Mapping[str, Any], *, roots: list[str]) -> dict[str, Any]:
@@ -65,8 +78,8 @@ def told(form: Answer, sample: Sample, several: Mapping[str, Any], *, roots: lis
 
 async def steps() -> int:
     """How often the step was taken since this was asked last."""
-    taken = len(STEPS)
-    STEPS.clear()
+    taken = len(STEPS.read_text().splitlines()) if STEPS.exists() else 0
+    STEPS.unlink(missing_ok=True)
     return taken
 
 

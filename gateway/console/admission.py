@@ -85,7 +85,14 @@ class Admission:
         return found if isinstance(found, AuthError | HttpError) else self.permitted(found)
 
     async def by_credential(self, text: str, *, address: str) -> Identity | AuthError | HttpError:
-        """Return whom a key, an access token or the printed token is of, unless its address has tried too often."""
+        """Return whom a key, an access token or the printed token is of.
+
+        1. the printed token is good at any time: nobody finds it by trying
+        2. the address has not failed too often: 429
+        3. the credential is good: 400, 401
+        """
+        if self.authenticator.is_open and self.token.matches(text):
+            return ANONYMOUS
         if (seconds := self.failures.seconds_to_wait(address)) is not None:
             message = "Too many sign-ins from this address have failed"
             return HttpError(status=429, message=message, headers={"Retry-After": str(seconds)})
@@ -136,7 +143,9 @@ class Admission:
     async def _credential(self, text: str) -> Identity | AuthError:
         if not self.authenticator.is_open:
             return await self.authenticator.identify(authorization=[f"Bearer {text}"], api_key=())
-        return ANONYMOUS if self.token.matches(text) else invalid_token("This is not the token of this daemon")
+        error = invalid_token("This is not the token of this daemon")
+        self.authenticator.denied[error.status] += 1
+        return error
 
     def _by_cookie(self, request: HttpRequest) -> Identity | AuthError | HttpError:
         session = self.cookies.read(request.raw, request.client_endpoint)

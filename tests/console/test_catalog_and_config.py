@@ -1,0 +1,182 @@
+"""The console's catalog, its answers about calls that are not made, and the files as it shows them."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.wire.revisions import LEGACY, MODERN
+from tests.console.watching import CONSOLE, Watched, watched
+
+SECRET: Final = "hunter2-is-not-a-password"
+FILE: Final = """\
+connections:
+  api: {base_url: "http://127.0.0.1:1/", headers: {Authorization: "Bearer ${env:PASSWORD}"}}
+  old: {base_url: "http://127.0.0.1:1/", headers: {Authorization: "Bearer abcdefgh12345678"}}
+include: [more.yaml]
+views: {small: {include: {tags: [fast]}}}
+tools:
+  # before it
+  greet:                # greets
+    title: Greeting
+    description: Greets somebody.
+    tags: [fast]
+    input:
+      name: {type: string, description: Whom., minLength: 2}
+      times: {type: integer, default: 1, description: How often.}
+    shell: {command: [echo, "{{ name }} {{ times }}"]}
+    tests: [{with: {name: Ann}, expect: {text: Ann 1}}]
+
+  absent: {description: Not here., requires: {commands: [no-such-program]}, shell: {command: [no-such-program]}}
+prompts:
+  ask: {description: Asks., arguments: {who: {required: true}}, messages: [{user: "Hello {{ who }}"}]}
+resources:
+  note: {uri: "note:///one", description: A note., text: "One."}
+  notes: {uri: "note:///{id}", description: Notes., text: "{{ id }}"}
+"""
+MORE: Final = """\
+tools:
+  deploy: {description: Deploys., content: [{text: Done.}]}
+"""
+CLOSED: Final = MORE.replace("Deploys.,", "Deploys., access: {scopes: [ops]},")
+VISIBLE: Final = MORE.replace("Deploys.,", "Deploys., access: {scopes: [ops], visible: true},")
+KEY: Final = "key-of-console-0123456789"
+AUTH: Final = f"auth: {{api_keys: {{ann: {{secret: {KEY}, scopes: [console]}}}}}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PASSWORD", SECRET)
+    (tmp_path / "more.yaml").write_text(MORE)
+    return tmp_path
+
+
+async def post(daemon: Watched, path: str, body: Any, *, status: int = 200) -> Any:
+    async with daemon.http.post(f"{daemon.api}{path}", json=body, headers=daemon.bearer) as response:
+        assert response.status == status, await response.text()
+        return await response.json()
+
+
+def as_ann(daemon: Watched) -> Watched:
+    daemon.bearer = {"Authorization": f"Bearer {KEY}"}
+    return daemon
+
+
+async def test_the_catalog_says_where_each_definition_stands_and_why_it_is_not_on_offer(folder: Path) -> None:
+    (folder / "more.yaml").write_text(VISIBLE)
+    async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
+        answer = await as_ann(daemon).get("/catalog")
+        found = {(each["kind"], each["name"]): each for each in answer["entries"]}
+        assert (answer["tags"], answer["views"]) == (["fast"], ["small"])
+        greet = found["tool", "greet"]
+        line = daemon.config.read_text().splitlines().index("  greet:                # greets") + 1
+        assert greet["source"] == f"{daemon.config}:{line}"
+        assert (greet["title"], greet["tags"], greet["views"], greet["backend"]) == (
+            "Greeting",
+            ["fast"],
+            ["small"],
+            "shell",
+        )
+        assert (greet["offered"], greet["reason"], greet["takesInput"]) == (True, None, True)
+        deploy = found["tool", "deploy"]
+        assert deploy["source"] == f"{folder / 'more.yaml'}:2"
+        assert (deploy["offered"], deploy["reason"]) == (False, "needs the scope ops")
+        assert "no-such-program" in found["tool", "absent"]["reason"]
+        assert found["resource", "note"]["uri"] == "note:///one"
+        assert found["template", "notes"]["uri"] == "note:///{id}"
+        assert found["prompt", "ask"]["takesInput"]
+        narrowed = await daemon.get("/catalog", {"kind": "tool", "q": "some GREET", "tag": "fast", "offered": "true"})
+        assert [each["name"] for each in narrowed["entries"]] == ["greet"]
+
+
+async def test_a_definition_is_shown_as_each_revision_sends_it_and_as_it_is_written(folder: Path) -> None:
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        shown = await daemon.get("/catalog/tool", {"name": "greet"})
+        assert list(shown["definitions"]) == [*LEGACY, *MODERN]
+        assert "title" not in shown["definitions"][LEGACY[0]]
+        assert shown["definitions"][MODERN[-1]]["title"] == "Greeting"
+        lines = shown["yaml"].splitlines()
+        assert (lines[0], lines[-1][:10]) == ("greet:                # greets", "  tests: [")
+        assert shown["examples"][0]["with"] == {"name": "Ann"}
+        assert shown["limits"]["timeoutMs"] > 0
+        by_uri = await daemon.get("/catalog/template", {"name": "note:///{id}"})
+        assert by_uri["entry"]["name"] == "notes"
+        for path in ("/catalog/tool", "/catalog/tool?name=none", "/catalog/nothing?name=greet"):
+            await daemon.get(path, status=404)
+
+
+async def test_arguments_are_validated_and_calls_explained_and_nothing_runs(folder: Path) -> None:
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        wrong = await post(daemon, "/validate", {"tool": "greet", "arguments": {"name": "A", "more": 1}})
+        assert [each["path"] for each in wrong["problems"]] == ["/name", "/more"]
+        assert (await post(daemon, "/validate", {"tool": "greet", "arguments": {"name": "Ann"}})) == {"problems": []}
+        await post(daemon, "/validate", {"tool": "none", "arguments": {}}, status=404)
+        params = {"name": "greet", "arguments": {"name": "Ann"}}
+        explained = await post(daemon, "/explain", {"method": "tools/call", "params": params})
+        assert explained["explanation"]["argv"] == ["echo", "Ann 1"]
+        prompt = {"name": "ask", "arguments": {"who": "Bob"}}
+        assert (await post(daemon, "/explain", {"method": "prompts/get", "params": prompt}))["explanation"][
+            "name"
+        ] == "ask"
+        read = await post(daemon, "/explain", {"method": "resources/read", "params": {"uri": "note:///7"}})
+        assert read["explanation"]["name"] == "notes"
+        params["arguments"] = {"name": "A"}
+        refused = await post(daemon, "/explain", {"method": "tools/call", "params": params}, status=422)
+        assert "/name" in refused["error"]
+        for body in ({}, {"method": "tools/list", "params": {}}, {"method": "tools/call", "params": {"name": 1}}):
+            await post(daemon, "/explain", body, status=400)
+        status = await daemon.get("/status")
+        assert status["calls_running"] == 0
+        assert (await daemon.get("/calls"))["calls"] == []
+
+
+async def test_who_may_not_see_a_tool_has_it_neither_explained_nor_validated(folder: Path) -> None:
+    (folder / "more.yaml").write_text(CLOSED)
+    async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
+        as_ann(daemon)
+        await post(daemon, "/validate", {"tool": "deploy", "arguments": {}}, status=404)
+        deploy = {"method": "tools/call", "params": {"name": "deploy", "arguments": {}}}
+        assert "deploy" in (await post(daemon, "/explain", deploy, status=422))["error"]
+
+
+async def test_the_files_are_shown_with_their_secrets_masked(folder: Path) -> None:
+    async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
+        shown = await as_ann(daemon).get("/config")
+        assert [each["path"] for each in shown["files"]] == [str(daemon.config), str(folder / "more.yaml")]
+        everything = str(shown)
+        for secret in (SECRET, "abcdefgh12345678", KEY):
+            assert secret not in everything
+        assert "# before it" in shown["files"][0]["text"]
+        assert "${env:PASSWORD}" in shown["files"][0]["text"]
+        assert "deploy:" in shown["effective"]
+        assert (shown["lock"], shown["restartRequired"]) == ({"file": None, "differs": []}, [])
+
+
+async def test_a_file_that_cannot_be_served_is_shown_with_its_problem_and_a_caret(folder: Path) -> None:
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        daemon.config.write_text(daemon.config.read_text().replace("minLength: 2", "minLength: two"))
+        await daemon.ask("POST", "/reload", status=422)
+        for path in ("/config", "/overview"):
+            shown = await daemon.get(path)
+            [problem] = [each for each in shown["problems"] if each["severity"] == "error"]
+            assert problem["path"].startswith("tools.greet.input.name")
+            line, caret = problem["excerpt"].split("\n")
+            assert "minLength: two" in line
+            assert caret.endswith("^")
+        assert "minLength: two" in (await daemon.get("/config"))["files"][0]["text"]
+        daemon.config.write_text("tools: [")
+        await daemon.ask("POST", "/reload", status=422)
+        assert (await daemon.get("/config"))["problems"]
+        assert (await daemon.get("/catalog"))["entries"]
+
+
+async def test_the_overview_has_a_snippet_for_each_client_and_no_key(folder: Path) -> None:
+    async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
+        shown = await as_ann(daemon).get("/overview")
+        clients = {each["name"]: each for each in shown["clients"]}
+        assert {"claude-code", "claude", "codex", "cursor", "vscode"} <= clients.keys()
+        assert all(daemon.url in each["text"] for each in clients.values())
+        assert {each["notation"] for each in clients.values()} == {"shell", "json", "toml", "yaml"}
+        assert clients["cursor"]["link"].startswith("cursor://")
+        assert KEY not in str(shown)
+        assert shown["status"]["state"] == "starting" or shown["status"]["state"] == "ready"

@@ -1,0 +1,127 @@
+"""What the console shows of upstreams, limits and tasks."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from tests.console.watching import Seen, Watched, watched
+
+ODD: Final = Path(__file__).parents[1] / "upstreams" / "testdata" / "odd_server.py"
+UPSTREAMS: Final = f"""
+upstreams:
+  odd: {{command: {[sys.executable, str(ODD), "plain"]}}}
+  gone: {{command: [/nowhere/at/all], start: eager}}
+"""
+LIMITS: Final = """
+limits:
+  sessions: {per_caller: 1, in_all: 4}
+  concurrency: 4
+tools:
+  often: {description: Often., content: [{text: again}], rate_limit: 3/hour}
+"""
+BUSY: Final = """
+tools:
+  waits:
+    description: Waits.
+    input: {path: string}
+    concurrency: 1
+    queue: 1
+    shell: {command: [sh, -c, "until [ -e \\"$1\\" ]; do sleep 0.01; done", sh, "{{ path }}"]}
+"""
+TASKS: Final = """
+plugins: [plugins]
+tools:
+  long: {python: "house:long", task: required}
+"""
+PLUGIN: Final = '''
+from gateway.plugin import Context
+
+async def long(context: Context) -> str:
+    """Takes long."""
+    await context.progress(1, 3, "one of three")
+    answer = await context.elicit("sure", "Are you sure?", {"type": "object", "properties": {"sure": {"type": "boolean"}}})
+    return str(answer)
+'''
+
+
+async def upstream(daemon: Watched, name: str) -> Any:
+    return next(each for each in (await daemon.get("/upstreams"))["upstreams"] if each["name"] == name)
+
+
+async def until_up(daemon: Watched, name: str) -> Any:
+    while (found := await upstream(daemon, name))["state"] != "up":
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def test_an_upstream_that_died_shows_why_and_is_reconnected_on_request(tmp_path: Path) -> None:
+    async with watched(tmp_path, UPSTREAMS) as daemon, daemon.events() as events:
+        before = await until_up(daemon, "odd")
+        assert before["server"] == {"name": "plain", "version": "1"}
+        assert before["offers"]["tools"] == 3
+        assert before["errors"] == []
+
+        await daemon.call("odd_die")
+        while "out of cheese" not in (found := await upstream(daemon, "odd"))["stderr"]:
+            await asyncio.sleep(0.05)
+        assert "exited with code 3" in found["errors"][-1]["message"]
+        await daemon.ask("POST", "/upstreams/odd/reconnect", status=202)
+        again = await until_up(daemon, "odd")
+        assert again["since"] >= before["since"]
+        assert again["restarts"] == 1
+
+        gone = await upstream(daemon, "gone")
+        assert (gone["state"], gone["stderr"]) == ("backing_off", [])
+        assert "/nowhere/at/all" in gone["reason"]
+        assert gone["nextTryAt"] is None or gone["nextTryAt"] > gone["since"]
+        failures = gone["errors"]
+        await daemon.ask("POST", "/upstreams/gone/reconnect", status=202)
+        while (await upstream(daemon, "gone"))["errors"] == failures:
+            await asyncio.sleep(0.05)
+        await daemon.ask("POST", "/upstreams/none/reconnect", status=404)
+        status = await events.first("status")
+        assert status["upstreams"].keys() == {"odd", "gone"}
+
+
+async def test_limits_show_who_is_near_and_who_was_refused(tmp_path: Path) -> None:
+    async with watched(tmp_path, LIMITS) as daemon:
+        for _ in range(4):
+            await daemon.call("often")
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        headers = {"Accept": "application/json, text/event-stream"}
+        for status in (200, 503):
+            async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
+                assert response.status == status
+        limits = await daemon.get("/limits")
+        quotas = {each["name"]: each for each in limits["quotas"]}
+        assert (quotas["limits.sessions"]["used"], quotas["limits.sessions"]["limit"]) == (1, 4)
+        near = {each["name"]: each for each in limits["callers"]}
+        rate, sessions = near["tools.often.rate_limit"], near["limits.sessions.per_caller"]
+        assert (rate["used"], rate["limit"], rate["per"]) == (3, 3, "h")
+        assert (sessions["used"], sessions["limit"]) == (1, 1)
+        assert rate["caller"] == sessions["caller"] == "anonymous@127.0.0.1"
+        assert [(each["what"], each["limit"]) for each in limits["refusals"]] == [
+            ("tools/call often", "tools.often.rate_limit"),
+            ("sessions", "limits.sessions"),
+        ]
+        assert limits["refused"]["rate"] == 1
+        refused = await daemon.only_call(outcome="tool_error")
+        assert refused["limit"] == "tools.often.rate_limit"
+
+
+async def test_a_call_says_what_it_waited_for(tmp_path: Path) -> None:
+    async with watched(tmp_path, BUSY) as daemon, daemon.events() as events:
+        calls = [asyncio.create_task(daemon.call("waits", path=str(tmp_path / "go"))) for _ in range(2)]
+
+        def is_waiting(event: Seen) -> bool:
+            return event.kind == "status" and event.data["callsWaiting"] == 1
+
+        await events.until(is_waiting)
+        (tmp_path / "go").touch()
+        await asyncio.gather(*calls)
+        listed = (await daemon.get("/calls"))["calls"]
+        waits = [(await daemon.get(f"/calls/{each['seq']}"))["waits"] for each in listed]
+        assert [[each["for"] for each in found] for found in waits] == [[], ["concurrency"]]
+        assert waits[1][0]["ms"] > 1

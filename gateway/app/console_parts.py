@@ -19,6 +19,7 @@ from gateway.console.printed_token import PrintedToken
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.numbers import Numbers
 from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.recording.task_progress import TaskProgress
 from gateway.console.records import Records
 from gateway.console.reports.daemon import Daemon
 from gateway.console.session_cookie import SessionCookies
@@ -44,6 +45,7 @@ class ConsoleParts:
         """Record nothing yet; `worker` is the number of this process among those that serve the same."""
         self._calls: Final = RecordedCalls(Numbers(worker=worker), rates=CallRates())
         self._records: Records | None = None
+        self.task_progress: Final = TaskProgress()
         self.observers: Final[Sequence[Observer]] = (self._calls,)
         """Called for each request, for what the console shows of them."""
 
@@ -70,6 +72,7 @@ class ConsoleParts:
         logs.heard = self._calls.heard
         self._records = records = Records(_daemon(components, health), self._calls)
         records.start()
+        components.dispatcher.tasks.runner.observers.append(self.task_progress)
         pipeline = components.pipeline
         problems = partial(_problems, components)
         files = FileReader(pipeline, state=partial(_state, components))

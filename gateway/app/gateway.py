@@ -442,7 +442,11 @@ class Gateway:
                 logs=self._logs,
                 reload=self._reload if workers is None else partial(workers.reload, self._reload),
                 config=self._config,
-                tasks=TaskReport(self._dispatcher.tasks.runner, mask=self._mask),
+                tasks=TaskReport(
+                    self._dispatcher.tasks.runner,
+                    mask=self._mask,
+                    progress=None if self._console_parts is None else self._console_parts.task_progress.shown,
+                ),
                 about=partial(about, self._components(), has_console=self._console is not None),
                 workers=workers,
                 console=self._console,

@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.json_types import JsonObject
 from tests.console.watching import Seen, Watched, watched
+from tests.e2e.daemon import MODERN, request
 
 ODD: Final = Path(__file__).parents[1] / "upstreams" / "testdata" / "odd_server.py"
 UPSTREAMS: Final = f"""
@@ -35,12 +37,17 @@ tools:
   long: {python: "house:long", task: required}
 """
 PLUGIN: Final = '''
+import asyncio
+from pathlib import Path
 from gateway.plugin import Context
 
-async def long(context: Context) -> str:
+async def long(context: Context, path: str) -> str:
     """Takes long."""
+    while not Path(path).exists():
+        await asyncio.sleep(0.01)
     await context.progress(1, 3, "one of three")
-    answer = await context.elicit("sure", "Are you sure?", {"type": "object", "properties": {"sure": {"type": "boolean"}}})
+    schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
+    answer = await context.elicit("sure", "Are you sure?", schema)
     return str(answer)
 '''
 
@@ -125,3 +132,24 @@ async def test_a_call_says_what_it_waited_for(tmp_path: Path) -> None:
         waits = [(await daemon.get(f"/calls/{each['seq']}"))["waits"] for each in listed]
         assert [[each["for"] for each in found] for found in waits] == [[], ["concurrency"]]
         assert waits[1][0]["ms"] > 1
+
+
+async def test_a_task_shows_its_progress_and_what_it_asks(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "house.py").write_text(PLUGIN)
+    async with watched(tmp_path, TASKS) as daemon, daemon.events() as events:
+        capabilities: JsonObject = {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+        meta = {"io.modelcontextprotocol/clientCapabilities": capabilities}
+        message = request("tools/call", {"name": "long", "arguments": {"path": str(tmp_path / "go")}, "_meta": meta})
+        headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "long"}
+        async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
+            task_id = (await response.json())["result"]["taskId"]
+        (tmp_path / "go").touch()
+        waiting = await events.until(lambda event: event.kind == "task" and event.data["status"] == "input_required")
+        assert waiting.data["taskId"] == task_id
+        task = await daemon.get(f"/tasks/{task_id}")
+        assert [each["message"] for each in task["progress"]] == ["one of three"]
+        [question] = task["questions"]
+        assert (question["method"], question["message"]) == ("elicitation/create", "Are you sure?")
+        await daemon.ask("POST", f"/tasks/{task_id}/cancel")
+        await events.until(lambda event: event.kind == "task" and event.data["status"] == "cancelled")

@@ -1,6 +1,6 @@
-"""The report of tasks for operators: what runs, for whom and how long, but nothing of what was said."""
+"""The report of tasks for operators: what runs, for whom and how long; only a console has what was said as well."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
@@ -21,9 +21,17 @@ def task_counts(runner: TaskRunner) -> dict[str, Json]:
 class TaskReport:
     """The newest tasks, and each by its id."""
 
-    def __init__(self, runner: TaskRunner, *, mask: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        runner: TaskRunner,
+        *,
+        mask: Callable[[str], str],
+        progress: Callable[[str], Sequence[JsonObject]] | None = None,
+    ) -> None:
+        """Report nothing yet; `progress` has what a task said of it, by its id, where a console shows all of a task."""
         self._runner: Final = runner
         self._mask: Final = mask
+        self._progress: Final = progress
 
     async def listed(self) -> JsonObject:
         tasks = await self._runner.newest(MAX_LISTED)
@@ -44,11 +52,23 @@ class TaskReport:
             "restartsLeft": task.restarts,
             "waitsFor": waits_for,
             "resultBytes": len(task.outcome),
+            **self._shown_in_console(task),
         }
 
     async def cancel(self, task_id: str) -> JsonObject | None:
         await self._runner.cancel(task_id, _CANCELLED)
         return await self.shown(task_id)
+
+    def _shown_in_console(self, task: Task) -> dict[str, Json]:
+        """The progress of a task, and what its client is asked: people who use the console see calls as they are."""
+        if self._progress is None:
+            return {}
+        asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
+        questions = [
+            {"key": key, "method": question.method, "message": self._mask(str(question.params.get("message", "")))}
+            for key, question in asked.items()
+        ]
+        return {"progress": list(self._progress(task.id)), "questions": questions}
 
     def _facts(self, task: Task) -> dict[str, Json]:
         return {

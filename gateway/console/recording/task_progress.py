@@ -1,0 +1,30 @@
+"""Records what tasks said last of their progress. An observer of tasks, bounded."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.bounded_map import BoundedMap
+from gateway.console.recording.moments import moment
+from gateway.json_types import JsonObject
+from gateway.tasks.task import Task
+
+MAX_TASKS: Final = 1000
+_MAX_REPORTS: Final = 20
+
+
+class TaskProgress:
+    """The newest reports of each task."""
+
+    def __init__(self) -> None:
+        self._reports: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(MAX_TASKS)
+
+    def task_changed(self, task: Task) -> None:
+        """Do nothing: its record tells."""
+
+    def task_progressed(self, task: Task) -> None:
+        before = self._reports.get(task.id) or ()
+        self._reports.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
+
+    def shown(self, task_id: str) -> Sequence[JsonObject]:
+        """Return the reports of a task, oldest first; messages are masked already."""
+        return [{"at": moment(at), "message": message} for at, message in self._reports.get(task_id) or ()]

@@ -1,7 +1,7 @@
 /** The parts that all pages share; what comes from tools and clients ends in text nodes alone. */
 import { ago, moment } from "./format.js";
 import { setQuery } from "./router.js";
-import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 export * from "./vendor/htm-preact.js";
 
@@ -98,7 +98,8 @@ export function Search({ query, label, name = "q" }) {
   const [text, setText] = useState(query.get(name) ?? "");
   const typed = useRef(text);
   const given = query.get(name) ?? "";
-  useEffect(() => {
+  // Before the next key can come: an effect after it would take its character away.
+  useLayoutEffect(() => {
     if (given !== typed.current) setText((typed.current = given));
   }, [given]);
   const change = (value) => {

@@ -83,10 +83,10 @@ function Reloads({ reloads }) {
 
 const TRIGGERS = {
   file: "a file was saved",
-  signal: "a signal",
-  request: "a request",
+  signal: "a signal asked for it",
+  request: "a request asked for it",
   source: "a source of definitions changed",
-  start: "the start",
+  start: "the daemon started",
 };
 
 const IN_CATALOG = new Set(["tool", "resource", "prompt", "skill"]);
@@ -113,10 +113,10 @@ function ReloadCard({ reload }) {
   const changes = reload.changes ?? [];
   const shown = all ? changes : changes.slice(0, SHOWN_CHANGES);
   return html`<section class="card"><h2><${Moment} at=${reload.at} /> <${Badge} state=${reload.outcome} /></h2>
-    <p class="quiet">Generation ${reload.generation}, by ${TRIGGERS[reload.trigger] ?? reload.trigger}, in ${duration(reload.ms)}</p>
+    <p class="quiet">Generation ${reload.generation}, because ${TRIGGERS[reload.trigger] ?? reload.trigger}, in ${duration(reload.ms)}</p>
     <${Noticed} by=${reload.noticedBy} />
     ${reload.problems?.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
-    ${changes.length === 0 && reload.outcome !== "refused" && html`<p>Nothing on offer changed.</p>`}
+    ${changes.length === 0 && reload.outcome !== "refused" && reload.trigger !== "start" && html`<p>Nothing on offer changed.</p>`}
     <ul class="list">${shown.map((change) => html`<${Change} key=${`${change.kind} ${change.name}`} change=${change} />`)}</ul>
     ${reload.changesOmitted > 0 && html`<p class="quiet">${counted(reload.changesOmitted, "more change")} not kept.</p>`}
     ${shown.length < changes.length && html`<button type="button" class="button" onClick=${() => setAll(true)}>Show all ${changes.length}</button>`}

@@ -354,6 +354,8 @@ class Gateway:
         stack.push_async_callback(self._dispatcher.tasks.runner.close)
         if self._state.replica is not None:
             replica, catalogs, notifier = self._state.replica, pipeline.store, self._dispatcher.notifier
+            self._dispatcher.rates.shared = replica.rates
+            self._dispatcher.concurrency.share(replica.places)
             for shared in (SharedChanges, CatalogAgreement):
                 await stack.enter_async_context(shared(replica, store=catalogs, notifier=notifier))
         self._dispatcher.tasks.runner.observers.append(auditing)

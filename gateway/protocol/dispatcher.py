@@ -15,10 +15,12 @@ import structlog
 from gateway.access.identity.identity import Identity
 from gateway.access.limits.concurrency import ConcurrencyLimiter
 from gateway.access.limits.rate_limiter import RateLimiter
+from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
 from gateway.catalog.parts import CatalogParts
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.catalog.views import View
+from gateway.config.models.rates import RateLimit
 from gateway.errors import ErrorCode, InsufficientScopeError, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.executors.services import Services
@@ -114,7 +116,7 @@ class Dispatcher:
         self.notifier: Final = ChangeNotifier(self._parts)
         store.subscribe(self.notifier.catalog_changed)
         self.concurrency: Final = ConcurrencyLimiter()
-        self.rates: Final = RateLimiter()
+        self.rates: Final = SharedRateLimiter(RateLimiter())
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
         self.tasks: Final = TaskCalls(store_of_tasks, clock=clock, catalog=self._catalog_for)
         self.task_notifications: Final = TaskNotifications(self.notifier, clock=clock)
@@ -150,13 +152,16 @@ class Dispatcher:
         """
         if not isinstance(message, Request) or size > _MAX_IMMEDIATE:
             return False
+        catalog, name = self._store.current, message.params.get("name")
+        if self.rates.shared is not None and catalog.limits.rate_limit is not None:
+            return False  # the store is asked
         if message.method != _CALL_TOOL:
             method = METHODS.get(message.method)
             return method is not None and method.is_immediate
-        catalog, name = self._store.current, message.params.get("name")
         tool = catalog.tools.get(name) if isinstance(name, str) else None
-        is_limited = catalog.limits.of_caller is not None or catalog.limits.of_all is not None
-        return tool is not None and tool.is_immediate and not is_limited
+        if tool is None or not tool.is_immediate or (self.rates.shared is not None and tool.rate_limit is not None):
+            return False
+        return catalog.limits.of_caller is None and catalog.limits.of_all is None
 
     async def answer(
         self,
@@ -425,7 +430,8 @@ class Dispatcher:
         with CallRecorder(call, self._observers if method.is_call else self._observers_of_all) as record:
             try:
                 try:
-                    self._check_rate(call, method)
+                    if call.catalog.limits.rate_limit is not None:
+                        await self._check_rate(call.catalog.limits.rate_limit, call, method)
                     if method.is_call and call.progress_token is not None:
                         progress = call.progress = self._progress(call, call.progress_token)
                     result = await method.handler(call)
@@ -451,15 +457,12 @@ class Dispatcher:
             record.answered(result, reply)
             return reply
 
-    def _check_rate(self, call: Call, method: Method) -> None:
-        limit = call.catalog.limits.rate_limit
-        if limit is None:
-            return
+    async def _check_rate(self, limit: RateLimit, call: Call, method: Method) -> None:
         caller = call.caller.rate_limit_key
         if method.is_call:
-            self.rates.acquire("limits.rate_limit", limit, caller=caller)
+            await self.rates.acquire("limits.rate_limit", limit, caller=caller)
         elif method.is_list and call.params.get("cursor") is None:  # a long list has many pages, and is one
-            self.rates.acquire(f"limits.rate_limit of {call.method}", limit, caller=caller)
+            await self.rates.acquire(f"limits.rate_limit of {call.method}", limit, caller=caller)
 
     def _progress(self, call: Call, token: str | int) -> Progress:
         return Progress(

@@ -19,7 +19,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
-from gateway.state.redis_url import Client, RedisUrl
+from gateway.state.redis_url import Client, RedisUrl, close
 from gateway.state.shared_store import WAIT_SECONDS, Script, replica_key
 
 log: Final = structlog.get_logger()
@@ -77,7 +77,7 @@ class RedisConnection:
                 async with asyncio.timeout(WAIT_SECONDS):
                     if client is self._client and not self.is_away:
                         await client.execute_command("DEL", replica_key(self.prefix, self.replica))
-                    await client.aclose()
+                    await close(client)
 
     @property
     def is_away(self) -> bool:
@@ -101,13 +101,22 @@ class RedisConnection:
         return await self._answered(lambda: self._client.execute_command(*words))
 
     async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        async def attempt() -> Json:
-            try:
-                return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *values)
-            except NoScriptError:
-                return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *values)
+        return await self._answered(lambda: self._evaluated(script, keys, values))
 
-        return await self._answered(attempt)
+    async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
+        if self.is_away:
+            raise StoreAwayError(self.problem)
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                answer = await self._evaluated(script, keys, values)
+        except (RedisError, OSError, TimeoutError) as error:
+            if not _is_fault(error):
+                raise
+            self._note_away(error)
+            raise StoreAwayError(self.problem) from error
+        self._count(began)
+        return answer
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
@@ -148,9 +157,18 @@ class RedisConnection:
                     raise
                 self._note_away(error)
                 continue
-            self.operations += 1
-            self.seconds += loop.time() - began
+            self._count(began)
             return answer
+
+    async def _evaluated(self, script: Script, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
+        try:
+            return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *values)
+        except NoScriptError:
+            return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *values)
+
+    def _count(self, began: float) -> None:
+        self.operations += 1
+        self.seconds += asyncio.get_running_loop().time() - began
 
     async def _wait(self, deadline: float) -> None:
         """Raises: StoreAwayError: it has not come back in time."""

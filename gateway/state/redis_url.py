@@ -16,7 +16,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelManagedSSLConnection
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedSSLConnection
 from redis.backoff import NoBackoff
 
 from gateway.json_types import Json
@@ -128,6 +128,17 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         """The texts that logs must not show."""
         for password in filter(None, (self.password, self.of_sentinels.get("password", ""))):
             yield from {password, quote(password), quote(password, safe="")}
+
+
+async def close(client: Client) -> None:
+    """Close a client's connections, those to Sentinels, too, which it does not close itself."""
+    pool = client.connection_pool if isinstance(client, Redis) else None
+    try:
+        await client.aclose()
+    finally:
+        if isinstance(pool, SentinelConnectionPool):
+            for each in pool.sentinel_manager.sentinels:
+                await each.aclose()
 
 
 def _node(text: str, *, default: int) -> tuple[str, int]:

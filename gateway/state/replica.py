@@ -12,6 +12,9 @@ from gateway.config.variables import variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
+from gateway.state.redis_places import RedisPlaces
+from gateway.state.redis_rates import RedisRates
+from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.redis_used_states import RedisUsedStates
 from gateway.state.shared_store import SharedStore
@@ -40,11 +43,14 @@ class Replica:
         self.mailbox: Final = Mailbox(self.store, replica=self.name)
         self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)
         self.used_states: Final = RedisUsedStates(self.store, clock=clock)
+        self.session_count: Final = RedisSessionCount(self.store, clock=clock)
+        self.rates: Final = RedisRates(self.store)
+        self.places: Final = RedisPlaces(self.store, self.mailbox)
         self._stack: Final = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            for part in (self.store, self.mailbox, self.sessions):
+            for part in (self.store, self.mailbox, self.sessions, self.places):
                 await stack.enter_async_context(part)
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self

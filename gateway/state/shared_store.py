@@ -77,6 +77,13 @@ class SharedStore(Protocol):
     async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
         """Run a script; see `command`."""
 
+    async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
+        """Run a script that must not run twice, once: a store that is away is not waited for.
+
+        Raises:
+            StoreAwayError: it was not answered. It may have run.
+        """
+
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
         """Wait for entries of a stream, each with its id; see `command`."""
 

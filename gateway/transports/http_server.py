@@ -76,8 +76,12 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, listen: Listen, limits: Limits) -> Self:
         """The limits that the file sets. Quotas start to count here: one object for each server."""
         return cls(
-            sessions=ResourceQuota(limits.sessions, noun="sessions", default=_MAX_COUNT),
-            streams=ResourceQuota(limits.streams, noun="streams", default=_MAX_COUNT),
+            sessions=ResourceQuota(
+                limits.sessions, noun="sessions", default=_MAX_COUNT, is_written="sessions" in limits.model_fields_set
+            ),
+            streams=ResourceQuota(
+                limits.streams, noun="streams", default=_MAX_COUNT, is_written="streams" in limits.model_fields_set
+            ),
             requests=RequestLimits(
                 max_body=listen.max_body,
                 pace=StreamTimeouts(keepalive=listen.keepalive.total_seconds(), quota=WriteQuota(limits.unread)),
@@ -137,6 +141,9 @@ class HttpServer:
             replay=limits.replay,
             persistence=persistence,
         )
+        replica = None if persistence is None else persistence.replica
+        if replica is not None:
+            limits.streams.share(replica.places)
         self.active_requests: Final = ActiveRequests()
         self.streamable_http: Final = StreamableHttp(
             dispatcher=dispatcher,
@@ -151,7 +158,7 @@ class HttpServer:
                 streams=limits.streams,
                 active_requests=self.active_requests,
                 bounds=limits.requests,
-                replica=None if persistence is None else persistence.replica,
+                replica=replica,
             )
             if listen.sse
             else None

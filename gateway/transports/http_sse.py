@@ -81,9 +81,16 @@ class HttpSse:
         2. event streams are accepted: 406
         3. the daemon is not about to stop, and there is room for another stream: 503
         """
-        refusal = self._refusal_of_stream(request)
+        caller = request.caller.rate_limit_key
+        refusal = self._refusal_of_stream(request) or await self._streams.reserve(caller)
         if refusal is not None:
             return request.refuse(refusal)
+        try:
+            return await self._connect(request)
+        finally:
+            self._streams.release(caller)
+
+    async def _connect(self, request: HttpRequest) -> web.StreamResponse:
         session_id = secrets.token_urlsafe(_ID_BYTES)
         if self._remote is not None:
             session_id = self._remote.named(session_id)
@@ -93,12 +100,11 @@ class HttpSse:
         self._active_requests.begin(task, identity, view=request.view)
         try:
             self._active_requests.begin_stream(task, identity)
-            with self._streams.hold(request.caller.rate_limit_key):
-                view = "" if request.view is None else f"/{request.view}"
-                endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
-                await client.stream.send(endpoint.encode(), event="endpoint")
-                await client.ended.wait()
-                return await client.stream.close()
+            view = "" if request.view is None else f"/{request.view}"
+            endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
+            await client.stream.send(endpoint.encode(), event="endpoint")
+            await client.ended.wait()
+            return await client.stream.close()
         finally:
             self._active_requests.end(task)
             del self._clients[session_id]
@@ -214,9 +220,7 @@ class HttpSse:
             return _only("GET")
         if not request.accepted.event_stream:
             return NOT_ACCEPTABLE
-        if self._is_draining:
-            return DRAINING
-        return self._streams.refusal_of(request.caller.rate_limit_key)
+        return DRAINING if self._is_draining else None
 
 
 def _only(method: str) -> HttpError:

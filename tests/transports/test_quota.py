@@ -35,17 +35,18 @@ def test_no_caller_has_more_than_half_of_many(written: Quota, per_caller: int, i
     assert (quota.per_caller, quota.in_all) == (per_caller, in_all)
 
 
-def test_refusals_name_the_key_and_what_was_given_back_is_there_again() -> None:
+async def test_refusals_name_the_key_and_what_was_given_back_is_there_again() -> None:
     quota = ResourceQuota(Quota(per_caller=2, in_all=3), noun="streams", default=1)
-    with quota.hold("ada"), quota.hold("ada"):
-        mine, everybodys = quota.refusal_of("ada"), quota.refusal_of("bob")
-        assert mine is not None
-        assert mine.message == "2 streams are yours, and no caller has more (limits.streams.per_caller)"
-        assert everybodys is None
-        with quota.hold("bob"):
-            full = quota.refusal_of("bob")
-            assert full is not None
-            assert full.message == "All 3 streams are taken (limits.streams)"
+    assert [await quota.reserve("ada") for _ in range(2)] == [None, None]
+    mine = await quota.reserve("ada")
+    assert mine is not None
+    assert mine.message == "2 streams are yours, and no caller has more (limits.streams.per_caller)"
+    assert await quota.reserve("bob") is None
+    full = await quota.reserve("bob")
+    assert full is not None
+    assert full.message == "All 3 streams are taken (limits.streams)"
+    for caller in ("ada", "bob", "ada"):
+        quota.release(caller)
     assert (len(quota), quota.refused, quota.refusal_of("ada")) == (0, 2, None)
 
 

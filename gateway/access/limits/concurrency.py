@@ -1,5 +1,7 @@
 """Limits concurrent calls: of each caller, of each primitive, and of all. In memory, for one event loop.
 
+Where there are replicas, the limits of callers and of all are theirs together, and those of primitives each one's own.
+
 A call that needs several permits acquires them in this order, and all calls do, so that no two can wait for each
 other. Why this order: a call that waits for its own caller's calls delays nobody else, and calls that queue for a slow
 primitive take nothing of the limit of all.
@@ -11,11 +13,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.limits.fair_semaphore import FairSemaphore, Limit
+from gateway.access.limits.fair_semaphore import MAX_UNUSED, FairSemaphore, Limit
+from gateway.access.limits.shared_capacity import SharedCapacity, SharedPlaces
 from gateway.errors import OverLimitError
-
-MAX_UNUSED: Final = 1024
-"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
 
 
 class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +36,18 @@ class ConcurrencyLimiter:
         self._callers: Final[dict[str, FairSemaphore]] = {}
         self._primitives: Final[dict[str, FairSemaphore]] = {}
         self._all: Final[dict[str, FairSemaphore]] = {}
+        self._shared: SharedPlaces | None = None
         self.refused = 0
         """Calls that found a queue full, or had to leave it for another caller's."""
+
+    def share(self, places: SharedPlaces) -> None:
+        """Count the calls of each caller and of all over all replicas from now on."""
+        self._shared = places
+        places.on_loss(self._reclaim)
+
+    @property
+    def is_shared(self) -> bool:
+        return self._shared is not None and not self._shared.is_away
 
     def try_acquire(self, primitive: str, limit: Limit) -> "Permit | None":
         """Return the permit of a call that needs no other limit, if it need not wait for it."""
@@ -62,14 +72,14 @@ class ConcurrencyLimiter:
         """
         taken: list[FairSemaphore] = []
         try:
-            for semaphores, key, each, name in (
-                (self._callers, caller, of_caller, "limits.concurrency, per_caller"),
-                (self._primitives, primitive, limit, "concurrency"),
-                (self._all, "", of_all, "limits.concurrency, in_all"),
+            for semaphores, key, each, name, shared in (
+                (self._callers, caller, of_caller, "limits.concurrency, per_caller", "calls"),
+                (self._primitives, primitive, limit, "concurrency", ""),
+                (self._all, "", of_all, "limits.concurrency, in_all", "all calls"),
             ):
                 if each is None:
                     continue
-                semaphore = _of(semaphores, key)
+                semaphore = semaphores.get(key) or self._shared_of(semaphores, key, shared)
                 await semaphore.acquire(each, caller=caller, deadline=deadline, name=name)
                 taken.append(semaphore)
         except BaseException as error:
@@ -77,6 +87,18 @@ class ConcurrencyLimiter:
             self.refused += isinstance(error, OverLimitError)
             raise
         return Permit(tuple(taken))
+
+    def _shared_of(self, semaphores: dict[str, FairSemaphore], key: str, name: str) -> FairSemaphore:
+        """Make a semaphore for a limit that replicas share under a name, if it has one."""
+        semaphore = _of(semaphores, key)
+        if name and self._shared is not None:
+            semaphore.share = SharedCapacity(self._shared, semaphore, name=name, caller=key)
+        return semaphore
+
+    def _reclaim(self) -> None:
+        for semaphore in (*self._callers.values(), *self._all.values()):
+            if isinstance(semaphore.share, SharedCapacity):
+                semaphore.share.reclaim()
 
     @property
     def running(self) -> int:
@@ -168,11 +190,10 @@ def _release(semaphores: Sequence[FairSemaphore]) -> None:
 
 
 def _of(semaphores: dict[str, FairSemaphore], key: str) -> FairSemaphore:
-    if (semaphore := semaphores.get(key)) is None:
-        if len(semaphores) >= MAX_UNUSED:
-            for unused in [each for each, old in semaphores.items() if not old.running and not old.permits]:
-                del semaphores[unused]
-        semaphore = semaphores[key] = FairSemaphore()
+    if len(semaphores) >= MAX_UNUSED:
+        for unused in [each for each, old in semaphores.items() if old.is_unused]:
+            del semaphores[unused]
+    semaphore = semaphores[key] = FairSemaphore()
     return semaphore
 
 

@@ -8,10 +8,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.errors import ExecutionError, OverLimitError
 
+MAX_UNUSED: Final = 1024
+"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
 _RETRY_SECONDS: Final = 1
 """When a refused caller is told to retry: nobody knows how long the running calls will take."""
 
@@ -21,6 +23,30 @@ Limit = tuple[int, int]
 """How many calls may run at once, and how many more may wait."""
 
 
+class Share(Protocol):
+    """Says how much of a limit a semaphore may use, where others beside this process use it, too."""
+
+    @property
+    def is_claiming(self) -> bool:
+        """Whether it is about to say so anew."""
+
+    @property
+    def limit(self) -> int:
+        """The number of calls that may run everywhere together."""
+
+    def of(self, limit: Limit) -> int:
+        """The number of calls that may run now."""
+
+    def most_waiting(self, limit: Limit) -> int:
+        """The number of calls that may wait now."""
+
+    def freed(self) -> None:
+        """Take note of a place that came free."""
+
+    def changed(self) -> None:
+        """Take note of a call that waits."""
+
+
 class FairSemaphore:
     """Counts the calls that run, and queues those that wait.
 
@@ -28,30 +54,39 @@ class FairSemaphore:
     not double what runs. A suspended call does not count, and goes ahead of the queue when it resumes.
     """
 
-    __slots__ = ("_capacity", "_queue", "_resuming", "permits", "running")
+    __slots__ = ("_capacity", "_name", "_queue", "_resuming", "permits", "running", "share")
 
     def __init__(self) -> None:
         self.running = 0
         self.permits = 0
         """Of calls that run or are suspended. Without either the semaphore may be forgotten: nobody waits then."""
+        self.share: Share | None = None
+        """None: the limit is this process's alone."""
         self._capacity = 0
+        self._name = ""
         self._queue: Final = _CallerQueue()
         self._resuming: Final[deque[_Turn]] = deque()
 
     @property
     def capacity(self) -> int:
         """The number of calls that may run at once, as the last call brought it."""
-        return self._capacity
+        return self._capacity if self.share is None else self.share.limit
 
     @property
     def waiting(self) -> int:
         return self._queue.length + len(self._resuming)
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether it may be forgotten."""
+        is_claiming = self.share is not None and self.share.is_claiming
+        return not self.running and not self.permits and not is_claiming
+
     def try_acquire(self, limit: Limit) -> bool:
         """Take a place if one is free, which none is while calls wait: `_wake` gives it to them first."""
-        if limit[0] != self._capacity:
-            self._capacity = limit[0]
-            self._wake()
+        capacity = limit[0] if self.share is None else self.share.of(limit)
+        if capacity != self._capacity:
+            self.resize(capacity)
         if self.running >= self._capacity:
             return False
         self.running += 1
@@ -66,7 +101,9 @@ class FairSemaphore:
         """
         if self.try_acquire(limit):
             return
-        turn = self._enqueue(caller, limit[1], name)
+        self._name = name
+        turn = self._enqueue(caller, limit[1] if self.share is None else self.share.most_waiting(limit))
+        self._tell_of_wait()
         try:
             async with asyncio.timeout_at(deadline):
                 await self._wait(turn, partial(self._queue.remove, caller, turn))
@@ -81,19 +118,38 @@ class FairSemaphore:
             return
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._resuming.append(turn)
+        self._tell_of_wait()
         await self._wait(turn, partial(_discard, self._resuming, turn))
 
     def release(self) -> None:
         self.running -= 1
-        if self._resuming or self._queue.length:
+        if self.share is not None:
+            self.share.freed()
+        elif self._resuming or self._queue.length:
             self._wake()
 
-    def _enqueue(self, caller: str, most: int, name: str) -> _Turn:
+    def resize(self, capacity: int) -> None:
+        """Let so many calls run at once from now on; those that run already go on."""
+        self._capacity = capacity
+        self._wake()
+
+    def shorten(self, most: int) -> bool:
+        """Refuse calls that wait beyond a number, those first whose callers have most; whether there were any."""
+        is_longer = self._queue.length > most
+        while self._queue.length > most:
+            self._refuse(self._queue.pop_last(self._queue.longest))
+        return is_longer
+
+    def _tell_of_wait(self) -> None:
+        if self.share is not None:
+            self.share.changed()
+
+    def _enqueue(self, caller: str, most: int) -> _Turn:
         greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None
         if self._queue.length >= most and greediest is None:
-            raise self._refusal(name)
-        if greediest is not None and not (evicted := self._queue.pop_last(greediest)).done():
-            evicted.set_exception(self._refusal(name))
+            raise self._refusal()
+        if greediest is not None:
+            self._refuse(self._queue.pop_last(greediest))
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._queue.append(caller, turn)
         return turn
@@ -115,9 +171,13 @@ class FairSemaphore:
                 self.release()
             raise
 
-    def _refusal(self, name: str) -> OverLimitError:
-        message = f"Busy: {self.running} calls are running and {self._queue.length} are waiting ({name})"
-        return OverLimitError(message, retry_after=_RETRY_SECONDS, limit=name)
+    def _refuse(self, turn: _Turn) -> None:
+        if not turn.done():
+            turn.set_exception(self._refusal())
+
+    def _refusal(self) -> OverLimitError:
+        message = f"Busy: {self.running} calls are running and {self._queue.length} are waiting ({self._name})"
+        return OverLimitError(message, retry_after=_RETRY_SECONDS, limit=self._name)
 
 
 class _CallerQueue:
@@ -149,6 +209,11 @@ class _CallerQueue:
     def remove(self, caller: str, turn: _Turn) -> None:
         if _discard(self._turns.get(caller, deque()), turn):
             self._count_out(caller)
+
+    @property
+    def longest(self) -> str:
+        """The caller with most turns."""
+        return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
         """The caller with most turns, if that is more than `than` would have with one more."""

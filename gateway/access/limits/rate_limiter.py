@@ -62,20 +62,27 @@ class RateLimiter:
         """
         now = self._clock()
         logs = []
-        for rate, key, scope in _rates(limit, caller):
+        for rate, key, scope in limited_rates(limit, caller):
             log = self._log((name, key), rate, now)
             wait = log.wait(rate, cost, now)
             if wait > 0:
                 self.refused += 1
-                message = f"{saying}: {rate} at the most {scope} ({name})"
-                raise OverLimitError(message, retry_after=math.ceil(wait), limit=name)
+                raise refusal(name, rate, scope, saying=saying, retry_after=math.ceil(wait))
             logs.append((log, rate))
         for log, rate in logs:
             log.add(rate, cost, now)
 
+    def count(self, name: str, limit: RateLimit, *, caller: str, cost: int) -> None:
+        """Count calls that somebody else has allowed."""
+        now = self._clock()
+        for rate, key, _ in limited_rates(limit, caller):
+            log = self._log((name, key), rate, now)
+            log.wait(rate, cost, now)  # forgets what counts no more
+            log.add(rate, cost, now)
+
     def refund(self, name: str, limit: RateLimit, *, caller: str) -> None:
         """Take back one call that did not come to its end."""
-        for _, key, _ in _rates(limit, caller):
+        for _, key, _ in limited_rates(limit, caller):
             if (log := self._logs.get((name, key))) is not None:
                 log.remove_last()
 
@@ -139,15 +146,22 @@ class _SlidingLog:
                 del self._calls[last]
 
 
-def _rates(limit: RateLimit, caller: str) -> list[tuple[ParsedRate, str, str]]:
+def limited_rates(limit: RateLimit, caller: str) -> list[tuple[ParsedRate, str, str]]:
     """The rates of a limit, each with the key that its calls are counted by, and with whose calls they are in words."""
     rates = []
     if limit.per_caller is not None:
-        rates.append((limit.per_caller, _bounded(caller), "for one caller"))
+        rates.append((limit.per_caller, bounded(caller), "for one caller"))
     if limit.in_all is not None:
         rates.append((limit.in_all, _EVERYBODY, "for all callers together"))
     return rates
 
 
-def _bounded(caller: str) -> str:
+def refusal(name: str, rate: ParsedRate, scope: str, *, saying: str, retry_after: int) -> OverLimitError:
+    """The error of a call that is more than a rate allows."""
+    message = f"{saying}: {rate} at the most {scope} ({name})"
+    return OverLimitError(message, retry_after=retry_after, limit=name)
+
+
+def bounded(caller: str) -> str:
+    """The name of a caller, or a digest of a long one."""
     return caller if len(caller) <= _MAX_NAME_LENGTH else hashlib.sha256(caller.encode()).hexdigest()

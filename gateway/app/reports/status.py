@@ -43,6 +43,7 @@ def sources(components: Components, *, config: Path, recent_clients: RecentClien
             **_concurrency(
                 components.pipeline.served.document.limits.concurrency,
                 running=components.dispatcher.concurrency.running,
+                is_shared=components.dispatcher.concurrency.is_shared,
             ),
             "tasks": _tasks(components.dispatcher.tasks.runner, components.pipeline.store.current.limits.tasks),
             "threads": {"used": components.services.threads.busy, "limit": components.pipeline.first.limits.threads},
@@ -173,7 +174,12 @@ def _disabled(whole: Catalog, current: Catalog) -> list[str]:
 def _limits(quotas: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]:
     """The use of each quota, and its limits."""
     return {
-        name: {"used": len(quota), "limit": quota.in_all, "per_caller": quota.per_caller}
+        name: {
+            "used": len(quota),
+            "limit": quota.in_all,
+            "per_caller": quota.per_caller,
+            **_SHARED[isinstance(quota, ResourceQuota) and quota.is_shared],
+        }
         for name, quota in quotas.items()
     }
 
@@ -183,13 +189,16 @@ def _tasks(runner: TaskRunner, limits: TaskLimits) -> dict[str, Json]:
     return {"used": runner.unfinished, "limit": limits.total, "per_caller": limits.per_caller}
 
 
-def _concurrency(allowed: Quota | None, *, running: int) -> dict[str, Json]:
+def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dict[str, Json]:
     """The use of `limits.concurrency`; empty if it limits no total."""
     if allowed is None or allowed.in_all is None:
         return {}
-    return {"concurrency": {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}}
+    use = {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}
+    return {"concurrency": {**use, **_SHARED[is_shared]}}
 
 
+_SHARED: Final[Mapping[bool, Mapping[str, Json]]] = {True: {"shared": True}, False: {}}
+"""The mark of a limit that holds for all replicas together; while the store is away it holds for each."""
 _OF_SKILLS: Final = "files"
 
 

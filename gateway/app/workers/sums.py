@@ -75,18 +75,21 @@ def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
 
 
 def _limits(limits: Sequence[Mapping[str, JsonObject]]) -> dict[str, Json]:
-    """The use of each limit and what there is of it: each worker counts by itself."""
+    """The use of each limit and what there is of it: each worker has one of its own, or all share one."""
     total: dict[str, Json] = {}
     for each in limits:
         for name, use in each.items():
             before = total.get(name)
-            total[name] = use if before is None else {**use, **_added(before, use)}
+            total[name] = use if before is None else {**before, **use, **_added(before, use)}
     return total
 
 
 def _added(before: JsonObject, use: JsonObject) -> JsonObject:
     bounds = (before["limit"], use["limit"])
-    return {"used": before["used"] + use["used"], "limit": None if None in bounds else sum(bounds)}
+    used = before["used"] + use["used"]
+    if use.get("shared") or before.get("shared"):
+        return {"used": used, "limit": use["limit"]}
+    return {"used": used, "limit": None if None in bounds else sum(bounds)}
 
 
 def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.access.limits.concurrency import ConcurrencyLimiter
-from gateway.access.limits.rate_limiter import RateLimiter
+from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
 from gateway.catalog.primitives import Catalog, Primitive, TaskRules, Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
@@ -258,7 +258,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """Makes a call's place in the trace that its request came with."""
     is_traced: bool
     """Whether what it makes records anything."""
-    rate_limiter: RateLimiter
+    rate_limiter: SharedRateLimiter
     read: "ReadResource"
     interaction_observer: InteractionObserver | None
     tasks: "TaskService"

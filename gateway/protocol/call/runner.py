@@ -111,7 +111,7 @@ class Run(msgspec.Struct, eq=False):
         """
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             caller = self.call.caller.rate_limit_key
-            self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
+            await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
         if not self.is_completion and not self.is_inner and brings_answers(self.call):
             await claim_answers(self.primitive, self.call)
             self._opened = open_requester(self.primitive, self.call)
@@ -159,10 +159,10 @@ class Run(msgspec.Struct, eq=False):
             if self._opened is not None:
                 await self._opened.__aexit__(kind, error, trace)
         except AwaitingInput:
-            self._refund()
+            await self._refund()
             raise
         if isinstance(error, AwaitingInput):
-            self._refund()
+            await self._refund()
 
     async def _turn(self, key: str, limit: Limit, limits: CallLimits) -> Permit:
         began, call = asyncio.get_running_loop().time(), self.call
@@ -270,10 +270,10 @@ class Run(msgspec.Struct, eq=False):
     def _rate_name(self) -> str:
         return f"{_SECTIONS[type(self.primitive)]}.{self.primitive.name}.rate_limit"
 
-    def _refund(self) -> None:
+    async def _refund(self) -> None:
         if (limit := self._rate_limit) is not None:
             caller = self.call.caller.rate_limit_key
-            self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
+            await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
 
 
 class _RunSuspension:

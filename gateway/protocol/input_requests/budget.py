@@ -44,7 +44,7 @@ class CallBudget:
         self._asked = asked
         return entered
 
-    def charge(self, questions: Mapping[str, InputRequest]) -> None:
+    async def charge(self, questions: Mapping[str, InputRequest]) -> None:
         """Pay for questions that go out.
 
         Raises:
@@ -53,7 +53,7 @@ class CallBudget:
         samples = _samples(questions)
         if self._limits.rate is not None and samples:
             limit = RateLimit(per_caller=self._limits.rate)
-            self._call.server.rate_limiter.acquire(
+            await self._call.server.rate_limiter.acquire(
                 "limits.sampling",
                 limit,
                 caller=self._call.caller.rate_limit_key,

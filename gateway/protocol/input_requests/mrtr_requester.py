@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from gateway.catalog.primitives import Primitive
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
@@ -91,7 +91,7 @@ class MrtrRequester:
                 self._answers[key] = self._responses[key]
         unanswered = {key: question for key, question in entered.items() if key not in self._answers}
         if unanswered:
-            self._put({key: question for key, question in unanswered.items() if key not in self._open})
+            await self._put({key: question for key, question in unanswered.items() if key not in self._open})
             raise AwaitingInput
         return {key: self._answers[key] for key in questions}
 
@@ -112,10 +112,15 @@ class MrtrRequester:
         self._open.update(questions)
         return self._result()
 
-    def _put(self, questions: Mapping[str, InputRequest]) -> None:
+    async def _put(self, questions: Mapping[str, InputRequest]) -> None:
         check_capabilities(questions, self._call.client_capabilities, self._call.revision)
-        self.budget.charge(questions)
-        self._open.update(questions)
+        self._open.update(questions)  # first, so that what is asked beside them goes out together with them
+        try:
+            await self.budget.charge(questions)
+        except ExecutionError:
+            for key in questions:
+                del self._open[key]
+            raise
 
     @property
     def _binding(self) -> StateScope:

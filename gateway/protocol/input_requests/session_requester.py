@@ -60,7 +60,7 @@ class SessionRequester:
         if new:
             check_capabilities(new, self._call.client_capabilities, self._call.revision)
             cut = {key: for_revision(question, self._call.revision) for key, question in new.items()}
-            self.budget.charge(new)
+            await self.budget.charge(new)
             async with pause():
                 self._answers.update(await self._all_or_none(cut))
         return {key: self._answers[key] for key in questions}

@@ -86,7 +86,7 @@ class TaskRequester:
         if new and self._mrtr is not None and self._phase.asks_before(where):
             self._answers.update(await self._mrtr.request(new, pause=pause, proven=proven))
         elif new:
-            self._put({key: question for key, question in new.items() if key not in self._open})
+            await self._put({key: question for key, question in new.items() if key not in self._open})
             raise AwaitingInput
         return {key: self._answers[key] for key in questions}
 
@@ -140,10 +140,15 @@ class TaskRequester:
             raise RuntimeError("the request is not open")
         return self._mrtr.result_with(self._open)
 
-    def _put(self, questions: Mapping[str, InputRequest]) -> None:
+    async def _put(self, questions: Mapping[str, InputRequest]) -> None:
         check_capabilities(questions, self._call.client_capabilities, self._call.revision)
-        self._budget.charge(questions)
-        self._open.update(questions)
+        self._open.update(questions)  # first, so that what is asked beside them goes out together with them
+        try:
+            await self._budget.charge(questions)
+        except ExecutionError:
+            for key in questions:
+                del self._open[key]
+            raise
 
 
 def key_prefix(asked_again: int) -> str:

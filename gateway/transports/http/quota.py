@@ -5,14 +5,15 @@ Why a limit per caller: without one, a single caller takes all there are, and ev
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 import msgspec
 
+from gateway.access.limits.shared_capacity import SharedPlaces
 from gateway.config.models.server import Quota
 from gateway.transports.errors import RETRY, HttpError
+from gateway.transports.http.shared_quota import SharedQuota
 
 _REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
@@ -27,21 +28,33 @@ class Refusal(msgspec.Struct, frozen=True):
     caller: str
 
 
+class _Store(Protocol):
+    @property
+    def is_away(self) -> bool: ...
+
+
 class ResourceQuota:
     """Counts how many sessions, streams or connections are in use, by caller and in all."""
 
-    def __init__(self, shares: Quota, *, noun: str, default: int) -> None:
-        """Count nothing yet; `noun` is what they are called under `limits`, `default` how many there are unsaid."""
+    def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
+        """Count nothing yet; `noun` is what they are called under `limits`, `default` how many there are unsaid.
+
+        What the file says (`is_written`) holds for all replicas together, and what it does not, for each.
+        """
         self.in_all: Final = shares.in_all or default
         self.per_caller: Final = shares.per_caller or max(self.in_all // 2, min(self.in_all, _SMALL))
         self.is_share_unsaid: Final = shares.per_caller is None
         """Whether the file leaves it to us what one caller may have."""
+        self.is_written: Final = is_written
         self.refused = 0
         self.refusals: Final[deque[Refusal]] = deque(maxlen=_REMEMBERED_REFUSALS)
         """The newest of them."""
         self._noun: Final = noun
         self._used: Final[Counter[str]] = Counter()
         self._sum = 0
+        self._shared: SharedQuota | None = None
+        self.store: _Store | None = None
+        """What all replicas are counted in; None: this process counts alone."""
 
     @property
     def used_by_caller(self) -> Mapping[str, int]:
@@ -53,31 +66,61 @@ class ResourceQuota:
     def refusal_of(self, caller: str) -> HttpError | None:
         """Return why this caller may have no more; None if it may. An empty name stands for all unknown callers."""
         if self._sum >= self.in_all:
-            reason = f"All {self.in_all} {self._noun} are taken (limits.{self._noun})"
-        elif caller and self._used[caller] >= self.per_caller:
+            return self.refusal(caller)
+        if caller and self._used[caller] >= self.per_caller:
+            return self.refusal(caller, is_callers=True)
+        return None
+
+    def refusal(self, caller: str, *, is_callers: bool = False) -> HttpError:
+        """Refuse a caller, and say why: all are taken, or those that one caller may have."""
+        self.refused += 1
+        self.refusals.append(Refusal(time.time(), caller))
+        reason = f"All {self.in_all} {self._noun} are taken (limits.{self._noun})"
+        if is_callers:
             reason = (
                 f"{self.per_caller} {self._noun} are yours, and no caller has more (limits.{self._noun}.per_caller)"
             )
-        else:
-            return None
-        self.refused += 1
-        self.refusals.append(Refusal(time.time(), caller))
         return HttpError(status=503, message=reason, headers=RETRY)
+
+    def share(self, places: SharedPlaces) -> None:
+        """Count those over all replicas that `reserve` takes, if the file limits them."""
+        if self.is_written:
+            self._shared = SharedQuota(places, noun=self._noun)
+            self.store = places
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it holds for all replicas together now."""
+        return self.store is not None and not self.store.is_away
+
+    async def reserve(self, caller: str) -> HttpError | None:
+        """Take one for a caller, until `release`; or return why there is none."""
+        if (refusal := self.refusal_of(caller)) is not None:
+            return refusal
+        self.acquire(caller)
+        if self._shared is None:
+            return None
+        full: str | None = None
+        is_taken = False
+        try:
+            full = await self._shared.acquire(caller, per_caller=self.per_caller, in_all=self.in_all)
+            is_taken = full is None
+        finally:
+            if not is_taken:
+                self._count_out(caller)
+        return None if full is None else self.refusal(caller, is_callers=bool(full))
 
     def acquire(self, caller: str) -> None:
         self._used[caller] += 1
         self._sum += 1
 
     def release(self, caller: str) -> None:
+        self._count_out(caller)
+        if self._shared is not None:
+            self._shared.release(caller)
+
+    def _count_out(self, caller: str) -> None:
         self._sum -= 1
         self._used[caller] -= 1
         if not self._used[caller]:
             del self._used[caller]
-
-    @contextmanager
-    def hold(self, caller: str) -> Iterator[None]:
-        self.acquire(caller)
-        try:
-            yield
-        finally:
-            self.release(caller)

@@ -135,11 +135,13 @@ class StreamableHttp:
         if not request.accepted.event_stream:
             return request.refuse(NOT_ACCEPTABLE, message)
         caller = request.caller.rate_limit_key
-        if (refusal := self._streams.refusal_of(caller)) is not None:
+        if (refusal := await self._streams.reserve(caller)) is not None:
             return request.refuse(refusal, message)
-        self._active_requests.begin_stream(task, request.identity)
-        with self._streams.hold(caller):
+        try:
+            self._active_requests.begin_stream(task, request.identity)
             return await self._answer(message, request, task)
+        finally:
+            self._streams.release(caller)
 
     async def _answer(
         self, message: Request | Notification | Response, request: HttpRequest, task: Task

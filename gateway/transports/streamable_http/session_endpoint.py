@@ -86,11 +86,16 @@ class SessionEndpoint:
             return http.refuse(live)
         if not http.accepted.event_stream:
             return http.refuse(NOT_ACCEPTABLE)
-        if (refusal := self._streams.refusal_of(http.caller.rate_limit_key)) is not None:
+        if (refusal := await self._streams.reserve(live.caller)) is not None:
             return http.refuse(refusal)
-        self._dispatcher.identity_changed(live.session, http.caller.identity)
-        self._active_requests.begin_stream(current_task(), http.caller.identity)
-        return await self._open_stream(live, http)
+        try:
+            if self._sessions.served_here(live.session.id) is not live:  # it ended meanwhile
+                return http.refuse(_SESSION_UNKNOWN)
+            self._dispatcher.identity_changed(live.session, http.caller.identity)
+            self._active_requests.begin_stream(current_task(), http.caller.identity)
+            return await self._open_stream(live, http)
+        finally:
+            self._streams.release(live.caller)
 
     async def _open_stream(self, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         cursor = None if http.last_event_id is None else await live.streams.find(http.last_event_id)
@@ -119,7 +124,9 @@ class SessionEndpoint:
         session = reply.session
         if session is None:
             return whole_response(reply, headers=http.response_headers)
-        await self._sessions.open(session, caller=http.caller.rate_limit_key)
+        opened = await self._sessions.open(session, caller=http.caller.rate_limit_key)
+        if isinstance(opened, HttpError):
+            return http.refuse(opened, request)
         response = self._responses.open(http, headers={**http.response_headers, SESSION_HEADER: session.id})
         try:
             return await response.finish(reply)
@@ -169,7 +176,6 @@ class SessionEndpoint:
         assert self._sessions.copies is not None  # noqa: S101 - nothing else finds such places
         out = self._event_stream(http)
         fresh: SessionStream | None = None
-        self._streams.acquire(live.caller)
         live.begin_reading()
         try:
             await out.open()
@@ -185,7 +191,6 @@ class SessionEndpoint:
             return await out.close()  # its client may come back for the rest
         finally:
             live.end_reading()
-            self._streams.release(live.caller)
             if fresh is None:
                 out.stop()
         return await self._pass_on(live, Cursor(fresh, 0), out)
@@ -201,8 +206,7 @@ class SessionEndpoint:
 
     async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
         """Write what came after the cursor, then what comes, until there is no more or the reader goes."""
-        self._streams.acquire(live.caller)  # no context managers, which an open stream would hold
-        live.begin_reading()
+        live.begin_reading()  # no context managers, which an open stream would hold
         try:
             await out.open()
             ending = await cursor.stream.resume(out, after=cursor.after)
@@ -212,7 +216,6 @@ class SessionEndpoint:
             return await out.close(await ending)
         finally:
             live.end_reading()
-            self._streams.release(live.caller)
             cursor.stream.disconnect(out)
             out.stop()
 

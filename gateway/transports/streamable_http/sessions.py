@@ -34,6 +34,7 @@ from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.sse.event_copies import EventCopies, SessionCopies, StreamQuestion
 from gateway.transports.sse.event_store import EventStore, MemoryEventStore, ReplayBounds, ReplayQuota
+from gateway.transports.streamable_http.session_count import SharedSessionCount
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
 from gateway.wire.revisions import V2025_11_25
 
@@ -173,6 +174,11 @@ class Sessions:
         self._ids: Final = SessionIds(persistence.keys, clock=persistence.clock)
         self.replica: Final = persistence.replica
         self.copies: Final = _copies(self.replica, replay)
+        self._count: Final = (
+            SharedSessionCount(self.replica.session_count, quota, expires=lambda: self._clock() + self._lasts)
+            if self.replica is not None and quota.is_written
+            else None
+        )
         self._process: Final = self.replica.name if self.replica else f"{secrets.token_hex(4)}{int(time.time()):x}"
         """The name of this process and its start, in event ids."""
         self._slack: Final = ttl.total_seconds() / 4
@@ -203,6 +209,8 @@ class Sessions:
             _, stuck = await asyncio.wait(self._ending, timeout=SHUTDOWN_GRACE_SECONDS)
             if stuck:
                 log.warning("calls did not end when cancelled", calls=len(stuck))
+        if self._count is not None:
+            await self._count.__aexit__(kind, error, trace)
         if self.copies is not None:
             await self.copies.__aexit__(kind, error, trace)
 
@@ -213,9 +221,12 @@ class Sessions:
     def open_sessions(self) -> Iterator[Session]:
         return (live.session for live in self._live.values())
 
-    async def open(self, session: Session, *, caller: str) -> LiveSession:
-        """Give a new session its id, and keep it; it counts as that caller's."""
+    async def open(self, session: Session, *, caller: str) -> LiveSession | HttpError:
+        """Give a new session its id, and keep it; it counts as that caller's, unless all replicas have too many."""
         claims = self._ids.issue(session)
+        if self._count is not None and (refusal := await self._count.refusal_of(claims.nonce, caller)) is not None:
+            session.end()
+            return refusal
         live = self._keep(session, claims.nonce, caller=caller)
         if self._store.is_shared:  # another process may be asked for it next
             await self.save(live)
@@ -283,6 +294,8 @@ class Sessions:
                         is_ended=record.is_ended,
                     )
                 )
+            if self._count is not None and live.session.id in self._live:
+                self._count.keep_soon([live])
             if is_lost and live.session.id in self._live:
                 self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: _NOTHING})
 
@@ -291,6 +304,8 @@ class Sessions:
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
             await self._store.save(live.nonce, self._end())
+            if self._count is not None:
+                await self._count.remove(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
         """End the sessions of those who would no longer be let in, and tell of those who now hold something else.
@@ -309,6 +324,8 @@ class Sessions:
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
             self._store.save_soon({live.nonce: self._end()})
+            if self._count is not None:
+                self._count.remove_soon(live.nonce)
 
     def _leave(self, session_id: str) -> None:
         """Serve a session that is idle here no longer; those who share the store may serve it on."""
@@ -431,6 +448,8 @@ class Sessions:
         records = {live.nonce: self._record(live) for live in sessions}
         if records:
             self._store.save_soon(records, before=before)
+        if self._count is not None:
+            self._count.keep_soon(sessions)
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()

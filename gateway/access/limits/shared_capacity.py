@@ -1,0 +1,153 @@
+"""Gives a semaphore of this process the places that it may use of a limit that all replicas share.
+
+What the semaphore uses and what waits for it is written to the store, which answers with its capacity. One claim at a
+time is open for each semaphore, and speaks for all that has come since the one before. While the store is away, each
+replica has the whole limit.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+import structlog
+
+from gateway.access.limits.fair_semaphore import FairSemaphore, Limit
+from gateway.access.limits.rate_limiter import bounded
+from gateway.errors import StoreAwayError
+
+log: Final = structlog.get_logger()
+
+_AGAIN_SECONDS: Final = 0.5
+"""How long calls wait until their replica asks again for places that others use, if nobody tells it of one."""
+
+
+class Claim(Protocol):
+    """The answer to a claim."""
+
+    @property
+    def capacity(self) -> int:
+        """The places that this replica may use, those that it uses among them."""
+
+    @property
+    def waiting_elsewhere(self) -> int:
+        """The calls that wait for places at other replicas."""
+
+
+class SharedPlaces(Protocol):
+    """The places of limits, by names."""
+
+    @property
+    def is_away(self) -> bool: ...
+
+    async def claim(self, name: str, *, limit: int, used: int, wanted: int, again: Callable[[], None]) -> Claim:
+        """Say how many places are used here, and ask for more; `again` is called when others have left some.
+
+        Raises:
+            StoreAwayError: it is not known how many there are.
+        """
+
+    def on_loss(self, callback: Callable[[], None]) -> None:
+        """Have a function called when all that is used must be claimed again."""
+
+
+class SharedCapacity:
+    """Implements `Share` for one semaphore."""
+
+    def __init__(self, places: SharedPlaces, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
+        self._places: Final = places
+        self._semaphore: Final = semaphore
+        self._name: Final = f"{name}:{bounded(caller)}"
+        self._limit: Limit = (0, 0)
+        self._granted = 0
+        self._is_own = False
+        """Whether this replica counts by itself."""
+        self._changed: Final = asyncio.Event()
+        self._claiming: asyncio.Task[None] | None = None
+
+    @property
+    def is_claiming(self) -> bool:
+        return self._claiming is not None
+
+    @property
+    def limit(self) -> int:
+        return self._limit[0]
+
+    def of(self, limit: Limit) -> int:
+        self._limit = limit
+        return limit[0] if self._is_own else self._granted
+
+    def most_waiting(self, limit: Limit) -> int:
+        # Those, too, of whom the store has not said yet that there is no place for them.
+        return limit[1] if self._is_own else limit[1] + max(0, limit[0] - self._semaphore.running)
+
+    def freed(self) -> None:
+        if self._is_own:
+            self._semaphore.resize(self._limit[0])
+        else:  # the place is given back first: somebody may have waited longer elsewhere
+            self._granted = self._semaphore.running
+            self._semaphore.resize(self._granted)
+        self.changed()
+
+    def changed(self) -> None:
+        if self._is_own and self._places.is_away:
+            return
+        self._changed.set()
+        if self._claiming is None:
+            self._claiming = asyncio.get_running_loop().create_task(self._claim_all(), name="limit: claim")
+            self._claiming.add_done_callback(self._done)
+
+    def reclaim(self) -> None:
+        """Write what is used here anew, which the store may have forgotten."""
+        self._is_own = False
+        self._granted = self._semaphore.running
+        if self._granted or self._semaphore.waiting:
+            self.changed()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._claiming = None
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("limit counts in this replica alone", limit=self._name, exc_info=bug)
+            self._count_alone()
+        if self._changed.is_set():
+            self.changed()
+
+    async def _claim_all(self) -> None:
+        """Claim until nothing has changed, and nobody waits."""
+        while self._changed.is_set() or self._semaphore.waiting:
+            if not self._changed.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_AGAIN_SECONDS):
+                        await self._changed.wait()
+            self._changed.clear()
+            if not await self._claim():
+                return
+
+    async def _claim(self) -> bool:
+        """Claim once; False if the store is away."""
+        semaphore = self._semaphore
+        used = self._granted = semaphore.running  # nothing begins until the answer is there
+        semaphore.resize(used)
+        try:
+            claim = await self._places.claim(
+                self._name,
+                limit=self._limit[0],
+                used=used,
+                wanted=semaphore.waiting,
+                again=self._changed.set,
+            )
+        except StoreAwayError:
+            self._count_alone()
+            return False
+        self._is_own = False
+        self._granted = claim.capacity
+        semaphore.resize(claim.capacity)
+        if not self._changed.is_set() and semaphore.shorten(max(0, self._limit[1] - claim.waiting_elsewhere)):
+            self._changed.set()  # the store does not know that they wait no more
+        return True
+
+    def _count_alone(self) -> None:
+        self._is_own = True
+        self._changed.clear()
+        self._semaphore.resize(self._limit[0])
+        self._semaphore.shorten(self._limit[1])

@@ -1,0 +1,167 @@
+"""The places of limits that all replicas share, such as of calls at once: a hash of each, with a field a replica.
+
+A replica says how many places it uses and how many more it wants, and is told how many it may use. Free places go to
+the replica that has waited longest, and whoever leaves one to it sends it a message. What a replica has comes back
+`LEASE_SECONDS` after it was heard of last, at the latest: all limits lie in one slot of a Cluster, beside the set of
+the replicas that live.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from gateway.errors import StoreAwayError
+from gateway.state.mailbox import Mailbox
+from gateway.state.shared_store import Script, SharedStore
+
+LEASE_SECONDS: Final = 15
+_RENEW_SECONDS: Final = 5.0
+_KEPT_SECONDS: Final = 3600
+"""How long a limit is remembered that nobody asks for; replicas write theirs more often."""
+_WAIT_SECONDS: Final = 2
+"""How long a replica is taken to wait for places; it asks again sooner."""
+
+_FREED: Final = "place free"
+"""The kind of a message that tells a replica of a limit's key."""
+
+_CLAIM: Final = Script.of("""
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local limit, used, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
+local found, others, since = redis.call('HGETALL', KEYS[1]), {}, now
+for at = 1, #found, 2 do
+  local replica = found[at]
+  local held, waits, from, last = string.match(found[at + 1], '(%d+) (%d+) (%d+) (%d+)')
+  if replica == ARGV[1] then
+    if tonumber(waits) > 0 then since = tonumber(from) end
+  elseif tonumber(redis.call('ZSCORE', KEYS[2], replica) or '0') < now then
+    redis.call('HDEL', KEYS[1], replica)
+  else
+    if tonumber(last) < now then waits = 0 end
+    others[#others + 1] = {replica, tonumber(held), tonumber(waits), tonumber(from)}
+  end
+end
+local free, waiting, left, first = limit - used, 0, limit - used, {'', math.huge}
+for _, other in ipairs(others) do
+  free, left = free - other[2], left - other[2]
+  if other[3] > 0 and other[4] < first[2] then first = {other[1], other[4]} end
+  waiting = waiting + other[3]
+  if other[3] > 0 and (other[4] < since or (other[4] == since and other[1] < ARGV[1])) then free = free - other[3] end
+end
+local granted = math.max(0, math.min(wanted, free))
+if granted > 0 then since = now end
+if used + granted + wanted == 0 then redis.call('HDEL', KEYS[1], ARGV[1])
+else
+  local mine = string.format('%d %d %d %d', used + granted, wanted - granted, since, now + ARGV[6])
+  redis.call('HSET', KEYS[1], ARGV[1], mine)
+  redis.call('PEXPIRE', KEYS[1], ARGV[7])
+end
+return {used + granted, waiting, left > granted and first[1] or ''}
+""")
+"""Values: this replica, the limit, how many places it uses and how many more it wants, and how many milliseconds it is
+taken to live and to wait, and the limit is kept. Returns how many it may use, how many the others wait for, and who of
+them may have one that is free."""
+_LIVE: Final = Script.of("""
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local last = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0')
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return last >= now and 1 or 0
+""")
+
+
+class Claim(NamedTuple):
+    """The places that this replica may use, and how many the others wait for."""
+
+    capacity: int
+    waiting_elsewhere: int
+
+
+class RedisPlaces:
+    """Implements `SharedPlaces` of `gateway.access.limits`. Enter it to keep what this replica has."""
+
+    def __init__(self, store: SharedStore, mailbox: Mailbox) -> None:
+        self._store: Final = store
+        self._mailbox: Final = mailbox
+        self._replica: Final = mailbox.replica
+        self._waiting: Final[dict[str, Callable[[], None]]] = {}
+        """The claims for which there was no place, by the limit's key."""
+        self._telling: Final[set[asyncio.Task[None]]] = set()
+        self._callbacks: Final[list[Callable[[], None]]] = []
+        self._renewing: asyncio.Task[None] | None = None
+        mailbox.on(_FREED, self._freed)
+        store.on_return(self._tell)
+
+    async def __aenter__(self) -> Self:
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(), name="limits: renew")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [*self._telling, *filter(None, [self._renewing])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not self._store.is_away:
+            with suppress(StoreAwayError):
+                await self._store.command("ZREM", self._live_key, self._replica)
+
+    @property
+    def is_away(self) -> bool:
+        return self._store.is_away
+
+    async def claim(self, name: str, *, limit: int, used: int, wanted: int, again: Callable[[], None]) -> Claim:
+        times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
+        key = f"{self._live_key}:{name}"
+        values = (self._replica, limit, used, wanted, *times)
+        capacity, waiting, first = await self._store.attempt(_CLAIM, [key, self._live_key], *values)
+        if capacity < used + wanted:
+            self._waiting[key] = again
+        else:
+            self._waiting.pop(key, None)
+        if first:
+            telling = asyncio.get_running_loop().create_task(self._tell_freed(first.decode(), key), name="limit: freed")
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+        return Claim(capacity, waiting)
+
+    def on_loss(self, callback: Callable[[], None]) -> None:
+        """Have a function called when what this replica has may not stand in the store, and must be claimed again."""
+        self._callbacks.append(callback)
+
+    @property
+    def _live_key(self) -> str:
+        return f"{self._store.prefix}{{limits}}"
+
+    async def _renew(self) -> None:
+        rounds = 0
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            rounds += 1
+            try:
+                is_kept = await self._store.run(_LIVE, [self._live_key], self._replica, LEASE_SECONDS * 1000)
+            except StoreAwayError:
+                await self._store.returned()
+                continue
+            if not is_kept or rounds * _RENEW_SECONDS >= _KEPT_SECONDS / 3:
+                rounds = 0
+                await self._tell()
+
+    async def _tell_freed(self, replica: str, key: str) -> None:
+        with suppress(StoreAwayError):
+            await self._mailbox.tell(replica, _FREED, key.encode())
+
+    async def _freed(self, body: bytes) -> bytes:
+        if (again := self._waiting.pop(body.decode(), None)) is not None:
+            again()
+        return b""
+
+    async def _tell(self) -> None:
+        for callback in self._callbacks:
+            callback()

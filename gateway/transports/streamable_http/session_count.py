@@ -1,0 +1,70 @@
+"""Counts the sessions of this process among those of all replicas (`limits.sessions`)."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from gateway.json_types import Json
+from gateway.state.redis_session_count import RedisSessionCount, SessionAdmission
+from gateway.transports.errors import HttpError
+from gateway.transports.http.quota import ResourceQuota
+
+
+class CountedSession(Protocol):
+    """A session as it counts."""
+
+    @property
+    def nonce(self) -> str: ...
+    @property
+    def caller(self) -> str: ...
+
+
+class SharedSessionCount:
+    """The sessions of all replicas, as this one adds to them."""
+
+    def __init__(self, count: RedisSessionCount, quota: ResourceQuota, *, expires: Callable[[], float]) -> None:
+        """Count nothing yet; `expires` says when a session ends that is used now."""
+        self._count: Final = count
+        quota.store = count
+        self._quota: Final = quota
+        self._expires: Final = expires
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let be written what is being written."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def refusal_of(self, nonce: str, caller: str) -> HttpError | None:
+        """Count a new session; or return why there is no room for it."""
+        quota = self._quota
+        admission = await self._count.add(
+            nonce, caller, expires=self._expires(), in_all=quota.in_all, per_caller=quota.per_caller
+        )
+        if admission is SessionAdmission.ADMITTED:
+            return None
+        return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
+
+    def keep_soon(self, sessions: Iterable[CountedSession]) -> None:
+        """Count on sessions that were used."""
+        self._begin(self._keep([(each.nonce, each.caller) for each in sessions]))
+
+    async def remove(self, nonce: str) -> None:
+        await self._count.remove(nonce)
+
+    def remove_soon(self, nonce: str) -> None:
+        self._begin(self.remove(nonce))
+
+    async def _keep(self, sessions: Iterable[tuple[str, str]]) -> None:
+        for nonce, caller in sessions:
+            await self._count.keep(nonce, caller, expires=self._expires())
+
+    def _begin(self, work: Coroutine[Json, Json, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="session count")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,262 @@
+"""Limits that replicas share hold for all of them together, with the errors of a single process."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.access.limits.concurrency import ConcurrencyLimiter, Permit
+from gateway.access.limits.fair_semaphore import Limit
+from gateway.access.limits.rate_limiter import RateLimiter
+from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
+from gateway.config.models.rates import RateLimit, parse_rate
+from gateway.errors import OverLimitError
+from gateway.state.redis_session_count import SessionAdmission
+from gateway.state.replica import Replica
+from tests.redis_server import RedisServer, redis_cluster, redis_server
+
+SECONDS: Final = 60
+
+
+class Limits:
+    """The limits of one replica."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica: Final = replica
+        self.rates: Final = SharedRateLimiter(RateLimiter())
+        self.rates.shared = replica.rates
+        self.concurrency: Final = ConcurrencyLimiter()
+        self.concurrency.share(replica.places)
+
+    async def passes(self, limit: RateLimit, caller: str = "ada", *, cost: int = 1) -> bool:
+        try:
+            await self.rates.acquire("tools.t.rate_limit", limit, caller=caller, cost=cost)
+        except OverLimitError:
+            return False
+        return True
+
+    async def begin(
+        self, caller: str = "ada", *, of_caller: Limit | None = None, of_all: Limit | None = None
+    ) -> Permit:
+        return await self.concurrency.acquire(
+            "t",
+            (1000, 1000),
+            caller=caller,
+            deadline=asyncio.get_running_loop().time() + SECONDS,
+            of_caller=of_caller,
+            of_all=of_all,
+        )
+
+
+@asynccontextmanager
+async def replicas(url: str, count: int = 2) -> AsyncIterator[list[Limits]]:
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        found = [Limits(await stack.enter_async_context(Replica(url, clock=time.time))) for _ in range(count)]
+        for each in found:
+            await each.replica.open()
+        yield found
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    async with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+def rate(per_caller: str | None = None, in_all: str | None = None) -> RateLimit:
+    return RateLimit(
+        per_caller=None if per_caller is None else parse_rate(per_caller),
+        in_all=None if in_all is None else parse_rate(in_all),
+    )
+
+
+async def until(limits: Limits, *, is_away: bool) -> None:
+    while limits.replica.store.is_away is not is_away:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("amount", [10, 100])
+async def test_a_rate_holds_for_all_replicas_together_and_says_when_to_retry(store: RedisServer, amount: int) -> None:
+    async with replicas(store.url) as (a, b):
+        allowed = rate(f"{amount}/hour", in_all=f"{amount + 5}/hour")
+        passed = 0
+        for _ in range(amount // 5):
+            passed += sum(await asyncio.gather(*(each.passes(allowed) for each in (a, b) for _ in range(5))))
+        assert passed == amount
+        assert sum([await each.passes(allowed, "bob") for each in (a, b) for _ in range(4)]) == 5
+        alone = RateLimiter()
+        for _ in range(amount):
+            alone.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
+        with pytest.raises(OverLimitError) as refused:
+            await b.rates.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
+        with pytest.raises(OverLimitError) as alike:
+            alone.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
+        assert str(refused.value).partition(" Try")[0] == str(alike.value).partition(" Try")[0]
+        assert 0 < refused.value.retry_after <= 3600 * 21 / 20
+        assert a.rates.refused + b.rates.refused == amount + 3 + 1
+        assert all([await store.client.pttl(key) > 0 async for key in store.client.scan_iter("mcp-gateway:rate:*")])
+
+
+async def test_a_budget_outlives_an_edit_and_a_call_that_is_taken_back_makes_room(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        assert [await each.passes(rate("2/hour")) for each in (a, b, a)] == [True, True, False]
+        assert [await each.passes(rate("3/hour")) for each in (b, a)] == [True, False]
+        assert not await b.passes(rate("3/day"))
+        await a.rates.refund("tools.t.rate_limit", rate("3/hour"), caller="ada")
+        assert [await b.passes(rate("3/hour"), cost=cost) for cost in (2, 1, 1)] == [False, True, False]
+        while await a.passes(rate("5/second"), "bob"):
+            pass
+        while not await b.passes(rate("5/second"), "bob"):  # what is older than a second counts no more
+            await asyncio.sleep(0.02)
+
+
+async def test_what_a_replica_has_let_through_counts_there_while_the_store_is_away(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        assert await a.passes(rate("3/hour"))
+        await store.stop()
+        assert [await a.passes(rate("3/hour")) for _ in range(3)] == [True, True, False]
+        assert [await b.passes(rate("3/hour")) for _ in range(4)] == [True, True, True, False]
+        await store.start()
+        for each in (a, b):
+            await until(each, is_away=False)
+        assert sum([await each.passes(rate("3/hour"), "bob") for each in (a, b, a, b)]) == 3
+
+
+@pytest.mark.parametrize("is_of_all", [False, True])
+async def test_calls_at_once_are_limited_over_all_replicas_and_none_waits_for_ever(
+    store: RedisServer,
+    is_of_all: bool,  # noqa: FBT001
+) -> None:
+    limit: Limit = (3, 1000)
+    running, most, done = 0, 0, []
+
+    async def work(limits: Limits, number: int) -> None:
+        nonlocal running, most
+        permit = await (limits.begin(of_all=limit) if is_of_all else limits.begin(of_caller=limit))
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001 * (number % 3))
+        running -= 1
+        permit.release()
+        done.append(number)
+
+    async with replicas(store.url, 3) as found:
+        await asyncio.gather(*(work(found[number % 3], number) for number in range(150)))
+        assert (most, len(done)) == (3, 150)
+        async with asyncio.timeout(SECONDS):
+            while [key async for key in store.client.scan_iter("mcp-gateway:{limits}:*")]:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_replica_with_a_long_queue_leaves_places_to_one_with_a_short_one(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        limit: Limit = (1, 1000)
+        order: list[str] = []
+
+        async def work(limits: Limits, name: str) -> None:
+            permit = await limits.begin(of_all=limit)
+            order.append(name)
+            await asyncio.sleep(0)
+            permit.release()
+
+        first = await a.begin(of_all=limit)
+        many = [asyncio.create_task(work(a, "a")) for _ in range(200)]
+        while a.concurrency.waiting < 200:
+            await asyncio.sleep(0)
+        one = asyncio.create_task(work(b, "b"))
+        while not [key async for key in store.client.scan_iter("*all calls*")] or not b.concurrency.waiting:
+            await asyncio.sleep(0.01)
+        first.release()
+        await one
+        assert len(order) < 100
+        await asyncio.gather(*many)
+
+
+async def test_the_queue_is_that_of_all_replicas(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        limit: Limit = (1, 2)
+        held = await a.begin(of_caller=limit)
+        waiting = [asyncio.create_task(a.begin(of_caller=limit)) for _ in range(2)]
+        while int((await store.client.hgetall("mcp-gateway:{limits}:calls:ada")).popitem()[1].split()[1]) < 2:
+            await asyncio.sleep(0.01)
+        with pytest.raises(OverLimitError, match=r"Busy: 0 calls are running .*limits.concurrency, per_caller"):
+            await b.begin(of_caller=limit)
+        held.release()
+        for each in waiting:
+            (await each).release()
+        (await b.begin(of_caller=limit)).release()
+
+
+async def test_calls_that_wait_go_on_when_the_store_goes_away_and_count_when_it_is_back(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        limit: Limit = (2, 10)
+        held = [await a.begin(of_all=limit), await a.begin(of_all=limit)]
+        waiting = asyncio.create_task(b.begin(of_all=limit))
+        await store.stop()
+        held.append(await waiting)  # each replica counts by itself now
+        held.append(await b.begin(of_all=limit))
+        await store.start()
+        for each in (a, b):
+            await until(each, is_away=False)
+        while len(await store.client.hgetall("mcp-gateway:{limits}:all calls:")) < 2:
+            await asyncio.sleep(0.01)
+        more = asyncio.create_task(a.begin(of_all=limit))
+        for permit in held[:2]:
+            permit.release()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):  # the two of b use up what there is
+                await asyncio.shield(more)
+        for permit in held[2:]:
+            permit.release()
+        (await more).release()
+
+
+async def test_a_suspended_call_lends_its_place_to_another_replica(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        limit: Limit = (1, 10)
+        first = await a.begin(of_all=limit)
+        first.suspend()
+        second = await b.begin(of_all=limit)
+        resuming = asyncio.create_task(first.resume())
+        await asyncio.sleep(0)
+        second.release()
+        await resuming
+        first.release()
+
+
+async def test_a_session_counts_once_however_many_replicas_serve_it(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+
+        async def add(limits: Limits, nonce: str, caller: str = "ada") -> SessionAdmission:
+            count, expires = limits.replica.session_count, time.time() + 60
+            return await count.add(nonce, caller, expires=expires, in_all=3, per_caller=2)
+
+        assert [await add(a, "1"), await add(b, "2"), await add(b, "2")] == [SessionAdmission.ADMITTED] * 3
+        assert await add(a, "3") is SessionAdmission.SHARE_TAKEN
+        assert [await add(a, "4", "bob"), await add(b, "5", "bob")] == [
+            SessionAdmission.ADMITTED,
+            SessionAdmission.ALL_TAKEN,
+        ]
+        await b.replica.session_count.remove("1")
+        assert await add(b, "6") is SessionAdmission.ADMITTED
+        assert await add(b, "7", "bob") is SessionAdmission.ALL_TAKEN
+        assert all([await store.client.pttl(key) > 0 async for key in store.client.scan_iter("*sessions:*")])
+
+
+@pytest.mark.build
+async def test_limits_are_shared_over_a_cluster(tmp_path: Path) -> None:
+    async with redis_cluster(tmp_path) as nodes, replicas(f"redis+cluster://127.0.0.1:{nodes[0].port}") as (a, b):
+        assert [await each.passes(rate("2/hour", "9/hour")) for each in (a, b, a)] == [True, True, False]
+        limit: Limit = (1, 1)
+        held = await a.begin(of_caller=limit, of_all=limit)
+        waiting = asyncio.create_task(b.begin(of_caller=limit, of_all=limit))
+        held.release()
+        (await waiting).release()
+        count = a.replica.session_count
+        assert (
+            await count.add("1", "ada", expires=time.time() + 60, in_all=1, per_caller=1) is SessionAdmission.ADMITTED
+        )

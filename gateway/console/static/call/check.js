@@ -9,7 +9,7 @@ import { fieldOf, flat, itemSchema, memberSchema, typeOf } from "./schema.js";
 const DEEPEST = 40;
 /** Alternatives within alternatives of one value, which may be endless. */
 const MOST_NESTED = 3;
-const TYPES = { integer: "a whole number", number: "a number", string: "a text", boolean: "true or false", object: "an object", array: "a list" };
+const TYPES = { integer: "an integer", number: "a number", string: "a string", boolean: "true or false", object: "an object", array: "an array" };
 const FORMATS = {
   date: [/^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$/, "a date such as 2026-07-28"],
   "date-time": [/^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[-+]\d\d:\d\d)$/, "a moment such as 2026-07-28T12:00:00Z"],
@@ -18,14 +18,13 @@ const FORMATS = {
   uuid: [/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i, "a UUID"],
 };
 const characters = (text) => [...text].length;
-const amount = (value) => Number(value instanceof ExactNumber ? value.text : value);
 
 /** [keyword, types, whether it is kept, what is said] */
 const LIMITS = [
-  ["minimum", "number", (value, limit) => amount(value) >= amount(limit), (limit) => `must be at least ${limit}`],
-  ["maximum", "number", (value, limit) => amount(value) <= amount(limit), (limit) => `must be at most ${limit}`],
-  ["exclusiveMinimum", "number", (value, limit) => amount(value) > amount(limit), (limit) => `must be more than ${limit}`],
-  ["exclusiveMaximum", "number", (value, limit) => amount(value) < amount(limit), (limit) => `must be less than ${limit}`],
+  ["minimum", "number", (value, limit) => Number(value) >= limit, (limit) => `must be at least ${limit}`],
+  ["maximum", "number", (value, limit) => Number(value) <= limit, (limit) => `must be at most ${limit}`],
+  ["exclusiveMinimum", "number", (value, limit) => Number(value) > limit, (limit) => `must be more than ${limit}`],
+  ["exclusiveMaximum", "number", (value, limit) => Number(value) < limit, (limit) => `must be less than ${limit}`],
   ["minLength", "string", (value, limit) => characters(value) >= limit, (limit) => `must have at least ${limit} characters`],
   ["maxLength", "string", (value, limit) => value.length <= limit || characters(value) <= limit, (limit) => `must have at most ${limit} characters`],
   ["minItems", "array", (value, limit) => value.length >= limit, (limit) => `must have at least ${limit} items`],
@@ -63,7 +62,7 @@ function ofParts(schema, value, root, path, depth) {
   if (!isObject(value)) return [];
   const missing = (schema.required ?? []).filter((name) => !Object.hasOwn(value, name));
   return [
-    ...missing.map((name) => ({ path: step(path, name), message: "is missing" })),
+    ...missing.map((name) => ({ path: step(path, name), message: "is required, and missing" })),
     ...Object.keys(value).flatMap((name) => {
       const below = memberSchema(schema, name);
       if (below === false) return [{ path: step(path, name), message: "is not known here" }];

@@ -4,18 +4,21 @@ import { Button, html, useMemo, useRef, useState } from "../components.js";
 import { bytes } from "../format.js";
 import { bestOption, step, typedNumber } from "./check.js";
 import { ExactNumber, equal, isObject, parse, stringify, withMember } from "./json.js";
-import { fieldOf, initial, itemSchema, memberSchema, typeOf } from "./schema.js";
+import { blank, fieldOf, initial, itemSchema, memberSchema, typeOf } from "./schema.js";
 
 const FEW = 4;
-const MANY = 12;
 const TYPE_OF_KIND = { object: "object", array: "array", file: "string", boolean: "boolean" };
 let serial = 0;
 
 /** Whether a field of this kind can show a value without losing a part of it. */
-const shows = (kind, value) => {
+const shows = ({ kind, choices }, value) => {
   if (value === undefined || kind === "alternatives" || kind === "const") return true;
   if (kind === "string") return typeof value === "string" && !value.includes("\r");
   if (kind === "number") return ["number", "string"].includes(typeOf(value));
+  if (kind === "several") {
+    const inOrder = Array.isArray(value) && choices.filter((each) => value.some((item) => equal(item, each.value)));
+    return inOrder && equal(inOrder.map((each) => each.value), value);
+  }
   if (kind === "choices") return !isObject(value) && !Array.isArray(value);
   return typeOf(value) === TYPE_OF_KIND[kind];
 };
@@ -30,15 +33,15 @@ export function Field({ schema, name, value, path, isRequired, onChange, shared,
   id.current ??= `field-${(serial += 1)}`;
   const problems = shared.problems.filter((each) => each.path === path).map((each) => each.message);
   const isNull = value === null && field.nullable;
-  const isCompound = ["object", "array", "alternatives"].includes(field.kind) && shows(field.kind, value);
-  const isGroup = isCompound || field.kind === "boolean" || (field.kind === "choices" && field.choices.length <= FEW);
+  const isCompound = ["object", "array", "alternatives"].includes(field.kind) && shows(field, value);
+  const isGroup = isCompound || ["boolean", "several"].includes(field.kind) || (field.kind === "choices" && field.choices.length <= FEW);
   const said = [field.description && `${id.current}-text`, problems.length && `${id.current}-bad`].filter(Boolean).join(" ");
   const aria = {
     "aria-describedby": said || undefined, "aria-invalid": problems.length ? "true" : undefined,
     "aria-required": isRequired ? "true" : undefined, "aria-label": isBare ? name : undefined,
   };
   const control = { field, id: id.current, name, value, path, isRequired, onChange, shared, aria };
-  const Kind = shows(field.kind, value) ? CONTROLS[field.kind] : JsonPart;
+  const Kind = shows(field, value) ? CONTROLS[field.kind] : JsonPart;
   const isAbsent = isCompound && value === undefined && !isRoot && !(isRequired && field.kind === "alternatives");
   const label = html`${field.title ?? name}${isRequired && html`<span class="required" title="required"> *</span>`}
     ${field.title && field.title !== name && html` <code>${name}</code>`}`;
@@ -49,7 +52,7 @@ export function Field({ schema, name, value, path, isRequired, onChange, shared,
   if (isBare) return html`<${Kind} ...${control} />`;
   const help = html`${field.description && html`<p class="help" id=${`${id.current}-text`}>${field.description}</p>`}
     ${isNull ? null : isAbsent
-      ? html`<${Button} onClick=${() => onChange(initial(schema, shared.root) ?? (field.kind === "array" ? [] : {}))}>Add ${name}<//>`
+      ? html`<${Button} onClick=${() => onChange(blank(schema, shared.root))}>Add ${name}<//>`
       : html`<${Kind} ...${control} />`}
     ${problems.length > 0 && html`<p class="field-problem" id=${`${id.current}-bad`}>${problems.join("; ")}</p>`}`;
   if (isRoot) return html`<div class="field" data-path="" tabindex="-1">${help}</div>`;
@@ -68,7 +71,7 @@ function Text({ field, id, value = "", path, isRequired, onChange, aria, shared 
   const isDate = field.input === "date" && (value === "" || /^\d{4}-\d\d-\d\d$/.test(value));
   const common = { id, value, "data-path": path, placeholder: hint(schema), onInput: change, autocomplete: "off", spellcheck: false, ...aria };
   const suggested = shared.suggested?.[path];
-  if (suggested) {
+  if (suggested && !value.includes("\n")) {
     return html`<input list=${`${id}-list`} ...${common} /><datalist id=${`${id}-list`}>${suggested.map((each) => html`<option key=${each} value=${each} />`)}</datalist>`;
   }
   if (field.input === "lines" || value.includes("\n")) return html`<textarea rows="1" ...${common}></textarea>`;
@@ -88,6 +91,8 @@ const hint = ({ examples, default: standard }) => {
   return value === undefined ? undefined : typeof value === "string" ? value : stringify(value);
 };
 
+const choiceText = ({ value, title }) => title ?? (typeof value === "string" ? value || '""' : stringify(value));
+
 const BOOLEANS = [{ value: true }, { value: false }];
 
 function Choices({ field, id, value, path, isRequired, onChange, aria }) {
@@ -95,17 +100,16 @@ function Choices({ field, id, value, path, isRequired, onChange, aria }) {
   const isOther = value !== undefined && !known.some((each) => equal(each.value, value));
   const all = isOther ? [...known, { value }] : known;
   const chosen = all.findIndex((each) => value !== undefined && equal(each.value, value));
-  const text = ({ value: each, title }) => title ?? (typeof each === "string" ? each || '""' : stringify(each));
   const pick = (index) => onChange(index < 0 ? undefined : all[index].value);
   const none = chosen < 0 || !isRequired;
   if (!field.choices || field.choices.length <= FEW) {
     const option = (index, label) => html`<label key=${index}><input type="radio" name=${id} checked=${index === chosen}
       data-path=${path} onChange=${() => pick(index)} ...${aria} aria-required=${undefined} /> ${label}</label>`;
-    return html`<div class="radios">${all.map((each, index) => option(index, text(each)))}${!isRequired && option(-1, "not given")}</div>`;
+    return html`<div class="radios">${all.map((each, index) => option(index, choiceText(each)))}${!isRequired && option(-1, "not given")}</div>`;
   }
   return html`<select id=${id} data-path=${path} value=${String(chosen)} onChange=${(event) => pick(Number(event.target.value))} ...${aria}>
     ${none && html`<option value="-1" selected=${chosen < 0}>${isRequired ? "choose…" : "not given"}</option>`}
-    ${all.map((each, index) => html`<option key=${index} value=${String(index)} selected=${index === chosen}>${text(each)}</option>`)}
+    ${all.map((each, index) => html`<option key=${index} value=${String(index)} selected=${index === chosen}>${choiceText(each)}</option>`)}
   </select>`;
 }
 
@@ -167,7 +171,7 @@ function ObjectFields({ field, value = {}, path, onChange, shared }) {
     ${others.map((name) => html`<${Field} key=${name} schema=${memberSchema(field.schema, name)} name=${name} shared=${shared} isRequired
       value=${value[name]} path=${step(path, name)} onChange=${change(name)}
       actions=${html`<${Button} label=${`Remove ${name}`} onClick=${() => change(name)(undefined)}>✕<//>`} />`)}
-    ${field.isOpen && html`<${NewMember} taken=${value} onAdd=${(name) => change(name)(initial(memberSchema(field.schema, name), shared.root) ?? "")} />`}
+    ${field.isOpen && html`<${NewMember} taken=${value} onAdd=${(name) => change(name)(blank(memberSchema(field.schema, name), shared.root))} />`}
     ${!field.members.length && !others.length && !field.isOpen && html`<p class="help">Takes nothing.</p>`}`;
 }
 
@@ -185,19 +189,18 @@ function NewMember({ taken, onAdd }) {
     <${Button} disabled=${isTaken || !name} onClick=${add}>Add member<//></div>`;
 }
 
-/** Items of few known values, each at most once, as checkboxes. */
-function Checkboxes({ choices, value, path, onChange }) {
+function Several({ field, value = [], path, isRequired, onChange, aria }) {
   const isIn = (choice) => value.some((item) => equal(item, choice.value));
-  const change = (choice) => onChange(choices.filter((each) => (each === choice ? !isIn(each) : isIn(each))).map((each) => each.value));
-  return html`<div class="radios">${choices.map((choice, index) => html`<label key=${index}><input type="checkbox" data-path=${path} checked=${isIn(choice)}
-    onChange=${() => change(choice)} /> ${choice.title ?? String(choice.value)}</label>`)}</div>`;
+  const change = (choice) => {
+    const next = field.choices.filter((each) => (each === choice ? !isIn(each) : isIn(each))).map((each) => each.value);
+    onChange(next.length || isRequired ? next : undefined);
+  };
+  return html`<div class="radios">${field.choices.map((choice, index) => html`<label key=${index}><input type="checkbox" data-path=${path}
+    checked=${isIn(choice)} onChange=${() => change(choice)} aria-invalid=${aria["aria-invalid"]} /> ${choiceText(choice)}</label>`)}</div>`;
 }
 
 function ArrayItems({ field, name, value = [], path, onChange, shared }) {
   const [moves, setMoves] = useState(0);
-  const { choices = [] } = fieldOf(itemSchema(field.schema, 0), shared.root);
-  const once = value.every((item, index) => choices.some((each) => equal(each.value, item)) && !value.slice(0, index).some((each) => equal(each, item)));
-  if (choices.length && choices.length <= MANY && once) return html`<${Checkboxes} choices=${choices} value=${value} path=${path} onChange=${onChange} />`;
   const changed = (next) => {
     setMoves(moves + 1);
     onChange(next);
@@ -206,7 +209,7 @@ function ArrayItems({ field, name, value = [], path, onChange, shared }) {
   const moved = (index, to) => without(index).toSpliced(to, 0, value[index]);
   const most = field.schema.maxItems ?? Infinity;
   const below = { ...shared, epoch: `${shared.epoch}.${moves}` };
-  const add = () => onChange([...value, initial(itemSchema(field.schema, value.length), shared.root) ?? null]);
+  const add = () => onChange([...value, blank(itemSchema(field.schema, value.length), shared.root)]);
   const button = (label, sign, next, disabled) => html`<${Button} label=${label} disabled=${disabled} onClick=${() => changed(next())}>${sign}<//>`;
   return html`${value.map((item, index) => html`<${Field} key=${index} schema=${itemSchema(field.schema, index)} name=${`${name} ${index + 1}`}
       value=${item === null && !fieldOf(itemSchema(field.schema, index), shared.root).nullable ? undefined : item} isRequired shared=${below} path=${step(path, index)}
@@ -262,5 +265,5 @@ const parsed = (text) => {
 
 const CONTROLS = {
   string: Text, number: NumberText, boolean: Choices, choices: Choices, const: Constant, file: File,
-  object: ObjectFields, array: ArrayItems, alternatives: Alternatives, json: JsonPart,
+  object: ObjectFields, array: ArrayItems, several: Several, alternatives: Alternatives, json: JsonPart,
 };

@@ -5,6 +5,14 @@ export class ExactNumber {
   constructor(text) {
     this.text = text;
   }
+
+  toString() {
+    return this.text;
+  }
+
+  valueOf() {
+    return Number(this.text);
+  }
 }
 
 /** Text that is no JSON; `at` is where, counted in UTF-16 units. */

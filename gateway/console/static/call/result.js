@@ -35,8 +35,14 @@ function Parts({ result, view }) {
     ${contents?.map((each, index) => html`<${Contents} key=${index} contents=${each} />`)}
     ${!content.length && !contents && !messages && structuredContent === undefined && html`<p class="quiet">The result is empty.</p>`}
     ${structuredContent !== undefined && html`<h3>Structured content</h3><${JsonTree} value=${structuredContent} label="Structured content" />`}
-    ${_meta && html`<details><summary><code>_meta</code></summary><${JsonTree} value=${_meta} label="Metadata" /></details>`}
-    <details><summary>Whole result as JSON</summary><${JsonTree} value=${result} open=${1} label="Whole result" /></details>`;
+    ${_meta && html`<${Details} summary="_meta" draw=${() => html`<${JsonTree} value=${_meta} label="Metadata" />`} />`}
+    <${Details} summary="Whole result as JSON" draw=${() => html`<${JsonTree} value=${result} open=${1} label="Whole result" />`} />`;
+}
+
+/** What is drawn once it is opened. */
+export function Details({ summary, draw }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${summary}</summary>${isOpen && draw()}</details>`;
 }
 
 function Block({ block, view }) {
@@ -64,7 +70,7 @@ function Text({ text }) {
   const shown = isWhole || text.length <= LONG ? text : text.slice(0, LONG);
   return html`<div class="text"><div class="text-tools"><${CopyButton} text=${text} label="Copy text" />
       ${value !== undefined && html`<${Button} aria-pressed=${String(isTree)} onClick=${() => setTree(!isTree)}>As a tree<//>`}</div>
-    ${isTree ? html`<${JsonTree} value=${value} label="Text as JSON" />` : html`<pre class="code wrap" tabindex="0" role="region" aria-label="Text">${shown}</pre>`}
+    ${isTree ? html`<${JsonTree} value=${value} label="Text as JSON" />` : html`<pre class="code wrap" tabindex="0" role="group" aria-label="Text">${shown}</pre>`}
     ${!isTree && shown.length < text.length && html`<${Button} onClick=${() => setWhole(true)}>Show all ${bytes(text.length)}<//>`}</div>`;
 }
 

@@ -10,6 +10,8 @@ const BY_KEYWORD = [
   ["string", ["minLength", "maxLength", "pattern", "format", "contentEncoding"]],
   ["number", ["minimum", "maximum", "multipleOf", "exclusiveMinimum", "exclusiveMaximum"]],
 ];
+/** The most values that are shown as checkboxes. */
+const MANY = 12;
 const INPUT_TYPES = { date: "date", email: "email", uri: "url", "uri-reference": "text", password: "password" };
 
 /** A schema without `$ref` and `allOf`: what they say stands in it as far as one schema can say it. */
@@ -63,9 +65,18 @@ const commonTypes = (a, b) => {
   return [...new Set([...a.filter((type) => fits(type, b)), ...b.filter((type) => fits(type, a))])];
 };
 
+/** The values that a schema names, as `{value, title}`; undefined where it names none. */
+function choicesOf({ enum: values, enumNames, anyOf, oneOf }, root) {
+  if (Array.isArray(values)) return values.map((value, index) => ({ value, title: enumNames?.[index] }));
+  const branches = [anyOf, oneOf].find(Array.isArray)?.map((each) => flat(each, root)) ?? [];
+  const consts = branches.map((each) => (each.type === "null" ? { const: null } : each));
+  if (!branches.some((each) => "const" in each) || !consts.every((each) => "const" in each)) return undefined;
+  return consts.map((each) => ({ value: each.const, title: each.title }));
+}
+
 /**
- * The field of a schema: `{kind, schema, nullable, …}` with a kind of object, array, string, number, boolean, choices
- * (of values), alternatives (of schemas), file, const, or json for what no other can show.
+ * The field of a schema: `{kind, schema, nullable, …}` with a kind of object, array, several (of few values), string,
+ * number, boolean, choices (of values), alternatives (of schemas), file, const, or json for what no other can show.
  */
 export function fieldOf(schema, root) {
   const whole = flat(schema, root);
@@ -75,17 +86,12 @@ export function fieldOf(schema, root) {
   const nullable = [whole.type].flat().includes("null") || (whole.enum ?? []).includes(null);
   const made = (kind, more) => ({ kind, schema: whole, nullable, title: whole.title, description: whole.description, ...more });
   if ("const" in whole) return made("const", { value: whole.const, nullable: false });
-  if (Array.isArray(whole.enum)) {
-    return made("choices", { choices: whole.enum.filter((each) => each !== null).map(named(whole.enumNames)) });
-  }
+  const choices = choicesOf(whole, root);
+  if (choices) return made("choices", { choices: choices.filter((each) => each.value !== null), nullable: choices.some((each) => each.value === null) });
   if (branches) {
     const all = branches.map((each) => flat(each, root));
-    const some = all.filter((each) => each.type !== "null" && each.const !== null);
+    const some = all.filter((each) => each.type !== "null");
     const orNull = nullable || some.length < all.length;
-    if (some.length && some.every((each) => "const" in each)) {
-      const choices = some.map((each) => ({ value: each.const, title: each.title, description: each.description }));
-      return made("choices", { choices, nullable: orNull });
-    }
     const options = some.map((each) => ({ ...merged(base, each), title: each.title, description: each.description }));
     if (options.length === 1) {
       const only = { ...options[0], title: whole.title ?? some[0].title, description: whole.description ?? some[0].description };
@@ -98,7 +104,7 @@ export function fieldOf(schema, root) {
     return made("alternatives", { options: types.map((type) => optionNamed({ ...whole, type, title: undefined })) });
   }
   const type = types[0] ?? (nullable ? "null" : undefined) ?? BY_KEYWORD.find(([, keywords]) => keywords.some((each) => each in whole))?.[0];
-  return made(...(FIELDS[type] ?? (() => ["json"]))(whole));
+  return made(...(FIELDS[type] ?? (() => ["json"]))(whole, root));
 }
 
 const FIELDS = {
@@ -108,7 +114,10 @@ const FIELDS = {
     isOpen: schema.additionalProperties !== false
       && ("additionalProperties" in schema || "patternProperties" in schema || !schema.properties),
   }],
-  array: (schema) => ["array", {}],
+  array: (schema, root) => {
+    const choices = schema.prefixItems ? undefined : choicesOf(flat(schema.items, root), root);
+    return choices?.length <= MANY ? ["several", { choices }] : ["array", {}];
+  },
   string: (schema) => (isFile(schema)
     ? ["file", { accept: schema.contentMediaType ?? acceptedBy(schema.description) }]
     : ["string", { input: INPUT_TYPES[schema.format] ?? (schema.format || schema.maxLength <= 200 ? "text" : "lines") }]),
@@ -123,8 +132,6 @@ const isFile = (schema) => schema.contentEncoding === "base64" || /^(byte|binary
 /** Media types that the description of a file names, which is where `mcp-gateway` says several. */
 const acceptedBy = (description = "") =>
   [...(/A file \(([^)]*)/.exec(description)?.[1] ?? "").matchAll(/[\w.+-]+\/[\w.+*-]+/g)].map(([type]) => type).join(",");
-
-const named = (names) => (value, index) => ({ value, title: names?.[index] });
 
 const optionNamed = (schema, index) => {
   const telling = Object.entries(schema.properties ?? {}).find(([, each]) => "const" in (each ?? {}));
@@ -160,10 +167,21 @@ export function initial(schema, root, isRequired = true, depth = 0) {
   if ("default" in field.schema) return field.schema.default;
   if (kind === "const" && isRequired) return field.value;
   if (kind === "alternatives" && isRequired && depth < 8) return initial(field.options[0].schema, root, true, depth + 1);
-  if (kind === "array" && isRequired) return [];
+  if ((kind === "array" || kind === "several") && isRequired) return [];
   if (kind !== "object" || depth > 8) return undefined;
   const members = field.members
     .map(([name, each]) => [name, initial(each, root, field.required.has(name), depth + 1)])
     .filter(([, value]) => value !== undefined);
   return members.length || isRequired ? Object.fromEntries(members) : undefined;
+}
+
+const BLANKS = { string: "", boolean: false, object: {}, array: [] };
+
+/** A value for what is added: an initial one, or else an empty one of its kind; null where there is none. */
+export function blank(schema, root) {
+  const first = initial(schema, root);
+  if (first !== undefined) return first;
+  const { kind, choices, options } = fieldOf(schema, root);
+  if (kind === "alternatives") return BLANKS[fieldOf(options[0].schema, root).kind] ?? null;
+  return choices?.[0]?.value ?? BLANKS[kind] ?? null;
 }

@@ -1,0 +1,103 @@
+/** Arguments as JSON beside the form, their problems, and values that the server suggests. */
+
+import { html, useEffect, useMemo, useRef, useState } from "../components.js";
+import { problemsOf, step } from "./check.js";
+import { Field } from "./form.js";
+import { isObject, member, parse, stringify } from "./json.js";
+import { post, send } from "./run.js";
+import { initial } from "./schema.js";
+
+const LONGEST_TEXT = 100_000;
+const PAUSE = 300;
+
+const unescaped = (step) => step.replaceAll("~1", "/").replaceAll("~0", "~");
+
+/** The value at a JSON Pointer, if there is one. */
+export const valueAt = (value, path) =>
+  path.split("/").slice(1).reduce((found, step) => (found && typeof found === "object" ? member(found, unescaped(step)) : undefined), value);
+
+/** Arguments to begin with: those of the URL's fragment, or else the schema's. */
+export function firstDraft(schema) {
+  let value;
+  try {
+    value = parse(decodeURIComponent(location.hash.slice(1)));
+  } catch {
+    value = undefined;
+  }
+  if (!isObject(value)) value = (schema && initial(schema, schema)) ?? {};
+  return { value, text: stringify(value, "  "), error: "", epoch: Date.now() };
+}
+
+export function JsonText({ draft, onDraft }) {
+  const change = ({ target: { value: text } }) => {
+    try {
+      const value = parse(text);
+      if (!isObject(value)) throw new Error("expected an object such as {}");
+      onDraft({ value, text, error: "", epoch: draft.epoch + 1 });
+    } catch (error) {
+      onDraft({ ...draft, text, error: error.message });
+    }
+  };
+  const isLong = draft.text.length > LONGEST_TEXT && !draft.error;
+  const text = isLong ? stringify(shortened(draft.value), "  ") : draft.text;
+  return html`<div class="raw"><label for="call-json">JSON</label>
+    <textarea id="call-json" class="json" spellcheck=${false} readonly=${isLong} value=${text} onInput=${change} aria-invalid=${draft.error ? "true" : undefined} aria-describedby="call-json-bad"></textarea>
+    <p class="field-problem" id="call-json-bad" role="status">${draft.error || (isLong && "Shown in part: a text in it is too long to be edited here.")}</p></div>`;
+}
+
+const shortened = (value) => {
+  if (typeof value === "string") return value.length > 200 ? `${value.slice(0, 100)}…` : value;
+  if (Array.isArray(value)) return value.map(shortened);
+  return isObject(value) ? Object.fromEntries(Object.entries(value).map(([name, each]) => [name, shortened(each)])) : value;
+};
+
+/** Problems at once from here, and from the server's own validator a moment later. */
+export function useProblems(tool, schema, value) {
+  const [answer, setAnswer] = useState({});
+  useEffect(() => {
+    if (!tool) return undefined;
+    const abort = new AbortController();
+    const timer = setTimeout(() => {
+      post("validate", stringify({ tool, arguments: value }), abort.signal)
+        .then(({ problems }) => setAnswer({ value, problems }))
+        .catch(() => {});
+    }, PAUSE);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [tool, schema, value]);
+  const local = useMemo(() => (schema ? problemsOf(schema, value, schema) : []), [schema, value]);
+  return answer.value === value ? answer.problems : local;
+}
+
+export function Summary({ problems }) {
+  const show = (path) => {
+    const places = [...document.querySelectorAll(".call [data-path]")];
+    const isAbove = (each) => path === each.dataset.path || path.startsWith(`${each.dataset.path}/`);
+    places.filter(isAbove).sort((one, other) => other.dataset.path.length - one.dataset.path.length)[0]?.focus();
+  };
+  return html`<div role="status" class="problems">${problems.length > 0 && html`<ul class="note bad">${problems.map(({ path, message }) => html`<li key=${path + message}>
+    <button type="button" class="button" onClick=${() => show(path)}><code>${path || "/"}</code></button> ${message}</li>`)}</ul>`}</div>`;
+}
+
+/** Fields of texts whose values the server suggests (completion/complete): those that have suggestions at first. */
+export function Completed({ schema, value, shared, reference, view, onChange }) {
+  const [suggested, setSuggested] = useState({});
+  const timer = useRef(0);
+  const complete = async (path, typed) => {
+    const argument = { name: unescaped(path.slice(1)), value: typed };
+    const { result } = await send("completion/complete", { ref: reference, argument, context: { arguments: value } }, { view });
+    const { values } = result.completion;
+    setSuggested((old) => (values.length || path in old ? { ...old, [path]: values } : old));
+  };
+  useEffect(() => {
+    for (const name of Object.keys(schema.properties)) complete(step("", name), "").catch(() => {});
+  }, [schema]);
+  const ask = ({ target: { dataset, value: typed } }) => {
+    clearTimeout(timer.current);
+    if (dataset.path in suggested) timer.current = setTimeout(() => complete(dataset.path, typed).catch(() => {}), PAUSE / 2);
+  };
+  return html`<div onInput=${ask} onFocusCapture=${ask}>
+    <${Field} schema=${schema} name="arguments" value=${value} path="" isRequired isRoot onChange=${onChange} shared=${{ ...shared, suggested }} /></div>`;
+}

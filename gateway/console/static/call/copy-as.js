@@ -1,0 +1,20 @@
+/** The request in other forms: for a terminal, and for the file. */
+
+import { CopyButton, html } from "../components.js";
+import { Details } from "./result.js";
+import { commandOf, curlOf, testOf } from "./copy.js";
+
+export function CopyAs({ request, values, facts, result, isTool }) {
+  const common = { ...request, url: facts.endpoint };
+  const forms = [
+    ["Command line", () => commandOf(common)],
+    ["curl", () => curlOf({ ...common, needsToken: facts.caller?.principal != null })],
+    ...(isTool ? [["Test for the file", () => testOf({ arguments: values, result })]] : []),
+  ];
+  return html`<${Details} summary="Copy as …" draw=${() => forms.map(([name, write]) => html`<div key=${name}><h3>${name}</h3><${Written} write=${write} name=${name} /></div>`)} />`;
+}
+
+function Written({ write, name }) {
+  const text = write();
+  return html`<${CopyButton} text=${text} label=${`Copy ${name}`} /><pre class="code wrap" tabindex="0" role="group" aria-label=${name}>${text}</pre>`;
+}

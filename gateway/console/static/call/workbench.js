@@ -1,0 +1,111 @@
+/** Where a request is made: its arguments, what runs it, what came of it, and how it is made elsewhere. */
+
+import { Button, html, useEffect, useMemo, useRef, useState } from "../components.js";
+import { Completed, JsonText, Summary, firstDraft, useProblems, valueAt } from "./arguments.js";
+import { fragmentOf } from "./copy.js";
+import { CopyAs } from "./copy-as.js";
+import { Field } from "./form.js";
+import { stringify } from "./json.js";
+import { Question, Questions } from "./questions.js";
+import { Explanation, Result } from "./result.js";
+import { post } from "./run.js";
+import { Running, useRun } from "./running.js";
+import { expand, variablesOf } from "./wire.js";
+
+const PAUSE = 300;
+
+const texts = (names, required, more) => ({
+  type: "object", additionalProperties: false, required,
+  properties: Object.fromEntries(names.map((name) => [name, { type: "string", maxLength: 1e6, ...more?.(name) }])),
+});
+
+/** For each kind: the schema of its arguments, and the request that they make. */
+const REQUESTS = {
+  tool: { verb: "Run", method: "tools/call", schemaOf: ({ inputSchema }) => inputSchema, paramsOf: ({ name }, values) => ({ name, arguments: values }) },
+  resource: { verb: "Read", method: "resources/read", schemaOf: () => null, paramsOf: ({ uri }) => ({ uri }) },
+  template: { verb: "Read", method: "resources/read", schemaOf: ({ uriTemplate }) => texts(variablesOf(uriTemplate), []),
+    paramsOf: ({ uriTemplate }, values) => ({ uri: expand(uriTemplate, values) }), reference: ({ uriTemplate }) => ({ type: "ref/resource", uri: uriTemplate }) },
+  prompt: { verb: "Get", method: "prompts/get", paramsOf: ({ name }, values) => ({ name, arguments: values }), reference: ({ name }) => ({ type: "ref/prompt", name }),
+    schemaOf: ({ arguments: given = [] }) => texts(given.map((each) => each.name), given.filter((each) => each.required).map((each) => each.name),
+      (name) => { const { title, description } = given.find((each) => each.name === name); return { title, description }; }) },
+};
+
+export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }) {
+  const { verb, method, schemaOf, paramsOf, reference } = REQUESTS[kind];
+  const schema = useMemo(() => schemaOf(definition), [definition]);
+  const [draft, setDraft] = useState(() => firstDraft(schema));
+  const [isTouched, setTouched] = useState(false);
+  const [isTried, setTried] = useState(false);
+  const [asTask, setAsTask] = useState(false);
+  const [explanation, setExplanation] = useState(null);
+  const [isAsking, setAsking] = useState(false);
+  const run = useRun();
+  const { value, error } = draft;
+  const params = paramsOf(definition, value);
+  const problems = useProblems(kind === "tool" && definition.name, schema, value);
+  const request = { method, params, view, schema: kind === "tool" ? schema : null };
+  const begin = () => {
+    setTried(true);
+    setAsking(false);
+    setExplanation(null);
+    run.begin(method, params, { view, schema: request.schema, asTask });
+  };
+  const call = () => {
+    if (error || run.isRunning) return;
+    if (definition.annotations?.destructiveHint === true && kind === "tool") setAsking(true);
+    else begin();
+  };
+  const explain = async () => {
+    setTried(true);
+    run.reset();
+    setExplanation(await post("explain", stringify({ method, params })).catch((failure) => ({ failure })));
+  };
+  useEffect(() => {
+    const timer = setTimeout(() => history.replaceState(history.state, "", location.pathname + location.search + fragmentOf(value, schema)), PAUSE);
+    return () => clearTimeout(timer);
+  }, [value]);
+  useEffect(() => {
+    const load = () => setDraft(firstDraft(schema));
+    addEventListener("hashchange", load);
+    return () => removeEventListener("hashchange", load);
+  }, [schema]);
+  const latest = useRef(call);
+  latest.current = call;
+  useEffect(() => {
+    const keys = (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      latest.current();
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, []);
+  const result = useMemo(() => run.outcome && html`<${Result} outcome=${run.outcome} view=${view} />`, [run.outcome, view]);
+  const change = (next) => {
+    setTouched(true);
+    setDraft((old) => ({ ...old, value: next, text: stringify(next, "  "), error: "" }));
+  };
+  // What nobody has filled in yet is no mistake before the first try.
+  const shown = isTried ? problems : isTouched ? problems.filter(({ path }) => valueAt(value, path) !== undefined) : [];
+  const shared = { root: schema, problems: shown, plainFiles: Boolean(upstream), epoch: draft.epoch };
+  return html`<div class="workbench">
+    ${schema && html`<div class="arguments"><fieldset class="form" disabled=${Boolean(error)}><legend>Arguments</legend>
+        ${error && html`<p class="help">The form waits until the JSON beside it is right.</p>`}
+        ${reference ? html`<${Completed} schema=${schema} value=${value} shared=${shared} reference=${reference(definition)} view=${view} onChange=${change} />`
+          : html`<${Field} schema=${schema} name="arguments" value=${value} path="" isRequired isRoot onChange=${change} shared=${shared} />`}</fieldset>
+      <${JsonText} draft=${draft} onDraft=${(next) => { setTouched(true); setDraft(next); }} /></div>
+      <${Summary} problems=${shown} />`}
+    <div class="call-buttons">
+      <${Button} kind="primary" disabled=${Boolean(error)} aria-disabled=${String(Boolean(run.isRunning))} aria-keyshortcuts="Control+Enter" onClick=${call}>${verb}<//>
+      ${run.isRunning && html`<${Button} kind="danger" onClick=${run.cancel}>Cancel<//>`}
+      <${Button} disabled=${Boolean(error) || run.isRunning} onClick=${explain}>Explain<//>
+      ${mayBeTask && html`<label><input type="checkbox" checked=${asTask} onChange=${(event) => setAsTask(event.target.checked)} /> as a task, if it can be one</label>`}
+      ${kind === "template" && html`<code>${params.uri}</code>`}</div>
+    ${isAsking && html`<${Question} title=${`Run ${definition.name}?`} accept="Run" onAccept=${begin} onDismiss=${() => setAsking(false)}>
+      <p>The tool says that it may destroy something.</p><//>`}
+    <${Running} run=${run} />
+    ${run.questions && html`<${Questions} requests=${run.questions.requests} onDone=${run.questions.done} onCancel=${run.cancel} />`}
+    ${result}
+    ${explanation && (explanation.failure ? html`<p class="note bad" role="alert">${explanation.failure.message}</p>` : html`<${Explanation} explanation=${explanation.explanation} />`)}
+    <${CopyAs} request=${request} values=${value} facts=${facts} result=${run.outcome?.result} isTool=${kind === "tool"} /></div>`;
+}

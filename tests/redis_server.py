@@ -14,6 +14,8 @@ from tests.programs import need
 
 SECONDS: Final = 30
 SLOTS: Final = 16384
+SERVICE: Final = "mymaster"
+"""The name by which Sentinels know the master."""
 
 
 @dataclass(kw_only=True)
@@ -118,6 +120,64 @@ async def redis_cluster(folder: Path, *, count: int = 3) -> AsyncIterator[list[R
             while not all([await _knows_all(node, count) for node in nodes]):
                 await asyncio.sleep(0.05)
         yield nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentinels:
+    """Three Sentinels, and the two servers that they watch."""
+
+    servers: Sequence[RedisServer]
+    sentinels: Sequence[RedisServer]
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}/0"
+
+    async def master(self) -> RedisServer:
+        """The server that the Sentinels take for the master now."""
+        _, port = await self.sentinels[0].client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)  # type: ignore[no-untyped-call]
+        return next(each for each in self.servers if each.port == int(port))
+
+
+@asynccontextmanager
+async def redis_sentinels(folder: Path) -> AsyncIterator[Sentinels]:
+    """A master and a copy of it, and three Sentinels who all see both."""
+    async with AsyncExitStack() as stack:
+        master = await stack.enter_async_context(redis_server(folder / "master", "--appendonly", "yes"))
+        replica = await stack.enter_async_context(
+            redis_server(folder / "replica", "--replicaof", "127.0.0.1", str(master.port))
+        )
+        sentinels = [
+            await stack.enter_async_context(_sentinel(folder / f"sentinel{each}", master)) for each in range(3)
+        ]
+        async with asyncio.timeout(SECONDS):
+            while not all([await _sees_all(each) for each in sentinels]):
+                await asyncio.sleep(0.05)
+        yield Sentinels(servers=(master, replica), sentinels=sentinels)
+
+
+@asynccontextmanager
+async def _sentinel(folder: Path, master: RedisServer) -> AsyncIterator[RedisServer]:
+    folder.mkdir(parents=True)
+    port = free_port()
+    watched = (
+        f"monitor {SERVICE} 127.0.0.1 {master.port} 2",
+        f"down-after-milliseconds {SERVICE} 1000",
+        f"failover-timeout {SERVICE} 5000",
+    )
+    lines = [f"port {port}", "bind 127.0.0.1", *(f"sentinel {each}" for each in watched)]
+    (folder / "sentinel.conf").write_text("\n".join(lines) + "\n")
+    server = RedisServer(folder=folder, port=port, arguments=("sentinel.conf", "--sentinel"))
+    async with _running(server):
+        yield server
+
+
+async def _sees_all(sentinel: RedisServer) -> bool:
+    found = await sentinel.client.execute_command("SENTINEL", "MASTER", SERVICE)  # type: ignore[no-untyped-call]
+    facts = dict(zip(*[iter(found)] * 2, strict=True)) if isinstance(found, list) else found
+    facts = {name.decode() if isinstance(name, bytes) else name: value for name, value in facts.items()}
+    return (int(facts["num-slaves"]), int(facts["num-other-sentinels"])) == (1, 2)
 
 
 async def _knows_all(node: RedisServer, count: int) -> bool:

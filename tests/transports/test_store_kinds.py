@@ -1,4 +1,4 @@
-"""Replicas over each kind of store that a URL may name: a server over TLS, a Cluster."""
+"""Replicas over each kind of store that a URL may name: a server over TLS, a Cluster, one that Sentinels watch."""
 
 import asyncio
 import subprocess
@@ -16,7 +16,7 @@ from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.task import TaskStatus
 from tests.ports import free_port
 from tests.programs import need
-from tests.redis_server import redis_cluster, redis_server
+from tests.redis_server import RedisServer, redis_cluster, redis_sentinels, redis_server
 from tests.tasks.test_stores import make_task
 from tests.transports import test_replicas as promises
 from tests.transports.http_server import call, legacy_request
@@ -111,3 +111,45 @@ async def test_calls_go_on_while_a_node_of_a_cluster_is_away(tmp_path: Path) -> 
         await until(lambda: replica.store.faults != {})
         await nodes[0].start()
         await until(lambda: not replica.store.is_away and not len(replica.sessions._waiting))
+
+
+async def test_replicas_share_what_sentinels_watch(tmp_path: Path) -> None:
+    async with asyncio.timeout(SECONDS), redis_sentinels(tmp_path) as store:
+        await keep_promises(store.url)
+        async with asyncio.timeout(SECONDS / 2):
+            while await _clients_of(store.sentinels[0]) > 1:  # our look at it; other Sentinels say who they are
+                await asyncio.sleep(0.05)
+
+
+async def _clients_of(sentinel: RedisServer) -> int:
+    """The connections of clients that are no Sentinels."""
+    found = (await sentinel.client.execute_command("CLIENT", "LIST")).decode()  # type: ignore[no-untyped-call]
+    return sum(" name=sentinel-" not in line for line in found.splitlines())
+
+
+async def test_calls_sessions_and_a_task_go_on_over_a_failover(tmp_path: Path) -> None:
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        store = await stack.enter_async_context(redis_sentinels(tmp_path))
+        servers = [await stack.enter_async_context(joined(store.url)) for _ in range(2)]
+        (a, replica), (b, _) = servers
+        session = in_session(await a.initialize())
+        tasks = RedisTaskStore(replica, clock=time.time)
+        task = make_task(created=time.time(), ttl_ms=600_000)
+        await tasks.add(task)
+        master = await store.master()
+        assert await master.client.wait(1, 30_000) == 1  # it has been copied
+        await master.stop()
+        calls = 0
+        while await store.master() is master or replica.store.is_away or not replica.store.faults:
+            for server in (a, b):
+                assert (await server.send(call("echo", text="hi"), session)).status == 200
+                assert (await server.modern("tools/list")).status == 200
+            calls += 1
+        assert calls > 0
+        assert (await b.send(legacy_request("logging/setLevel", {"level": "error"}), session)).status == 200
+        await until(lambda: next(iter(a.sessions.open_sessions)).log_level == "error")
+        assert await tasks.replace(replace(task, status=TaskStatus.COMPLETED, version=1))
+        assert [each.version for each in await tasks.newest(5)] == [1]
+        await master.start()  # it comes back as a copy
+        assert (await a.send(call("echo", text="hi"), session)).status == 200
+        assert not replica.store.is_away

@@ -11,7 +11,7 @@ from gateway.cli.daemon_url import daemon_url
 from gateway.command_line.console import Console, counted
 from gateway.command_line.options import TOKEN_HINT, add_config, add_json
 from gateway.command_line.parser import Parser
-from gateway.command_line.remote import admin_url, get_json
+from gateway.command_line.remote import ask_daemon
 from gateway.command_line.render import show_raw
 from gateway.config.variables import variable_of
 from gateway.json_types import Json, JsonObject
@@ -50,7 +50,7 @@ exit codes:
 
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
-    answer = await get_json(admin_url(options.url or daemon_url(options, hints), "/-/status"))
+    answer = await ask_daemon(options.url or daemon_url(options, hints), "/status", older="/-/status")
     problems = list(_problems(answer))
     if options.json:
         show_raw(answer, out)

@@ -9,7 +9,7 @@ from gateway.command_line.console import Console, say
 from gateway.command_line.options import TOKEN_HINT, add_json
 from gateway.command_line.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.command_line.positional import refusal, split_config
-from gateway.command_line.remote import admin_url, get_json
+from gateway.command_line.remote import ask_daemon
 from gateway.command_line.render import show_raw
 from gateway.config.variables import variable_of
 from gateway.json_types import JsonObject
@@ -50,11 +50,11 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         options.config = config
     if len(ids) != (action != "list"):
         raise refusal(" ".join(options.words) or "tasks", f"expected {'no id' if action == 'list' else 'one id'}")
-    path = "/-/tasks" if action == "list" else f"/-/tasks/{quote(ids[0], safe='')}"
+    path = "/tasks" if action == "list" else f"/tasks/{quote(ids[0], safe='')}"
     if action == "cancel":
         path += "/cancel"
-    url = admin_url(options.url or daemon_url(options, hints), path)
-    answer = await get_json(url, method="POST" if action == "cancel" else "GET")
+    url, method = options.url or daemon_url(options, hints), "POST" if action == "cancel" else "GET"
+    answer = await ask_daemon(url, path, older=f"/-{path}", method=method)
     if options.json:
         show_raw(answer, out)
     elif action == "list":

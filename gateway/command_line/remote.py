@@ -33,6 +33,8 @@ _ADMIN_TIMEOUTS: Final = aiohttp.ClientTimeout(total=20, sock_connect=10)
 
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
 """The path of the MCP endpoint, or of a view's."""
+_OWN_PATH: Final = re.compile(r"/-(/.*)?$")
+"""The path of something of the daemon's own: its status, its console."""
 
 
 def endpoint(url: str, *, path: str) -> str:
@@ -66,7 +68,7 @@ def admin_url(url: str, path: str) -> str:
         RemoteError: it is not a URL.
     """
     parts = urlsplit(endpoint(url, path="/"))
-    prefix = _ENDPOINT.sub("", parts.path.rstrip("/").removesuffix(path))
+    prefix = _ENDPOINT.sub("", _OWN_PATH.sub("", parts.path).rstrip("/"))
     return urlunsplit(parts._replace(path=prefix + path, query=""))
 
 
@@ -77,10 +79,27 @@ async def remote_client(url: str, *, view: str | None = None) -> AsyncIterator["
         yield RemoteClient(session, target)
 
 
+class NotThereError(RemoteError):
+    """The server has nothing at a path."""
+
+
+async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") -> JsonObject:
+    """The answer of the API of the daemon at a URL; `older` is the path by which daemons before the API knew it.
+
+    Raises:
+        RemoteError: no answer, or none of a daemon.
+    """
+    try:
+        return await get_json(admin_url(url, f"/-/api{path}"), method=method)
+    except NotThereError:
+        return await get_json(admin_url(url, older), method=method)
+
+
 async def get_json(url: str, *, method: str = "GET") -> JsonObject:
     """The JSON object at a URL of the admin API.
 
     Raises:
+        NotThereError: there is nothing.
         RemoteError: no answer, or none of the admin API.
     """
     async with aiohttp.ClientSession(timeout=_ADMIN_TIMEOUTS, headers=_credentials()) as session:
@@ -91,7 +110,8 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
             raise _unreachable(url, error) from error
     answer = _decoded(body)
     if response.status != 200 or not isinstance(answer, dict):
-        raise RemoteError(
+        problem = NotThereError if response.status == 404 else RemoteError
+        raise problem(
             f"{url}: answered {response.status} {response.reason}{_hint(response.status, _error_text(answer))}"
         )
     return answer
@@ -141,7 +161,7 @@ def _hint(status: int, text: str | None) -> str:
         return f"; ${TOKEN} is to hold a key with the scope gateway:admin"
     if status == 404 and text is not None:
         return f": {text}; where the file has `listen.admin`, /-/… are at that address alone"
-    return ", and not with a status" if text is None else f": {text}"
+    return ": this is no mcp-gateway, or something else answers in its place" if text is None else f": {text}"
 
 
 def _credentials() -> dict[str, str]:

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.command_line.client import RemoteError
-from gateway.command_line.remote import endpoint, get_json, remote_client
+from gateway.command_line.remote import ask_daemon, endpoint, get_json, remote_client
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from tests.certificates import Authority
@@ -127,6 +127,26 @@ async def test_a_server_of_something_else_is_recognised(start: Start, body: str)
     async with remote_client(await start(handle)) as peer:
         with pytest.raises(RemoteError, match=r"answered HTTP 404, and not in the protocol's revision 2026-07-28"):
             await peer.request("tools/list")
+
+
+@pytest.mark.parametrize("known", ["/-/api/status", "/-/status"])
+async def test_a_daemon_is_asked_by_its_api_and_an_older_one_by_the_path_that_it_knows(
+    start: Start, known: str
+) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        is_known = request.path == known
+        return web.json_response({"at": request.path} if is_known else {"error": "no"}, status=200 if is_known else 404)
+
+    assert await ask_daemon(await start(handle), "/status", older="/-/status") == {"at": known}
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_what_is_no_gateway_is_said_so(start: Start, status: int) -> None:
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(text="<h1>It works!</h1>", content_type="text/html", status=status)
+
+    with pytest.raises(RemoteError, match="this is no mcp-gateway"):
+        await ask_daemon(await start(handle), "/status", older="/-/status")
 
 
 async def test_nobody_at_the_url_is_said_so(unused_tcp_port: int) -> None:

@@ -175,7 +175,7 @@ def test_json_is_what_the_daemon_said(run: Run, answering: Answering) -> None:
     assert json.loads(run("status", "--json", "--url", answering(FINE)).out) == FINE
 
 
-@pytest.mark.parametrize("suffix", ["/ops", "/ops/", "/ops/mcp", "/ops/-/status"])
+@pytest.mark.parametrize("suffix", ["/ops", "/ops/", "/ops/mcp", "/ops/-/status", "/ops/-/console/"])
 def test_a_prefix_under_which_a_proxy_mounts_the_daemon_is_kept(run: Run, answering: Answering, suffix: str) -> None:
     assert run("status", "--url", answering(FINE, at="/ops/-/status") + suffix).code == 0
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -98,14 +100,18 @@ class Dev:
 
 @contextmanager
 def developing(
-    folder: Path, *, terminal: bool = False, http: str = "127.0.0.1:0", modules: Path | None = None
+    folder: Path,
+    *flags: str,
+    terminal: bool = False,
+    http: str = "127.0.0.1:0",
+    modules: Path | None = None,
 ) -> Iterator[Dev]:
     """`modules`: a directory whose modules go before all others."""
     ours, theirs = os.openpty() if terminal else os.pipe()
     if terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")}
-    words = ["-m", "gateway", "dev", "config.yaml", "--http", http]
+    words = ["-m", "gateway", "dev", "config.yaml", "--http", http, *flags]
     process = subprocess.Popen(
         [sys.executable, *([] if not terminal else ["-c", _WITH_TERMINAL, sys.executable]), *words],
         cwd=folder,
@@ -242,3 +248,27 @@ def test_an_address_in_use_is_said_so_and_not_waited_for(folder: Path) -> None:
         with developing(folder, http=f"127.0.0.1:{taken.getsockname()[1]}") as dev:
             assert dev.ended() == 2
         assert "is in use already" in dev.shown
+
+
+def test_open_serves_the_console_and_opens_it_by_a_file_that_others_cannot_read(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = tmp_path_factory.mktemp("programs") / "browser"
+    browser.write_text('#!/bin/sh\npage="${1#file://}"\ncat "$page"\nstat -c "its folder has mode %a" "${page%/*}"\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with developing(folder, "--open") as dev:
+        assert dev.wait_for("its folder has mode").endswith(" 700")
+        [link] = re.findall(r"console +url=(\S+)", dev.shown)
+        assert f"url={link}" in dev.wait_for("http-equiv")
+        with urlopen(link, timeout=PATIENCE_SECONDS) as page:
+            assert page.status == 200
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.ended() == 0
+
+
+def test_without_open_and_without_the_key_there_is_no_console(folder: Path) -> None:
+    with developing(folder) as dev:
+        serving = dev.wait_for("serving")
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(serving.split()[-1].removesuffix("/mcp") + "/-/console/", timeout=PATIENCE_SECONDS)

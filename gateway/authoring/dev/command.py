@@ -2,11 +2,16 @@
 
 import os
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
+from gateway.authoring.dev.browser import has_browser, open_in_browser
 from gateway.authoring.dev.developing import develop
 from gateway.authoring.dev.plain_view import PlainView, View
 from gateway.authoring.dev.raw_terminal import raw_terminal
@@ -37,6 +42,7 @@ def parser(name: str) -> Parser:
 examples:
   {name} config.yaml
   {name} config.yaml --http :9000
+  {name} config.yaml --open                  the console in the browser
   {name} config.yaml --log-level debug       every message, too
 
 A file that cannot be served is shown with its mistakes, and served as soon as it is right. In a
@@ -49,6 +55,9 @@ pipe or a file there are plain lines; Ctrl-C ends it.
         add_option(arguments, option)
     add_option(arguments, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s")
     add_log_level(arguments, default=None)
+    arguments.add_argument(
+        "--open", action="store_true", default=False, help="serve the console, too, and open it in the browser"
+    )
     return arguments
 
 
@@ -70,5 +79,15 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
             else:
                 view = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
         terminal.hand_over(view.written)
-        await develop(settings, view.report, on_exit=terminal.leave)
+        show_console: Callable[[str], None] | None = None
+        if options.open:
+            folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
+            show_console = partial(_show_console, folder=Path(folder))
+        await develop(settings, view.report, on_exit=terminal.leave, show_console=show_console)
     return 0
+
+
+def _show_console(url: str, *, folder: Path) -> None:
+    """Open the console where there is a browser; its URL is shown in any case, as the log line of it is."""
+    if has_browser():
+        open_in_browser(url, folder=folder)

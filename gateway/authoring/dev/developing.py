@@ -79,17 +79,24 @@ DevListener = Callable[[DevEvent], None]
 """Called on the event loop's thread; must not block."""
 
 
-async def develop(settings: Settings, report: DevListener, *, on_exit: Callable[[], None]) -> None:
+async def develop(
+    settings: Settings,
+    report: DevListener,
+    *,
+    on_exit: Callable[[], None],
+    show_console: Callable[[str], None] | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, and wait for a file that cannot be served to change.
 
-    `on_exit` is called from any thread just before the process ends without cleaning up.
+    `on_exit` is called from any thread just before the process ends without cleaning up. With `show_console` the
+    console is served whatever the file says, and that is called with its URL.
 
     Raises:
         ConfigError: the address cannot be listened on.
     """
     while True:
         began_at = time.time_ns()
-        gateway = Gateway(settings, observers=[_Calls(report)])
+        gateway = Gateway(settings, observers=[_Calls(report)], opens_console=show_console is not None)
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(gateway)
@@ -99,14 +106,16 @@ async def develop(settings: Settings, report: DevListener, *, on_exit: Callable[
                     if not await _has_changed(settings.config, since=began_at, stop=stop):
                         return
                 continue
-            async with _polling_status(gateway, report):
+            async with _polling_status(gateway, report, show_console):
                 await gateway.serve(on_exit=on_exit)
             return
 
 
 @asynccontextmanager
-async def _polling_status(gateway: Gateway, report: DevListener) -> AsyncIterator[None]:
-    task = asyncio.create_task(_send_snapshots(gateway, report), name="status snapshots")
+async def _polling_status(
+    gateway: Gateway, report: DevListener, show_console: Callable[[str], None] | None
+) -> AsyncIterator[None]:
+    task = asyncio.create_task(_send_snapshots(gateway, report, show_console), name="status snapshots")
     try:
         yield
     finally:
@@ -116,7 +125,7 @@ async def _polling_status(gateway: Gateway, report: DevListener) -> AsyncIterato
             log.error("view failed", exc_info=ended)
 
 
-async def _send_snapshots(gateway: Gateway, report: DevListener) -> None:
+async def _send_snapshots(gateway: Gateway, report: DevListener, show_console: Callable[[str], None] | None) -> None:
     served, generation, apps = await gateway.manifest(), gateway.status()["generation"], gateway.apps
     while True:
         status = gateway.status()
@@ -125,6 +134,9 @@ async def _send_snapshots(gateway: Gateway, report: DevListener) -> None:
             apps = gateway.apps
             report(Reloaded(generation=generation, changes=plan(before, served).changes))
         report(StatusSnapshot(status=status, url=gateway.url, problems=gateway.problems, apps=apps))
+        if show_console is not None and gateway.console_link is not None:
+            show_console(gateway.console_link)
+            show_console = None
         await asyncio.sleep(_SNAPSHOT_SECONDS)
 
 

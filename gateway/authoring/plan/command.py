@@ -13,7 +13,7 @@ from gateway.command_line.options import TOKEN_HINT, add_json, add_log_level, on
 from gateway.command_line.parser import Parser
 from gateway.command_line.positional import refusal
 from gateway.command_line.protect_stdout import protect_stdout
-from gateway.command_line.remote import admin_url, get_json
+from gateway.command_line.remote import ask_daemon
 from gateway.errors import Problem
 from gateway.reload.planning import ChangeKind, Plan, plan
 
@@ -83,11 +83,10 @@ async def _old(options: Namespace) -> Manifest:
 
 
 async def _served(url: str) -> Manifest:
-    place = admin_url(url, "/-/config")
     try:
-        return Manifest.from_json(await get_json(place))
+        return Manifest.from_json(await ask_daemon(url, "/manifest", older="/-/config"))
     except ValueError as error:
-        raise RemoteError(f"{place}: is not there for this caller, or of a server that does not know it") from error
+        raise RemoteError(f"{url}: answers, and with no manifest of an mcp-gateway") from error
 
 
 def _lines(found: Plan, out: Console) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The console's part of the daemon: what records for it, and what its API asks. Imported only where it is served."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,6 +14,7 @@ from gateway.console.catalog import CatalogPart
 from gateway.console.config import ConfigPart
 from gateway.console.console import Console
 from gateway.console.mcp_endpoint import McpPart
+from gateway.console.other_workers import NoOtherWorkers, OtherWorkers
 from gateway.console.overview import OverviewPart
 from gateway.console.printed_token import PrintedToken
 from gateway.console.recording.call_rates import CallRates
@@ -58,6 +59,7 @@ class ConsoleParts:
         health: Health,
         logs: Logs,
         status: Callable[[], Awaitable[JsonObject]],
+        others: OtherWorkers | None = None,
     ) -> Console:
         """Make the console.
 
@@ -68,9 +70,12 @@ class ConsoleParts:
             health: that of the daemon.
             logs: its log lines are shown with the calls that wrote them.
             status: the answer of `/-/api/status`.
+            others: the other workers of the daemon, if it has several.
         """
         logs.heard = self._calls.heard
-        self._records = records = Records(_daemon(components, health), self._calls)
+        self._records = records = Records(
+            _daemon(components, health), self._calls, others=others or NoOtherWorkers(), status=status
+        )
         records.start()
         components.dispatcher.tasks.runner.observers.append(self.task_progress)
         pipeline = components.pipeline
@@ -101,6 +106,10 @@ class ConsoleParts:
             files=read_static_files(),
             parts=parts,
         )
+
+    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:
+        """Answer another worker: see `OwnRecords.answer`."""
+        return None if self._records is None else await self._records.own.answer(method, path, query)
 
     def drain(self) -> None:
         """End the streams of events: the daemon stops."""

@@ -483,6 +483,8 @@ class Gateway:
         if self._console_parts is None or page is None:
             return None
         self._stack.push_async_callback(self._console_parts.close)
+        if self._all_workers is not None:
+            self._all_workers.console = self._console_parts.answer
         return self._console_parts.console(
             page,
             self._components(),
@@ -490,6 +492,7 @@ class Gateway:
             health=self._health,
             logs=self._logs,
             status=self._status_of_all,
+            others=self._all_workers,
         )
 
     async def _status_of_all(self) -> JsonObject:

@@ -48,7 +48,7 @@ class OverviewPart:
         problems = [problem_json(each) for each in self._problems()]
         answer = {
             "status": await self._status(),  # masked already
-            "rates": self._recorded.rates(),
+            "rates": await self._recorded.rates(),
             "problems": self._mask(problems),
             "clients": list(self._clients(request)),
         }

@@ -9,7 +9,7 @@ from gateway.json_types import JsonObject
 class Recorded(Protocol):
     """Records of the last hour."""
 
-    def rates(self) -> JsonObject:
+    async def rates(self) -> JsonObject:
         """Return `rates` of `/-/api/overview`."""
 
     def reloads(self) -> Sequence[JsonObject]:

@@ -1,9 +1,10 @@
 """The records of a daemon and their paths: calls, sessions, upstreams, limits, and the stream of events."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -12,15 +13,17 @@ from gateway.console.api_path import ApiPath
 from gateway.console.events.endpoint import EventEndpoint
 from gateway.console.events.feed import EventFeed
 from gateway.console.events.ticker import Ticker
+from gateway.console.merged_records import merged_calls, merged_limits, merged_sessions, merged_upstreams
+from gateway.console.other_workers import OtherWorkers
+from gateway.console.own_records import OwnRecords
 from gateway.console.recording.call_filter import CallFilter
+from gateway.console.recording.call_rates import bins_of
 from gateway.console.recording.call_record import short_id
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.reports.daemon import Daemon
-from gateway.console.reports.limits import LimitReport
-from gateway.console.reports.sessions import SessionReport
-from gateway.console.reports.upstreams import UpstreamReport
-from gateway.json_types import JsonObject
+from gateway.console.reports.sessions import NO_SESSION
+from gateway.json_types import Json, JsonObject
 from gateway.protocol.session import Session
 from gateway.tasks.task import Task
 from gateway.transports.errors import HttpError
@@ -33,16 +36,30 @@ _NO_CALL: Final = HttpError(status=404, message="There is no such call (any more
 class Records:
     """Answers from what is recorded. Implements `ApiPart`, `Recorded` and `TaskObserver`."""
 
-    def __init__(self, daemon: Daemon, calls: RecordedCalls) -> None:
-        """Watch the daemon, whose calls are recorded already."""
+    def __init__(
+        self,
+        daemon: Daemon,
+        calls: RecordedCalls,
+        *,
+        others: OtherWorkers,
+        status: Callable[[], Awaitable[JsonObject]],
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            daemon: those of this process.
+            calls: recorded already.
+            others: asked for theirs.
+            status: the answer of `/-/api/status`, of all workers.
+        """
+        self._others: Final = others
+        self._status_of_all: Final = status
         self._daemon: Final = daemon
         self._calls: Final = calls
         self._feed: Final = EventFeed(calls.numbers)
         self._history: Final = ReloadHistory(daemon.pipeline, numbers=calls.numbers)
-        self._sessions: Final = SessionReport(daemon, calls)
-        self._upstreams: Final = UpstreamReport(daemon)
-        self._limits: Final = LimitReport(daemon, calls)
-        self._ticker: Final = Ticker(self._feed, status=self._status, upstreams=self._upstreams.states)
+        self.own: Final = OwnRecords(daemon, calls)
+        self._ticker: Final = Ticker(self._feed, own=self.own, others=others)
         self._events: Final = EventEndpoint(
             self._feed,
             calls=calls,
@@ -81,8 +98,9 @@ class Records:
         yield ApiPath(path="/limits", answer=self._list_limits)
         yield ApiPath(path="/events", answer=self._events.answer, methods=("GET",))
 
-    def rates(self) -> JsonObject:
-        return self._calls.rates.shown()
+    async def rates(self) -> JsonObject:
+        others = await self._others.ask_console("GET", "rates")
+        return self._calls.rates.shown(map(bins_of, others))
 
     def reloads(self) -> Sequence[JsonObject]:
         return self._history.listed()
@@ -100,50 +118,50 @@ class Records:
             wanted = CallFilter.parse(request.raw.query)
         except ValueError as error:
             return refused(HttpError(status=400, message=str(error)), request.response_headers)
-        return answered(self._calls.listed(wanted), request)
+        others = await self._others.ask_console("GET", f"calls?{request.raw.query_string}")
+        return answered(merged_calls([self._calls.listed(wanted), *others], wanted), request)
 
     async def _show_call(self, request: HttpRequest) -> web.Response:
-        record = None
+        found, name = None, request.raw.match_info["seq"]
         with suppress(ValueError):
-            record = self._calls.find(int(request.raw.match_info["seq"]))
-        if record is None:
-            return refused(_NO_CALL, request.response_headers)
-        return answered(record.detail(), request)
+            found = await self._anywhere("GET", f"calls/{int(name)}")
+        return refused(_NO_CALL, request.response_headers) if found is None else answered(found, request)
 
     async def _list_sessions(self, request: HttpRequest) -> web.Response:
-        return answered(self._sessions.listed(), request)
+        clients = (await self._status_of_all())["clients"]
+        return answered(merged_sessions(await self._everywhere("sessions"), clients=clients), request)
 
     async def _end_session(self, request: HttpRequest) -> web.Response:
-        error = await self._sessions.end(request.raw.match_info["id"])
+        name = request.raw.match_info["id"]
+        error = await self.own.sessions.end(name)
+        if error is NO_SESSION and await self._others.ask_console("DELETE", f"sessions/{quote(name, safe='')}"):
+            error = None
         return nothing(request) if error is None else refused(error, request.response_headers)
 
     async def _list_upstreams(self, request: HttpRequest) -> web.Response:
-        return answered(self._upstreams.listed(), request)
+        return answered(merged_upstreams(await self._everywhere("upstreams")), request)
 
     async def _reconnect(self, request: HttpRequest) -> web.Response:
+        """Have every worker connect anew: each has connections of its own."""
         name = request.raw.match_info["name"]
-        error = self._upstreams.reconnect(name)
-        return (
-            answered({"name": name}, request, status=202) if error is None else refused(error, request.response_headers)
-        )
+        error = self.own.upstreams.reconnect(name)
+        if error is not None:
+            return refused(error, request.response_headers)
+        await self._others.ask_console("POST", f"upstreams/{quote(name, safe='')}")
+        return answered({"name": name}, request, status=202)
 
     async def _list_limits(self, request: HttpRequest) -> web.Response:
-        return answered(self._limits.listed(), request)
+        return answered(merged_limits(await self._everywhere("limits")), request)
 
-    def _status(self) -> JsonObject:
-        daemon, http = self._daemon, self._daemon.http()
-        concurrency, counts = daemon.dispatcher.concurrency, daemon.dispatcher.tasks.runner.store.counts
-        return {
-            "state": daemon.state(),
-            "generation": daemon.pipeline.store.current.generation,
-            "callsRunning": concurrency.running,
-            "callsWaiting": concurrency.waiting,
-            "sessions": sum(1 for _ in daemon.open_sessions()),
-            "streams": 0 if http is None else len(http.limits.streams),
-            "tasks": {str(status): count for status, count in counts.items() if count},
-            "upstreams": dict(self._upstreams.states()),
-            "rate": self._calls.rates.last_seconds(),
-        }
+    async def _everywhere(self, path: str) -> list[Json]:
+        """The answers of all workers, this one's first."""
+        own = await self.own.answer("GET", path, {})
+        return [own, *await self._others.ask_console("GET", path)]
+
+    async def _anywhere(self, method: str, path: str) -> Json:
+        """The answer of the worker that has one."""
+        own = await self.own.answer(method, path, {})
+        return own or next(iter(await self._others.ask_console(method, path)), None)
 
     def _watching_changed(self) -> None:
         self._calls.listener = self._feed if self._feed.wants_calls else None

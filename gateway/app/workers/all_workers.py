@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,8 @@ from gateway.telemetry.metrics import Metrics
 _PLAIN: Final = "text/plain"
 
 Reload = Callable[[], Awaitable[JsonObject]]
+AnswerConsole = Callable[[str, str, Mapping[str, str]], Awaitable[Json]]
+"""Answers a method, a path of the console and a query; `ValueError` says that it is none."""
 
 
 class AllWorkers:
@@ -35,6 +37,8 @@ class AllWorkers:
         self._metrics: Final = metrics
         self._logs: Final = logs
         self._reload_own: Final = reload
+        self.console: AnswerConsole | None = None
+        """Answers for this worker alone; None where the console is not served."""
 
     async def status(self, own: JsonObject) -> JsonObject:
         return status_of_all({self._worker.number: self._own_status(own), **await self._siblings.get("/status")})
@@ -58,6 +62,11 @@ class AllWorkers:
         """Set the level of the siblings."""
         await self._siblings.post(f"/log-level?level={level}")
 
+    async def ask_console(self, method: str, path: str) -> Sequence[Json]:
+        """Have the siblings answer a path of the console, and return what they have."""
+        found = await self._siblings.ask(method, f"/console/{path}")
+        return [each for each in found.values() if each is not None]
+
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
         """Answer the others for as long as the context lasts."""
@@ -67,6 +76,7 @@ class AllWorkers:
         application.router.add_get("/metrics", self._answer_metrics)
         application.router.add_post("/reload", self._answer_reload)
         application.router.add_post("/log-level", self._answer_log_level)
+        application.router.add_route("*", "/console/{path:.+}", self._answer_console)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
         await runner.setup()
         path = self._worker.socket_path
@@ -101,6 +111,14 @@ class AllWorkers:
     async def _answer_log_level(self, request: web.Request) -> web.Response:
         self._logs.set_level(request.query["level"])
         return _json({"level": self._logs.level})
+
+    async def _answer_console(self, request: web.Request) -> web.Response:
+        if self.console is None:
+            return web.Response(status=404)
+        try:
+            return _json(await self.console(request.method, request.match_info["path"], request.query))
+        except ValueError as error:
+            return web.Response(status=400, text=str(error))
 
 
 def _json(value: Json) -> web.Response:

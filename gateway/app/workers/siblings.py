@@ -34,6 +34,10 @@ class Siblings:
     async def post(self, path: str, *, seconds: float = ANSWER_SECONDS) -> dict[int, Json]:
         return await self._ask("POST", path, seconds=seconds)
 
+    async def ask(self, method: str, path: str) -> dict[int, Json]:
+        """The answers to any request, by the worker's number; None where there was none."""
+        return await self._ask(method, path, seconds=ANSWER_SECONDS)
+
     async def _ask(self, method: str, path: str, *, seconds: float) -> dict[int, Json]:
         numbers = [number for number in await asyncio.to_thread(self._numbers) if number != self._without]
         answers = await asyncio.gather(*(self._ask_one(number, method, path, seconds) for number in numbers))

@@ -26,7 +26,7 @@ class EventFeed:
 
     def __init__(self, numbers: Numbers, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Tell nobody yet."""
-        self._numbers: Final = numbers
+        self.numbers: Final = numbers
         self._clock: Final = clock
         self._watchers: Final[list[Watcher]] = []
         self._second = 0
@@ -66,7 +66,7 @@ class EventFeed:
         """Tell all of an event; `is_state`: it says how something is now, and takes the place of one that waits."""
         if not self._watchers:
             return
-        number = self._numbers.next() if number is None else number
+        number = self.numbers.next() if number is None else number
         event = framed(kind, value, number)
         for watcher in self._watchers:
             watcher.put(kind if is_state else number, event)
@@ -80,11 +80,22 @@ class EventFeed:
             record.is_left_out = True
             self._left_out += 1
             return
-        self._tell_of_call(record, record.seq)
+        self.publish_call(record.summary(), record.seq)
 
     def call_ended(self, record: CallRecord) -> None:
         if not record.is_left_out:
-            self._tell_of_call(record, record.ended_seq)
+            self.publish_call(record.summary(), record.ended_seq)
+
+    def publish_call(self, call: JsonObject, number: int) -> None:
+        """Tell of a call, and of the number of its beginning or end."""
+        event = framed("call", call, number)
+        for watcher in self._watchers:
+            if watcher.wants_calls:
+                watcher.put_call(number, event)
+
+    def leave_out(self, count: int) -> None:
+        """Count calls of which nobody is told."""
+        self._left_out += count
 
     def tell_left_out(self) -> None:
         """Tell how many calls were left out since this was told last."""
@@ -99,12 +110,6 @@ class EventFeed:
         self.publish("draining", {})
         for watcher in self._watchers:
             watcher.end()
-
-    def _tell_of_call(self, record: CallRecord, number: int) -> None:
-        event = framed("call", record.summary(), number)
-        for watcher in self._watchers:
-            if watcher.wants_calls:
-                watcher.put_call(number, event)
 
 
 def framed(kind: str, value: Json, number: int) -> bytes:

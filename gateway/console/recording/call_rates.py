@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from gateway.console.recording.moments import moment
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.telemetry.observer import Outcome
 
 SECONDS: Final = 10
@@ -80,6 +80,13 @@ class CallRates:
         recent = [counts for at, counts in self._newest.items() if at > since]
         return {"calls": sum(calls for calls, _ in recent), "errors": sum(errors for _, errors in recent)}
 
+    def as_json(self) -> JsonObject:
+        """Return the bins for another worker."""
+        return {
+            str(at): {"calls": each.calls, "errors": each.errors, "durations": list(each.durations.items())}
+            for at, each in self._bins.items()
+        }
+
     @property
     def bins(self) -> Mapping[int, Bin]:
         return self._bins
@@ -103,6 +110,14 @@ class CallRates:
 
 
 _EMPTY: Final = Bin()
+
+
+def bins_of(value: JsonObject) -> dict[int, Bin]:
+    """Return the bins that another worker has."""
+    return {
+        int(at): Bin(calls=each["calls"], errors=each["errors"], durations=dict(map(tuple, each["durations"])))
+        for at, each in value.items()
+    }
 
 
 def _forget(counts: dict[int, Bin] | dict[int, tuple[int, int]], *, before: int) -> None:

@@ -17,7 +17,7 @@ from gateway.wire.client_title import title_of
 
 MAX_LISTED: Final = 5000
 _LISTEN: Final = "subscriptions/listen"
-_UNKNOWN: Final = HttpError(status=404, message="There is no such session (any more)")
+NO_SESSION: Final = HttpError(status=404, message="There is no such session (any more)")
 _OF_PROCESS: Final = HttpError(status=409, message="The session of standard input and output ends with its process")
 
 
@@ -41,11 +41,11 @@ class SessionReport:
         """End the session that is shown under this id."""
         found = next((each for each in self._daemon.open_sessions() if short_id(each[1].id) == name), None)
         if found is None:
-            return _UNKNOWN
+            return NO_SESSION
         http = self._daemon.http()
         if http is None or found[0] is Binding.STDIO:
             return _OF_PROCESS
-        return None if await http.end_session(found[1]) else _UNKNOWN
+        return None if await http.end_session(found[1]) else NO_SESSION
 
     def _newest(self) -> Iterator[tuple[Binding, Session]]:
         ranked = sorted(self._daemon.open_sessions(), key=lambda found: -found[1].created_at)

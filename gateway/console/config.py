@@ -19,6 +19,7 @@ from gateway.reload.pipeline import Candidate, ReloadPipeline
 from gateway.transports.http.request import HttpRequest
 
 _WIDTH: Final = 120
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class ConfigPart:
@@ -43,9 +44,10 @@ class ConfigPart:
 
     async def _config(self, request: HttpRequest) -> web.Response:
         written, served = await self._files.written(), self._pipeline.served
+        wants_effective = request.raw.query.get("effective") != "0"
         answer = {
             "files": _files(written),
-            "effective": await asyncio.to_thread(self._effective, served),
+            "effective": await asyncio.to_thread(self._effective, served) if wants_effective else None,
             "problems": [problem_json(each) for each in self._problems()],
             "reloads": list(self._recorded.reloads()),
             "lock": {
@@ -59,7 +61,7 @@ class ConfigPart:
     def _effective(self, served: Candidate) -> str:
         """The document as one file: includes taken in, variables filled in but for secrets."""
         document = self._pipeline.redactor.json(masked_document(served.document))
-        return yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True, width=_WIDTH)
+        return yaml.dump(_plain(document), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)
 
 
 def _files(written: WrittenFiles) -> list[Json]:

@@ -1,5 +1,7 @@
 """`/-/api/overview`: whether the daemon is well, what happened in the last hour, and how clients find it."""
 
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -9,7 +11,7 @@ from gateway.console.answers import answered
 from gateway.console.api_path import ApiPath
 from gateway.console.problem import problem_json
 from gateway.console.recorded import Recorded
-from gateway.errors import Problem
+from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.transports.http.request import HttpRequest
 
@@ -45,11 +47,25 @@ class OverviewPart:
         yield ApiPath(path="/overview", answer=self._overview)
 
     async def _overview(self, request: HttpRequest) -> web.Response:
-        problems = [problem_json(each) for each in self._problems()]
+        problems, most = sorted(self._problems(), key=_rank), _most(request)
+        status = await self._status()  # masked already
         answer = {
-            "status": await self._status(),  # masked already
+            # Ten thousand tools may have a warning each: a page that asks every ten seconds shows a few.
+            "status": status if most is None else {**status, "warnings": []},
             "rates": await self._recorded.rates(),
-            "problems": self._mask(problems),
+            "problems": self._mask([problem_json(each) for each in problems[:most]]),
+            "problemCounts": dict(Counter(each.severity.value for each in problems)),
             "clients": list(self._clients(request)),
         }
         return answered(answer, request)
+
+
+def _rank(problem: Problem) -> bool:
+    """Errors first."""
+    return problem.severity is not Severity.ERROR
+
+
+def _most(request: HttpRequest) -> int | None:
+    """The number of problems that are asked for; None: all."""
+    given = request.raw.query.get("problems", "")
+    return int(given) if re.fullmatch("[0-9]{1,6}", given) else None

@@ -164,6 +164,9 @@ async def test_a_file_that_cannot_be_served_is_shown_with_its_problem_and_a_care
             assert "minLength: two" in line
             assert caret.endswith("^")
         assert "minLength: two" in (await daemon.get("/config"))["files"][0]["text"]
+        few = await daemon.get("/overview", {"problems": "0"})
+        assert (few["problems"], few["problemCounts"]["error"], few["status"]["warnings"]) == ([], 1, [])
+        assert (await daemon.get("/config", {"effective": "0"}))["effective"] is None
         daemon.config.write_text("tools: [")
         await daemon.ask("POST", "/reload", status=422)
         assert (await daemon.get("/config"))["problems"]

@@ -1,6 +1,7 @@
 /** The Config page: the file as it is and as it takes effect, its problems, the last reloads, and the lock. */
 import {
   Badge,
+  Button,
   Choice,
   Code,
   Empty,
@@ -15,7 +16,7 @@ import {
   useState,
 } from "../components.js";
 import { useDocument } from "../data.js";
-import { counted, duration } from "../format.js";
+import { count, counted, duration } from "../format.js";
 import { Lines } from "../lines.js";
 import { link, setQuery } from "../router.js";
 
@@ -26,7 +27,7 @@ const fileOf = (files, path) =>
   files.find((file) => file.path === path) ?? files.find((file) => path && file.path.endsWith(`/${path}`)) ?? null;
 
 export default function Config({ query }) {
-  const document = useDocument("config", { on: ["reload"] });
+  const document = useDocument("config?effective=0", { on: ["reload"] });
   const { data } = document;
   const tabs = data && [
     ["files", counted(data.files.length, "file")],
@@ -44,11 +45,18 @@ export default function Config({ query }) {
       ${data.restartRequired?.length > 0 && html`<p class="note warn">Needs a restart to take effect: ${data.restartRequired.join(", ")}</p>`}
       <${Tabs} label="Views of the file" tabs=${tabs} value=${tab} onChange=${(value) => setQuery({ tab: value === "files" ? null : value })} />
       ${tab === "files" && html`<${Files} data=${data} query=${query} />`}
-      ${tab === "effective" && html`<${Lines} text=${data.effective} label="Effective file" />`}
+      ${tab === "effective" && html`<${Effective} />`}
       ${tab === "problems" && html`<${Problems} problems=${data.problems} />`}
       ${tab === "reloads" && html`<${Reloads} reloads=${data.reloads} />`}
       ${tab === "lock" && html`<${Lock} lock=${data.lock} />`}`
     }`;
+}
+
+/** The effective file, which takes a while to make of ten thousand tools. */
+function Effective() {
+  const document = useDocument("config", { on: ["reload"] });
+  if (!document.data) return html`<${Waiting} document=${document} />`;
+  return html`<${Lines} text=${document.data.effective} label="Effective file" />`;
 }
 
 function Files({ data, query }) {
@@ -70,9 +78,18 @@ function Files({ data, query }) {
 }
 
 function Problems({ problems }) {
+  const [most, setMost] = useState(SHOWN_CHANGES);
   if (!problems.length)
     return html`<${Empty} title="No problems"><p>The file that is served has neither errors nor warnings.</p><//>`;
-  return html`<div class="card">${problems.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}</div>`;
+  return html`<div class="card">
+    ${problems
+      .slice(0, most)
+      .map(
+        (problem, at) =>
+          html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`,
+      )}
+    ${problems.length > most && html`<${Button} onClick=${() => setMost(most + 500)}>Show more of ${count(problems.length)}<//>`}
+  </div>`;
 }
 
 function Reloads({ reloads }) {

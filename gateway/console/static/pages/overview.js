@@ -22,16 +22,20 @@ import { Plot } from "../plot.js";
 import { link } from "../router.js";
 
 const REFRESH_MS = 10_000;
+const SHOWN_PROBLEMS = 5;
 
 export default function Overview({ query, facts }) {
-  const document = useDocument("overview", { on: ["reload", "upstream"], everyMs: REFRESH_MS });
+  const document = useDocument(`overview?problems=${SHOWN_PROBLEMS}`, {
+    on: ["reload", "upstream"],
+    everyMs: REFRESH_MS,
+  });
   const { data } = document;
   return html`<${PageHead} title="Overview" summary=${data && summary(data.status)}><${ReloadButton} onDone=${document.refresh} /><//>
     <${Waiting} document=${document} />
     ${
       data &&
       html`
-      <${Problems} problems=${data.problems} status=${data.status} />
+      <${Problems} problems=${data.problems} counts=${data.problemCounts} status=${data.status} />
       <div class="cards">
         <${Now} status=${data.status} />
         <${Rates} rates=${data.rates} />
@@ -68,14 +72,18 @@ function ReloadButton({ onDone }) {
     <${Button} disabled=${busy} onClick=${reload}>Reload the file<//>`;
 }
 
-function Problems({ problems, status }) {
+function Problems({ problems, counts, status }) {
   if (!problems.length) return null;
-  const errors = problems.filter((problem) => problem.severity !== "warning").length;
+  const { error: errors = 0, warning: warnings = 0 } = counts;
+  const more = errors + warnings - problems.length;
   return html`<section class=${`note ${errors ? "bad" : "warn"}`} aria-label="Problems">
-    <h2>${errors ? `The file was not loaded: ${counted(errors, "problem")}` : counted(problems.length, "warning")}</h2>
+    <h2>${errors ? `The file was not loaded: ${counted(errors, "error")}` : counted(warnings, "warning")}</h2>
     ${errors > 0 && html`<p>Generation ${status.generation} is still served.</p>`}
-    ${problems.slice(0, 5).map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
-    ${problems.length > 5 && html`<a href=${link("config", { tab: "problems" })}>Show all ${problems.length}</a>`}
+    ${problems.map(
+      (problem, at) =>
+        html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`,
+    )}
+    ${more > 0 && html`<a href=${link("config", { tab: "problems" })}>Show ${count(more)} more</a>`}
   </section>`;
 }
 

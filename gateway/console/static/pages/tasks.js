@@ -124,9 +124,16 @@ function Details({ id }) {
         ["Restarts left", task.restartsLeft],
         ["Result", task.resultBytes ? bytes(task.resultBytes) : null],
       ]} />
+      <${Progress} reports=${task.progress} />
       <${Questions} waitsFor=${task.waitsFor} questions=${task.questions} />`
     }
   <//>`;
+}
+
+function Progress({ reports }) {
+  if (!reports?.length) return null;
+  return html`<h3>Progress</h3>
+    <ul class="list">${[...reports].reverse().map((report, at) => html`<li key=${at}><span class="quiet"><${Moment} at=${report.at} /></span> ${report.message}</li>`)}</ul>`;
 }
 
 function Questions({ waitsFor, questions }) {

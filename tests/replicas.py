@@ -16,6 +16,8 @@ from tests.ports import free_port
 from tests.redis_server import RedisServer, redis_server
 
 KEY: Final = "a key that all replicas have"
+START_SECONDS: Final = 90
+"""For three that start at once with all imports, on a busy machine."""
 NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -52,7 +54,8 @@ class Replica:
                 launcher=self.launcher,
             )
         )
-        self.address = urlsplit(await self._daemon.url()).netloc  # a port that was left open is the same from now on
+        listening = await self._daemon.event("listening", within=START_SECONDS)
+        self.address = urlsplit(listening["url"]).netloc  # a port that was left open is the same from now on
 
     async def kill(self) -> None:
         """End it with SIGKILL, if it runs."""

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from gateway.json_types import Json
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import PATIENCE_SECONDS, Daemon
 from tests.e2e.daemon import serving as serving_alone
 from tests.replicas import Replicas, replicas
 
@@ -36,9 +36,9 @@ class ManyDaemons(Daemon):
         for each in self.replicas.all:
             each.daemon.signal(number)
 
-    async def event(self, name: str) -> Json:
+    async def event(self, name: str, *, within: float = PATIENCE_SECONDS) -> Json:
         """The first log line of that name that the last of them has written."""
-        return [await each.daemon.event(name) for each in self.replicas.all][-1]
+        return [await each.daemon.event(name, within=within) for each in self.replicas.all][-1]
 
     @property
     def own_urls(self) -> Sequence[str]:

@@ -71,7 +71,7 @@ def test_the_file_for_replicas_names_services_and_secrets_that_are_there(service
     assert added["services"]["gateway"]["environment"]["MCP_GATEWAY_STORE_FILE"] == "/run/secrets/store"
     assert "ports" not in added["services"]["redis"]
     for service in added["services"].values():
-        assert set(service["secrets"]) <= set(added["secrets"])
+        assert set(service.get("secrets", ())) <= set(added["secrets"])
     for name, secret in added["secrets"].items():
         assert secret == {"file": f"./secrets/{name}"}
         assert f"> secrets/{name} " in text

@@ -35,9 +35,9 @@ class Daemon:
     has_ended: bool = False
     _said: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def event(self, name: str) -> Json:
+    async def event(self, name: str, *, within: float = PATIENCE_SECONDS) -> Json:
         """The first log line of that name."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(within):
             while True:
                 for line in self.errors:
                     with suppress(orjson.JSONDecodeError):

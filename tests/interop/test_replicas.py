@@ -1,168 +1,264 @@
-"""Three replicas behind a real nginx without stickiness: one after the other dies, Redis once, and no call is lost."""
+"""Three replicas on hosts of their own, behind nginx without stickiness, over one Redis: none of their losses is felt.
+
+One after the other is killed, then cut off, and comes back; Redis is killed and restarted. Meanwhile the official
+clients of both lines, and clients of the bare protocol, do all that there is. Each step that fails is tried once more:
+counts say what was made, answered, repeated and lost, and nothing may be lost.
+
+MCP_GATEWAY_TEST_CYCLES=20 goes round twenty times, and `-s` shows the counts.
+"""
 
 import asyncio
+import json
+import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
-import orjson
 import pytest
 
-from gateway.json_types import Json
-from tests.e2e.daemon import MODERN, call, serving
-from tests.interop.nginx import nginx
-from tests.ports import free_port
-from tests.redis_server import redis_server
+from tests.interop.conftest import DRIVERS, PROJECT, interpreter
+from tests.interop.raw_client import RawClient
+from tests.network import Host, network
+from tests.redis_server import RedisServer, redis_server
+from tests.replicas import KEY, Replica, in_turn
 
 pytestmark = pytest.mark.build
 
-SECONDS: Final = 240
-KEY: Final = "a key that all three replicas have"
+CYCLES: Final = int(os.environ.get("MCP_GATEWAY_TEST_CYCLES", "1"))
+SECONDS: Final = 300 * CYCLES
+ROUND_SECONDS: Final = 90
+PATIENCE: Final = 5
+"""Seconds that an official client waits for an answer."""
+TESTDATA: Final = PROJECT / "tests" / "behaviour" / "testdata"
+PORT: Final = 8080
+CLIENTS: Final = (("python-1x", 1, "legacy"), ("python-2x", 2, "legacy"), ("python-2x-modern", 2, "auto"))
+SYSTEM: Final = {
+    "net.ipv4.tcp_retries2": "3",
+    "net.ipv4.tcp_keepalive_time": "3",
+    "net.ipv4.tcp_keepalive_intvl": "1",
+    "net.ipv4.tcp_keepalive_probes": "3",
+}
+"""What nginx's system must know to notice in seconds that a host is gone (docs/guides/from-one-process-to-many.md)."""
 CONFIG: Final = """\
-plugins: [questions]
+plugins: ["{testdata}/plugins", "{testdata}/asking/plugins", plugins]
+listen: {{public_url: "http://{edge}:{port}", trusted_proxies: ["{edge}"]}}
 tools:
-  here: {description: Say it., content: here}
-  ask: {description: Ask for a name., python: {call: "names:ask"}}
+  here: {{description: Say it., content: here}}
+  say: {{description: Repeat., input: {{text: string}}, content: "You said {{{{ text }}}}."}}
+  named: {{python: "questions:named"}}
+  count: {{python: "course:count"}}
+  talk: {{python: "course:talk"}}
+  wait: {{python: "course:wait", timeout: 30s}}
+  reach: {{python: "course:reach"}}
+  release: {{python: "course:release"}}
+  touch: {{python: "course:touch"}}
+  work:
+    annotations: {{idempotent: true}}
+    python: "working:work"
+    task: {{mode: optional, restart: 3}}
+resources:
+  note: {{uri: "test://note", text: Remember.}}
 """
 PLUGIN: Final = '''\
-from gateway.plugin import Context
+import asyncio
+import fcntl
+import os
+from pathlib import Path
 
-FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+FOLDER = Path(os.environ["MCP_GATEWAY_TEST_COURSES"])
 
 
-async def ask(context: Context) -> str:
-    """Ask for a name."""
-    answer = await context.elicit("name", "Your name?", FORM)
-    return f"{answer.action} {answer.content}"
+async def work(key: str) -> str:
+    """Work for a while, alone: a killed process loses its lock."""
+    with (FOLDER / key).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            (FOLDER / "twice at once").write_text(key)
+            raise
+        await asyncio.sleep(1)
+    return "done"
 '''
-CLIENT: Final = {"name": "test", "version": "1"}
-BOTH: Final = {"Accept": "application/json, text/event-stream"}
-HEADERS: Final = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "here", **BOTH}
 
 
-class Clients:
-    """A session and a modern client, whose calls are tried twice at the most, and what became of them."""
+@dataclass(kw_only=True)
+class OfficialClient:
+    """An official client in a process of its own, and what it has reported last."""
 
-    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
-        self.url: Final = url
-        self.counts: Final[Counter[str]] = Counter()
-        self.lost: Final[list[str]] = []
-        self._http: Final = http
-        self._session: dict[str, str] = {}
-        self._number = 0
+    name: str
+    process: asyncio.subprocess.Process
+    seen: Mapping[str, Any] = field(default_factory=dict)
+    _reported: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def open(self) -> None:
-        params = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": CLIENT}
-        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        async with self._http.post(self.url, json=message, headers=BOTH) as response:
-            self._session = {**BOTH, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
-        await self._say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    @property
+    def rounds(self) -> int:
+        return self.counts["rounds"]
 
-    async def all(self) -> None:
-        await self._try("modern call", self._modern_call)
-        await self._try("call of a session", lambda: self._legacy_call("here"))
-        await self._try("question", lambda: self._legacy_call("ask"))
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter({name: value for name, value in self.seen.items() if isinstance(value, int)})
 
-    async def _try(self, name: str, attempt: Callable[[], Awaitable[bool]]) -> None:
-        self.counts["made"] += 1
-        for again in (False, True):
-            with suppress(aiohttp.ClientError, TimeoutError):
-                async with asyncio.timeout(20):
-                    if await attempt():
-                        self.counts["answered"] += 1
-                        self.counts["repeated"] += again
-                        return
-            await asyncio.sleep(0)
-        self.lost.append(name)
+    @property
+    def lost(self) -> list[str]:
+        return list(self.seen.get("lost", ()))
 
-    async def _modern_call(self) -> bool:
-        async with self._http.post(self.url, json=call("here"), headers=HEADERS) as response:
-            return response.status == 200 and "result" in await response.json()
+    async def until(self, rounds: int) -> None:
+        async with asyncio.timeout(ROUND_SECONDS), self._reported:
+            await self._reported.wait_for(lambda: self.rounds >= rounds or self.process.returncode is not None)
+        assert self.rounds >= rounds, self.name
 
-    async def _legacy_call(self, tool: str) -> bool:
-        self._number += 1
-        params = {"name": tool, "arguments": {}}
-        message = {"jsonrpc": "2.0", "id": self._number, "method": "tools/call", "params": params}
-        async with self._http.post(self.url, json=message, headers=self._session) as response:
-            if response.content_type == "application/json":
-                return response.status == 200 and "result" in await response.json()
-            async for line in response.content:
-                if not line.startswith(b"data: {"):
-                    continue
-                said = orjson.loads(line[6:])
-                if said.get("method") == "elicitation/create":
-                    answer: Json = {"action": "accept", "content": {"name": "Ada"}}
-                    await self._say({"jsonrpc": "2.0", "id": said["id"], "result": answer})
-                elif said.get("id") == self._number:
-                    return "result" in said and "Ada" in line.decode()
-            return False
+    async def knows(self, tool: str) -> None:
+        async with asyncio.timeout(ROUND_SECONDS), self._reported:
+            await self._reported.wait_for(lambda: tool in self.seen.get("tools", ()))
 
-    async def _say(self, message: Json) -> None:
-        for _ in range(2):
-            with suppress(aiohttp.ClientError):
-                async with self._http.post(self.url, json=message, headers=self._session) as response:
-                    if response.status == 202:
-                        return
-        raise aiohttp.ClientError("not taken")
+    async def listen(self) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            async with self._reported:
+                self.seen = json.loads(line)
+                self._reported.notify_all()
+
+    async def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"{}\n")
+        async with asyncio.timeout(ROUND_SECONDS):
+            await self.process.wait()
 
 
 @asynccontextmanager
-async def replica(config: Path, address: str, environment: Mapping[str, str]) -> AsyncIterator[None]:
-    """One that serves; at the end of the context it is killed."""
-    async with serving(config, "--http", address, environment=environment) as daemon:
-        await daemon.url()
-        yield
+async def official(name: str, *, line: int, mode: str, url: str, errors: Path) -> AsyncIterator[OfficialClient]:
+    pipe = asyncio.subprocess.PIPE
+    with errors.open("w") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(interpreter(line), str(DRIVERS / f"endure_{line}x.py")),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=file,
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        )
+    plan = {"name": name, "binding": "http", "url": url, "mode": mode, "patience": PATIENCE}
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(plan).encode() + b"\n")
+    client = OfficialClient(name=name, process=process)
+    listening = asyncio.create_task(client.listen())
+    try:
+        yield client
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await listening
 
 
-async def test_no_call_is_lost_while_each_replica_dies_and_redis_is_restarted(tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
-    (tmp_path / "questions").mkdir()
-    (tmp_path / "questions" / "names.py").write_text(PLUGIN)
-    addresses = [f"127.0.0.1:{free_port()}" for _ in range(3)]
-    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
-        redis = await stack.enter_async_context(redis_server(tmp_path / "redis", "--appendonly", "yes"))
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """All hosts, and who works there."""
+
+    replicas: Sequence[Replica]
+    hosts: Sequence[Host]
+    redis: RedisServer
+    url: str
+    config: Path
+
+    def offer(self, tool: str) -> None:
+        """Have one more tool."""
+        new = self.config.with_suffix(".new")
+        new.write_text(self.config.read_text().replace("resources:", f"  {tool}: {{content: new}}\nresources:"))
+        new.replace(self.config)
+
+
+@asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        edge, store, *hosts = await stack.enter_async_context(network(5))
+        config = folder / "config.yaml"
+        config.write_text(CONFIG.format(testdata=TESTDATA, edge=edge.address, port=PORT))
+        (folder / "plugins").mkdir()
+        (folder / "plugins" / "working.py").write_text(PLUGIN)
+        (folder / "courses").mkdir()
+        redis = await stack.enter_async_context(
+            redis_server(folder / "redis", "--appendonly", "yes", address=store.address, launcher=store.launcher)
+        )
         environment = {
             "MCP_GATEWAY_STORE": redis.url,
             "MCP_GATEWAY_SECRET_KEY": KEY,
-            "MCP_GATEWAY_STATE_DIR": "none",
+            "MCP_GATEWAY_TEST_COURSES": str(folder / "courses"),
         }
-        alive = {each: await stack.enter_async_context(AsyncExitStack()) for each in addresses}
-        await asyncio.gather(
-            *(alive[each].enter_async_context(replica(config, each, environment)) for each in addresses)
+        replicas = [
+            Replica(
+                config=config,
+                address=f"{host.address}:8000",
+                flags=("--allow-anonymous",),
+                environment=environment,
+                watch=True,
+                launcher=host.launcher,
+            )
+            for host in hosts
+        ]
+        for each in replicas:
+            stack.push_async_callback(each.kill)
+        await asyncio.gather(*(each.start() for each in replicas))
+        for name, value in SYSTEM.items():
+            await edge.set(name, value)
+        addresses = [each.address for each in replicas]
+        proxy = await stack.enter_async_context(
+            in_turn(folder / "nginx", addresses, address=edge.address, port=PORT, launcher=edge.launcher)
         )
-        second = f"{addresses[1]} max_fails=0;\n    server {addresses[2]}"
-        (tmp_path / "nginx").mkdir()
-        proxy = await stack.enter_async_context(nginx(tmp_path / "nginx", daemon=addresses[0], second=second))
-        http = await stack.enter_async_context(aiohttp.ClientSession())
-        clients = [Clients(f"{proxy.url}/mcp", http) for _ in range(4)]
-        for client in clients:
-            await client.open()
-            await client.all()
-        is_over = asyncio.Event()
+        yield Site(replicas=replicas, hosts=hosts, redis=redis, url=f"{proxy.url}/mcp", config=config)
 
-        async def go_on(client: Clients) -> None:
-            while not is_over.is_set():
-                await client.all()
 
-        working = [asyncio.create_task(go_on(client)) for client in clients]
+async def test_nothing_is_lost_while_replicas_die_are_cut_off_and_redis_restarts(tmp_path: Path) -> None:
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        at = await stack.enter_async_context(site(tmp_path))
+        http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE)))
+        others = [
+            await stack.enter_async_context(
+                official(name, line=line, mode=mode, url=at.url, errors=tmp_path / f"{name}.log")
+            )
+            for name, line, mode in CLIENTS
+        ]
+        raw = [RawClient(at.url, http, name=f"raw {number}") for number in range(2)]
+        clients: list[OfficialClient | RawClient] = [*others, *raw]
+        working = [asyncio.create_task(each.go_on()) for each in raw]
         try:
-            for address in addresses:
-                await alive[address].aclose()  # kill -9
-                await alive[address].enter_async_context(replica(config, address, environment))
-            await redis.stop()
-            await redis.start()
-            for client in clients:
-                made = client.counts["made"]
-                while client.counts["made"] < made + 6:
-                    await asyncio.sleep(0.05)
+            for cycle in range(CYCLES):
+                await lose_one_after_the_other(at, clients, cycle=cycle)
+                await asyncio.gather(*(each.knows(f"restarted_{cycle}") for each in others))
+            for client in raw:
+                client.stop()
+            await asyncio.gather(*working, *(each.end() for each in others))
         finally:
-            is_over.set()
-            await asyncio.gather(*working)
-    counts = sum((client.counts for client in clients), Counter())
-    assert [lost for client in clients for lost in client.lost] == [], counts
-    assert counts["answered"] == counts["made"] > 50
-    print(dict(counts))  # noqa: T201 - what it came to, with -s
+            for task in working:
+                task.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
+            for each in clients:
+                print(each.name, dict(each.counts), each.lost)  # noqa: T201 - what it came to
+        assert [each.lost for each in clients] == [[]] * len(clients)
+        assert all(each.counts["answered"] == each.counts["made"] for each in clients)
+    assert not (tmp_path / "courses" / "twice at once").exists()
+
+
+async def lose_one_after_the_other(at: Site, clients: Sequence[OfficialClient | RawClient], *, cycle: int) -> None:
+    """Kill each replica, cut each off, and restart Redis, with a round of every client after each."""
+
+    async def a_round() -> None:
+        await asyncio.gather(*(each.until(each.rounds + 1) for each in clients))
+
+    await a_round()
+    for replica in at.replicas:
+        await replica.kill()
+        await a_round()
+        await replica.start()
+    at.offer(f"killed_{cycle}")
+    for host in at.hosts:
+        await host.cut_off()
+        await a_round()
+        await host.join()
+    await at.redis.stop()
+    await at.redis.start()
+    await a_round()
+    at.offer(f"restarted_{cycle}")

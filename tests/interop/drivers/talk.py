@@ -13,6 +13,9 @@ SECONDS = 30
 class Talker(Protocol):
     """The few verbs in which the client's two lines differ."""
 
+    changed: asyncio.Event
+    """Set when the list of tools has changed."""
+
     async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None = None) -> Any: ...
     async def ask_for_logs(self) -> None: ...
     async def cancel(self, calling: "asyncio.Task[Any]") -> None:
@@ -20,6 +23,9 @@ class Talker(Protocol):
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event that is set when the list of tools has changed."""
+
+    async def watch(self, uri: str) -> asyncio.Event:
+        """Subscribe to a resource for as long as the client is connected; the event is set when it was updated."""
 
     async def tools(self) -> list[str]: ...
 

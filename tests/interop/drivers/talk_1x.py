@@ -10,6 +10,7 @@ from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from pydantic import AnyUrl
 
 from tests.interop.drivers.talk import Desk, Progress, talk
 from tests.interop.drivers.walk import read_plan, report
@@ -20,7 +21,8 @@ class First:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
+        self._updated = asyncio.Event()
         self._request_ids: dict[str, int] = {}
         self.session: ClientSession
 
@@ -37,15 +39,21 @@ class First:
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
-        self._changed.clear()
-        yield self._changed
+        self.changed.clear()
+        yield self.changed
+
+    async def watch(self, uri: str) -> asyncio.Event:
+        await self.session.subscribe_resource(AnyUrl(uri))
+        return self._updated
 
     async def tools(self) -> list[str]:
         return [tool.name for tool in (await self.session.list_tools()).tools]
 
     async def hear(self, message: Any) -> None:
         if isinstance(getattr(message, "root", None), types.ToolListChangedNotification):
-            self._changed.set()
+            self.changed.set()
+        if isinstance(getattr(message, "root", None), types.ResourceUpdatedNotification):
+            self._updated.set()
 
     async def log(self, params: Any) -> None:
         self._desk.logged.append([params.level, params.data])
@@ -63,8 +71,9 @@ class First:
         return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada", name="home")])
 
 
-async def main() -> None:
-    plan, desk = read_plan(), Desk()
+@asynccontextmanager
+async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[First, str]]:
+    """A client, and the revision that it speaks."""
     talker = First(desk)
     async with AsyncExitStack() as stack:
         if plan["binding"] == "stdio":
@@ -78,7 +87,7 @@ async def main() -> None:
             ClientSession(
                 read,
                 write,
-                read_timeout_seconds=timedelta(seconds=30),
+                read_timeout_seconds=timedelta(seconds=plan.get("patience", 30)),
                 sampling_callback=talker.speak,
                 elicitation_callback=talker.fill_in,
                 list_roots_callback=talker.roots,
@@ -86,9 +95,15 @@ async def main() -> None:
                 message_handler=talker.hear,
             )
         )
-        answer = await talker.session.initialize()
+        yield talker, (await talker.session.initialize()).protocolVersion
+
+
+async def main() -> None:
+    plan, desk = read_plan(), Desk()
+    async with connected(plan, desk) as (talker, revision):
         outcome = await talk(talker, desk, plan)
-    report({**outcome, "revision": answer.protocolVersion})
+    report({**outcome, "revision": revision})
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

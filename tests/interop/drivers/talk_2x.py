@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
+from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
+from mcp.shared.exceptions import MCPError
 
 from tests.interop.drivers.talk import Desk, Progress, talk
 from tests.interop.drivers.walk import read_plan, report
@@ -18,7 +20,9 @@ class Second:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
+        self._updated = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
         self.client: Client
 
     @property
@@ -37,21 +41,30 @@ class Second:
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
-        self._changed.clear()
+        self.changed.clear()
         if not self.is_modern:
-            yield self._changed
+            yield self.changed
             return
         async with self.client.listen(tools_list_changed=True) as subscription:
             listening = asyncio.create_task(self._listen(subscription))
-            yield self._changed
+            yield self.changed
             listening.cancel()
+
+    async def watch(self, uri: str) -> asyncio.Event:
+        if self.is_modern:
+            self._watching = asyncio.create_task(self._watch(uri))
+        else:
+            await self.client.subscribe_resource(uri)
+        return self._updated
 
     async def tools(self) -> list[str]:
         return [tool.name for tool in (await self.client.list_tools(cache_mode="refresh")).tools]
 
     async def hear(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._changed.set()
+            self.changed.set()
+        if isinstance(message, types.ResourceUpdatedNotification):
+            self._updated.set()
 
     async def log(self, params: Any) -> None:
         self._desk.logged.append([params.level, params.data])
@@ -68,9 +81,18 @@ class Second:
     async def roots(self, _context: Any) -> Any:
         return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada", name="home")])
 
+    async def _watch(self, uri: str) -> None:
+        """Listen, and again whenever that has ended, for what may have changed meanwhile is asked for then."""
+        while True:
+            with suppress(SubscriptionLost, MCPError, TimeoutError):
+                async with self.client.listen(tools_list_changed=True, resource_subscriptions=[uri]) as subscription:
+                    async for event in subscription:
+                        (self._updated if isinstance(event, ResourceUpdated) else self.changed).set()
+            await asyncio.sleep(0.1)
+
     async def _listen(self, subscription: Any) -> None:
         async for _event in subscription:
-            self._changed.set()
+            self.changed.set()
 
 
 def server_of(plan: Any) -> Any:
@@ -79,13 +101,14 @@ def server_of(plan: Any) -> Any:
     return sse_client(plan["url"]) if plan["binding"] == "sse" else plan["url"]
 
 
-async def main() -> None:
-    plan, desk = read_plan(), Desk()
+@asynccontextmanager
+async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[Second, str]]:
+    """A client, and the revision that it speaks."""
     talker = Second(desk)
     async with Client(
         server_of(plan),
         mode=plan["mode"],
-        read_timeout_seconds=30,
+        read_timeout_seconds=plan.get("patience", 30),
         sampling_callback=talker.speak,
         elicitation_callback=talker.fill_in,
         list_roots_callback=talker.roots,
@@ -93,9 +116,19 @@ async def main() -> None:
         log_level="warning",
         message_handler=talker.hear,
     ) as talker.client:
+        try:
+            yield talker, talker.client.protocol_version
+        finally:
+            if talker._watching is not None:
+                talker._watching.cancel()
+
+
+async def main() -> None:
+    plan, desk = read_plan(), Desk()
+    async with connected(plan, desk) as (talker, revision):
         outcome = await talk(talker, desk, plan)
-        revision = talker.client.protocol_version
     report({**outcome, "revision": revision})
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,188 @@
+"""What official clients do, over and over, while replicas die: each step once, and once more if it fails.
+
+A line on standard output after each round: what was made, answered, repeated and lost so far, and how many clients
+have been connected anew, since the one before did not answer any more. It ends with a line on standard input.
+"""
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import count
+from typing import Any
+
+from tests.interop.drivers.talk import Desk, Talker
+
+Connect = Callable[[Any, Desk], AbstractAsyncContextManager[tuple[Talker, str]]]
+URI = "test://note"
+ATTEMPTS = 2
+LEVELS = ["warning", "error", "critical", "alert", "emergency"]
+
+
+class Connection:
+    """A client in a task of its own: when its transport breaks, it is this task that is cancelled."""
+
+    def __init__(self, connect: Connect, plan: Any) -> None:
+        self.desk = Desk()
+        self.updated = asyncio.Event()
+        self.talker: Talker
+        self._connect = connect
+        self._plan = plan
+        self._is_over = asyncio.Event()
+        self._is_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold())
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(self._plan["patience"] * 2):
+            await asyncio.wait([self._is_ready, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if not self._is_ready.done():
+            self._is_ready.cancel()
+            await self._task
+
+    async def end(self) -> None:
+        self._is_over.set()
+        _, stuck = await asyncio.wait([self._task], timeout=self._plan["patience"])
+        for each in stuck:
+            each.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _hold(self) -> None:
+        async with self._connect(self._plan, self.desk) as (self.talker, _):
+            await self.talker.ask_for_logs()
+            self.updated = await self.talker.watch(URI)
+            self._is_ready.set_result(None)
+            await self._is_over.wait()
+
+
+class Rounds:
+    """The steps of a round, and what became of each."""
+
+    def __init__(self, connect: Connect, plan: Any) -> None:
+        self.counts: Counter[str] = Counter()
+        self.lost: list[str] = []
+        self._connect = connect
+        self._plan = plan
+        self._connection: Connection | None = None
+        self._keys = count()
+        self._tools: list[str] = []
+
+    async def run(self) -> None:
+        steps = (self._call, self._question, self._progress, self._logs, self._cancellation, self._update, self._list)
+        for step in steps:
+            await self._do(step)
+        if (at := self._connection) is not None and at.talker.changed.is_set():
+            at.talker.changed.clear()
+            self.counts["told of lists"] += 1
+        self.counts["rounds"] += 1
+
+    async def end(self) -> None:
+        if self._connection is not None:
+            await self._connection.end()
+
+    def report(self) -> str:
+        return json.dumps({**self.counts, "lost": self.lost, "tools": self._tools})
+
+    async def _do(self, step: Callable[[Connection], Awaitable[None]]) -> None:
+        name, why = step.__name__.removeprefix("_"), ""
+        self.counts["made"] += 1
+        for attempt in range(ATTEMPTS):
+            try:
+                async with asyncio.timeout(self._plan["patience"] * 3):
+                    await step(await self._connected())
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever a client raises is a failure
+                why = f"{why} {error!r}"
+                await self._find_out()
+                continue
+            self.counts["answered"] += 1
+            self.counts["repeated"] += attempt
+            self.counts[f"repeated {name}"] += attempt
+            return
+        self.lost.append(f"{name}:{why}"[:500])
+
+    async def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection(self._connect, self._plan)
+            self.counts["connected"] += 1
+            await self._connection.ready()
+        return self._connection
+
+    async def _find_out(self) -> None:
+        """Give up a client that does not answer any more."""
+        if (connection := self._connection) is None:
+            return
+        with suppress(Exception, asyncio.CancelledError):
+            async with asyncio.timeout(self._plan["patience"]):
+                await connection.talker.tools()
+            return
+        self._connection = None
+        await connection.end()
+
+    async def _call(self, at: Connection) -> None:
+        _is(_text(await at.talker.call("say", {"text": "hi"})), "You said hi.")
+
+    async def _question(self, at: Connection) -> None:
+        _is(_text(await at.talker.call("named", {})), "accept {'name': 'Ada'}")
+
+    async def _progress(self, at: Connection) -> None:
+        heard: list[float] = []
+
+        async def note(value: float, _total: float | None, _message: str | None) -> None:
+            heard.append(value)
+
+        _is(_text(await at.talker.call("count", {"values": [1, 2, 3]}, note)), "counted")
+        _is(heard, [1, 2, 3])
+
+    async def _logs(self, at: Connection) -> None:
+        at.desk.logged.clear()
+        await at.talker.call("talk", {})
+        _is([level for level, _ in at.desk.logged], LEVELS)
+
+    async def _cancellation(self, at: Connection) -> None:
+        key = f"{self._plan['name']} {next(self._keys)}"
+        calling = asyncio.create_task(at.talker.call("wait", {"key": key}), name="wait")
+        try:
+            _is(_text(await at.talker.call("reach", {"key": key, "state": "running"})), "running")
+            await at.talker.cancel(calling)
+            _is(_text(await at.talker.call("reach", {"key": key, "state": "cancelled"})), "cancelled")
+        finally:
+            calling.cancel()
+            await asyncio.gather(calling, return_exceptions=True)
+
+    async def _list(self, at: Connection) -> None:
+        self._tools = await at.talker.tools()
+
+    async def _update(self, at: Connection) -> None:
+        at.updated.clear()
+        await at.talker.call("touch", {"uri": URI})
+        async with asyncio.timeout(self._plan["patience"]):
+            await at.updated.wait()
+
+
+async def endure(connect: Connect) -> None:
+    """Do rounds until told to stop."""
+    plan = json.loads(await asyncio.to_thread(sys.stdin.readline))
+    rounds = Rounds(connect, plan)
+    told_to_stop = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+    async with _ended(rounds):
+        while not told_to_stop.done():
+            await rounds.run()
+            print(rounds.report(), flush=True)  # noqa: T201 - the test reads it
+
+
+@asynccontextmanager
+async def _ended(rounds: Rounds) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await rounds.end()
+
+
+def _text(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+def _is(found: object, expected: object) -> None:
+    if found != expected:
+        raise AssertionError(f"{found!r}, and not {expected!r}")

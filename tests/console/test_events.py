@@ -171,6 +171,29 @@ async def test_a_stream_ends_with_the_credential_that_it_was_opened_with(tmp_pat
         await daemon.get("/calls", status=401)
 
 
+async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> None:
+    """Its connection is full, its queue is full, and what does not fit is counted; others are told as before."""
+    async with watched(tmp_path, FILE) as daemon:
+        slow = await daemon.http.get(f"{daemon.api}/events", headers=daemon.bearer)
+        await slow.content.readany()
+        assert slow.connection is not None
+        assert slow.connection.transport is not None
+        slow.connection.transport.pause_reading()
+        feed = daemon.gateway._console_parts._records._feed  # type: ignore[union-attr]
+        [watcher] = feed._watchers
+        number = 0
+        while watcher._skipped == 0:
+            for _ in range(100):
+                number += 1
+                feed.publish_call({"seq": number, "padding": "x" * 2000}, number)
+            await asyncio.sleep(0)
+        assert watcher.waiting_bytes < (MAX_CALLS + 1) * 3000
+        async with daemon.events() as events:
+            await daemon.call("greet")
+            await events.until(is_call("greet", "ok"))
+        slow.close()
+
+
 async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon:
         assert daemon.gateway._console_parts is not None

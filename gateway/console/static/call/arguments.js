@@ -68,7 +68,10 @@ export function useProblems(tool, schema, value) {
     };
   }, [tool, schema, value]);
   const local = useMemo(() => (schema ? problemsOf(schema, value, schema) : []), [schema, value]);
-  return answer.value === value ? answer.problems : local;
+  if (answer.value !== value) return local;
+  // Of alternatives the server says that none fits; what is wrong within the likeliest one is known here.
+  const within = local.filter(({ path }) => answer.problems.some((each) => path.startsWith(`${each.path}/`)));
+  return [...answer.problems, ...within];
 }
 
 export function Summary({ problems }) {

@@ -1,12 +1,12 @@
 /** A form of a JSON Schema: a field for each part; what none can show is edited as JSON. */
 
 import { Button, html, useMemo, useRef, useState } from "../components.js";
-import { bytes } from "../format.js";
-import { bestOption, step, typedNumber } from "./check.js";
-import { ExactNumber, equal, isObject, parse, stringify, withMember } from "./json.js";
+import { bestOption, step } from "./check.js";
+import { Choices, Constant, FEW, JsonPart, NumberText, Several, Text } from "./controls.js";
+import { File } from "./file.js";
+import { equal, isObject, withMember } from "./json.js";
 import { blank, fieldOf, initial, itemSchema, memberSchema, typeOf } from "./schema.js";
 
-const FEW = 4;
 const TYPE_OF_KIND = { object: "object", array: "array", file: "string", boolean: "boolean" };
 let serial = 0;
 
@@ -27,10 +27,12 @@ const shows = ({ kind, choices }, value) => {
  * One field. `shared` is `{root, problems, plainFiles, epoch}`: the schema's document, all problems, whether files are
  * sent as base64 alone, and a number that changes when values come from elsewhere. `actions` stand beside the label.
  */
-export function Field({ schema, name, value, path, isRequired, onChange, shared, actions, isRoot, isBare }) {
+export function Field({ schema, name, value: given, path, isRequired, onChange, shared, actions, isRoot, isBare }) {
   const field = useMemo(() => fieldOf(schema, shared.root), [schema, shared.root]);
   const id = useRef(null);
   id.current ??= `field-${(serial += 1)}`;
+  // Null stands for a part that is there and not filled in yet; elsewhere it is a value like others.
+  const value = given === null && !field.nullable && !["alternatives", "const", "json"].includes(field.kind) ? undefined : given;
   const problems = shared.problems.filter((each) => each.path === path).map((each) => each.message);
   const isNull = value === null && field.nullable;
   const isCompound = ["object", "array", "alternatives"].includes(field.kind) && shows(field, value);
@@ -65,103 +67,6 @@ export function Field({ schema, name, value, path, isRequired, onChange, shared,
 
 const isChoice = (field) => field.kind === "choices" || field.kind === "boolean";
 
-function Text({ field, id, value = "", path, isRequired, onChange, aria, shared }) {
-  const { schema } = field;
-  const change = (event) => onChange(event.target.value === "" && !isRequired ? undefined : event.target.value);
-  const isDate = field.input === "date" && (value === "" || /^\d{4}-\d\d-\d\d$/.test(value));
-  const common = { id, value, "data-path": path, placeholder: hint(schema), onInput: change, autocomplete: "off", spellcheck: false, ...aria };
-  const suggested = shared.suggested?.[path];
-  if (suggested && !value.includes("\n")) {
-    return html`<input list=${`${id}-list`} ...${common} /><datalist id=${`${id}-list`}>${suggested.map((each) => html`<option key=${each} value=${each} />`)}</datalist>`;
-  }
-  if (field.input === "lines" || value.includes("\n")) return html`<textarea rows="1" ...${common}></textarea>`;
-  return html`<input type=${field.input === "date" && !isDate ? "text" : field.input} ...${common} />`;
-}
-
-function NumberText({ field, id, value, path, onChange, aria }) {
-  const { minimum, maximum } = field.schema;
-  const limits = [minimum !== undefined && `from ${minimum}`, maximum !== undefined && `to ${maximum}`].filter(Boolean).join(" ");
-  const shown = value instanceof ExactNumber ? value.text : value ?? "";
-  return html`<input id=${id} data-path=${path} inputmode=${field.isInteger ? "numeric" : "decimal"} autocomplete="off" value=${shown}
-    placeholder=${hint(field.schema) ?? limits} onInput=${(event) => onChange(typedNumber(event.target.value))} ...${aria} />`;
-}
-
-const hint = ({ examples, default: standard }) => {
-  const value = Array.isArray(examples) && examples.length ? examples[0] : standard;
-  return value === undefined ? undefined : typeof value === "string" ? value : stringify(value);
-};
-
-const choiceText = ({ value, title }) => title ?? (typeof value === "string" ? value || '""' : stringify(value));
-
-const BOOLEANS = [{ value: true }, { value: false }];
-
-function Choices({ field, id, value, path, isRequired, onChange, aria }) {
-  const known = [...(field.choices ?? BOOLEANS), ...(field.nullable ? [{ value: null }] : [])];
-  const isOther = value !== undefined && !known.some((each) => equal(each.value, value));
-  const all = isOther ? [...known, { value }] : known;
-  const chosen = all.findIndex((each) => value !== undefined && equal(each.value, value));
-  const pick = (index) => onChange(index < 0 ? undefined : all[index].value);
-  const none = chosen < 0 || !isRequired;
-  if (!field.choices || field.choices.length <= FEW) {
-    const option = (index, label) => html`<label key=${index}><input type="radio" name=${id} checked=${index === chosen}
-      data-path=${path} onChange=${() => pick(index)} ...${aria} aria-required=${undefined} /> ${label}</label>`;
-    return html`<div class="radios">${all.map((each, index) => option(index, choiceText(each)))}${!isRequired && option(-1, "not given")}</div>`;
-  }
-  return html`<select id=${id} data-path=${path} value=${String(chosen)} onChange=${(event) => pick(Number(event.target.value))} ...${aria}>
-    ${none && html`<option value="-1" selected=${chosen < 0}>${isRequired ? "choose…" : "not given"}</option>`}
-    ${all.map((each, index) => html`<option key=${index} value=${String(index)} selected=${index === chosen}>${choiceText(each)}</option>`)}
-  </select>`;
-}
-
-function Constant({ field, id, value, path, isRequired, onChange, aria }) {
-  const isGiven = equal(value ?? null, field.value) && value !== undefined;
-  return html`<label><input type="checkbox" id=${id} data-path=${path} checked=${isGiven} disabled=${isRequired && isGiven}
-    onChange=${(event) => onChange(event.target.checked ? field.value : undefined)} ...${aria} aria-required=${undefined} />
-    ${" "}<code>${stringify(field.value)}</code></label>`;
-}
-
-function File({ field, id, name, value, path, onChange, aria, shared }) {
-  const [problem, setProblem] = useState("");
-  const read = async ({ target }) => {
-    const [file] = target.files;
-    if (!file) return;
-    try {
-      setProblem("");
-      onChange(await fileText(file, shared.plainFiles && !/^data-ur/.test(field.schema.format)));
-    } catch (error) {
-      setProblem(`The file cannot be read: ${error.message}`);
-    }
-  };
-  const known = /^data:([^;,]*)(?:;name=([^;,]*))?/.exec(value ?? "");
-  const size = Math.max(0, Math.floor(((value ?? "").length - (value ?? "").indexOf(",") - 1) * 0.75));
-  return html`<input type="file" id=${id} data-path=${path} accept=${field.accept || undefined} onChange=${read} ...${aria} />
-    ${value !== undefined && html`<p class="file">${known?.[2] ? decoded(known[2]) : "base64"} ${known?.[1]} ${bytes(size)}
-      ${" "}<${Button} label=${`Remove the file of ${name}`} onClick=${() => onChange(undefined)}>Remove<//></p>`}
-    ${problem && html`<p class="field-problem" role="alert">${problem}</p>`}`;
-}
-
-const decoded = (text) => {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-};
-
-/** A file as a `data:` URI with its name, or as base64 alone. */
-export function fileText(file, isPlain) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onerror = () => reject(reader.error);
-    reader.onload = () => {
-      const data = reader.result.slice(reader.result.indexOf(",") + 1);
-      const name = encodeURIComponent(file.name).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`);
-      resolve(isPlain ? data : `data:${file.type || "application/octet-stream"};name=${name};base64,${data}`);
-    };
-    reader.readAsDataURL(file);
-  });
-}
-
 function ObjectFields({ field, value = {}, path, onChange, shared }) {
   const known = new Set(field.members.map(([name]) => name));
   const others = Object.keys(value).filter((name) => !known.has(name));
@@ -189,16 +94,6 @@ function NewMember({ taken, onAdd }) {
     <${Button} disabled=${isTaken || !name} onClick=${add}>Add member<//></div>`;
 }
 
-function Several({ field, value = [], path, isRequired, onChange, aria }) {
-  const isIn = (choice) => value.some((item) => equal(item, choice.value));
-  const change = (choice) => {
-    const next = field.choices.filter((each) => (each === choice ? !isIn(each) : isIn(each))).map((each) => each.value);
-    onChange(next.length || isRequired ? next : undefined);
-  };
-  return html`<div class="radios">${field.choices.map((choice, index) => html`<label key=${index}><input type="checkbox" data-path=${path}
-    checked=${isIn(choice)} onChange=${() => change(choice)} aria-invalid=${aria["aria-invalid"]} /> ${choiceText(choice)}</label>`)}</div>`;
-}
-
 function ArrayItems({ field, name, value = [], path, onChange, shared }) {
   const [moves, setMoves] = useState(0);
   const changed = (next) => {
@@ -212,7 +107,7 @@ function ArrayItems({ field, name, value = [], path, onChange, shared }) {
   const add = () => onChange([...value, blank(itemSchema(field.schema, value.length), shared.root)]);
   const button = (label, sign, next, disabled) => html`<${Button} label=${label} disabled=${disabled} onClick=${() => changed(next())}>${sign}<//>`;
   return html`${value.map((item, index) => html`<${Field} key=${index} schema=${itemSchema(field.schema, index)} name=${`${name} ${index + 1}`}
-      value=${item === null && !fieldOf(itemSchema(field.schema, index), shared.root).nullable ? undefined : item} isRequired shared=${below} path=${step(path, index)}
+      value=${item} isRequired shared=${below} path=${step(path, index)}
       onChange=${(next) => onChange(value.with(index, next === undefined ? null : next))}
       actions=${html`<span class="item-actions">${button(`Move ${name} ${index + 1} up`, "↑", () => moved(index, index - 1), index === 0)}
         ${button(`Move ${name} ${index + 1} down`, "↓", () => moved(index, index + 1), index === value.length - 1)}
@@ -220,48 +115,21 @@ function ArrayItems({ field, name, value = [], path, onChange, shared }) {
     <${Button} disabled=${value.length >= most} onClick=${add}>Add to ${name}<//>`;
 }
 
-function Alternatives({ field, id, name, value, path, isRequired, onChange, shared }) {
+function Alternatives({ field, id, name, value, path, onChange, shared }) {
   const [chosen, setChosen] = useState({});
   const best = useMemo(() => bestOption(field.options, value, shared.root), [field, shared.epoch]);
   const index = chosen.epoch === shared.epoch ? chosen.index : best;
   const pick = (event) => {
     const next = Number(event.target.value);
     setChosen({ epoch: shared.epoch, index: next });
-    onChange(initial(field.options[next].schema, shared.root));
+    onChange(blank(field.options[next].schema, shared.root));
   };
   const option = field.options[index];
   return html`<label class="alternative">as <select aria-label=${`Kind of ${name}`} value=${String(index)} onChange=${pick}>
       ${field.options.map((each, at) => html`<option key=${at} value=${String(at)} selected=${at === index}>${each.title}</option>`)}</select></label>
-    <${Field} key=${`${id}-${index}`} schema=${option.schema} name=${name} value=${value} path=${path} isRequired=${isRequired} onChange=${onChange} shared=${shared} isBare />`;
+    <${Field} key=${`${id}-${index}`} schema=${option.schema} name=${name} value=${value} path=${path} isRequired shared=${shared} isBare
+      onChange=${(next) => onChange(next === undefined ? null : next)} />`;
 }
-
-/** JSON of one part; text that is none stays in the field and changes nothing. */
-function JsonPart({ id, value, path, onChange, aria }) {
-  const [draft, setDraft] = useState(null);
-  const [problem, setProblem] = useState("");
-  const text = draft !== null && (problem || equal(parsed(draft), value)) ? draft : value === undefined ? "" : stringify(value, "  ");
-  const change = (event) => {
-    setDraft(event.target.value);
-    try {
-      const next = event.target.value.trim() === "" ? undefined : parse(event.target.value);
-      setProblem("");
-      onChange(next);
-    } catch (error) {
-      setProblem(error.message);
-    }
-  };
-  return html`<textarea rows="2" class="json" id=${id} data-path=${path} placeholder="JSON" spellcheck=${false} value=${text}
-      onInput=${change} ...${aria} aria-invalid=${problem ? "true" : aria["aria-invalid"]}></textarea>
-    ${problem && html`<p class="field-problem" role="status">${problem}</p>`}`;
-}
-
-const parsed = (text) => {
-  try {
-    return parse(text);
-  } catch {
-    return undefined;
-  }
-};
 
 const CONTROLS = {
   string: Text, number: NumberText, boolean: Choices, choices: Choices, const: Constant, file: File,

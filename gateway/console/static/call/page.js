@@ -33,16 +33,17 @@ function Target({ kind, name, entry, view, facts, generation }) {
     const abort = new AbortController();
     get(`catalog/${kind}?name=${encodeURIComponent(name)}`, { signal: abort.signal })
       .then(({ definitions, entry: found, limits }) => setKnown({ definition: definitions[REVISION], entry: found, mayBeTask: limits?.task || found.upstream }))
-      .catch((error) => error.name !== "AbortError" && setKnown({ error }));
+      .catch((error) => error.name !== "AbortError" && setKnown((old) => ({ ...old, error })));
     return () => abort.abort();
   }, [generation]);
-  if (known.error) return html`<p class="note bad" role="alert">${known.error.message}</p>`;
+  const problem = known.error && html`<p class="note bad" role="alert">${known.error.message}</p>`;
+  if (problem && !known.definition) return problem;
   const about = known.entry ?? entry ?? {};
   if (!known.definition) {
     if (!known.entry) return html`<p class="waiting" role="status">Loading…</p>`;
     return html`<p class="note warn" role="status">Not on offer${about.reason ? `: ${about.reason}` : ""}</p>`;
   }
-  return html`<section class="about"><h2>${known.definition.title ?? about.title ?? name}</h2><${Badge}>${kind}<//> <${Tags} names=${about.tags} />
+  return html`${problem}<section class="about"><h2>${known.definition.title ?? about.title ?? name}</h2><${Badge}>${kind}<//> <${Tags} names=${about.tags} />
       ${known.definition.annotations?.destructiveHint && html`<${Badge} tone="bad">destructive<//>`}
       ${about.offered === false && html`<p class="note warn">Not on offer: ${about.reason}</p>`}
       <p class="help">${known.definition.description ?? about.description}</p></section>

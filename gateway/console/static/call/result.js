@@ -109,7 +109,8 @@ function Media({ data, type, name = "content" }) {
 
 /** What a request would do, without doing it. */
 export function Explanation({ explanation }) {
-  const rows = Object.entries(explanation).filter(([, value]) => stringify(value).length > 2);
-  return html`<section class="explanation" aria-label="Explanation"><dl>${rows.map(([name, value]) => html`<dt>${name.replaceAll("_", " ")}</dt>
+  const { name: called, does, ...facts } = explanation;
+  const rows = Object.entries(facts).filter(([, value]) => stringify(value).length > 2);
+  return html`<section class="explanation" aria-label="Explanation"><p><b>${called}</b> ${does}</p><dl>${rows.map(([name, value]) => html`<dt>${name.replaceAll("_", " ")}</dt>
     <dd>${isObject(value) || Array.isArray(value) ? html`<${JsonTree} value=${value} label=${name} />` : html`<code>${String(value?.text ?? value)}</code>`}</dd>`)}</dl></section>`;
 }

@@ -18,6 +18,13 @@ export class McpError extends Error {
 
 let ids = 0;
 
+const NO_ANSWER = "The connection ended before the answer came";
+
+/** The rejection of a fetch, which browsers word in ways of their own. */
+const unanswered = (error) => {
+  throw error.name === "AbortError" ? error : new Error(NO_ANSWER);
+};
+
 /** One request: `{result, bytes}`. Raises `McpError` for a JSON-RPC error, `Error` where no answer came. */
 export async function send(method, params, { signal, onNotification, view, ...options } = {}) {
   const id = `console-${(ids += 1)}`;
@@ -25,10 +32,10 @@ export async function send(method, params, { signal, onNotification, view, ...op
   const { headers, body } = requestOf(method, params, { id, meta, ...options });
   const response = await fetch(apiUrl(view ? `mcp?view=${encodeURIComponent(view)}` : "mcp"), {
     method: "POST", headers: { ...headers, ...MARK }, body, signal, cache: "no-store", credentials: "same-origin",
-  });
+  }).catch(unanswered);
   if (response.status === 401) signedOut();
   const isStream = response.headers.get("Content-Type")?.startsWith("text/event-stream");
-  const answer = isStream ? await lastOf(response.body, onNotification) : answerOf(await response.text(), response.status);
+  const answer = isStream ? await lastOf(response.body, onNotification) : answerOf(await response.text().catch(unanswered), response.status);
   if (answer.message.error) throw new McpError(answer.message.error);
   return { result: answer.message.result, bytes: answer.bytes };
 }
@@ -36,8 +43,8 @@ export async function send(method, params, { signal, onNotification, view, ...op
 async function lastOf(body, onNotification) {
   const [parser, decoder, reader] = [new EventParser(), new TextDecoder(), body.getReader()];
   for (;;) {
-    const { done, value } = await reader.read();
-    if (done) throw new Error("The connection ended before the answer came");
+    const { done, value } = await reader.read().catch(unanswered);
+    if (done) throw new Error(NO_ANSWER);
     for (const data of parser.feed(decoder.decode(value, { stream: true }))) {
       const message = parse(data);
       if (!message.method) return { message, bytes: data.length };

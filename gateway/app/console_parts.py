@@ -93,7 +93,7 @@ class ConsoleParts:
             CatalogPart(pipeline, files, upstreams=components.upstreams.status),
             CallsPart(pipeline.store, components.services),
             ConfigPart(pipeline, files, problems=problems, recorded=records),
-            McpPart(partial(_mcp_endpoint, components), find_view=components.dispatcher.view),
+            McpPart(partial(_mcp_endpoint, components), find_view=components.dispatcher.views.entry),
         ]
         return Console(
             admission=Admission(

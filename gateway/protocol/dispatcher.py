@@ -1,44 +1,39 @@
 """The dispatcher: answers every message, of both eras and from every binding.
 
-The dispatcher decodes, chooses the era, takes the catalog once, finds the method, and is the one boundary that turns
-whatever happens into a reply. The pure parts are elsewhere (envelope, handshake, results); here is their order.
+The dispatcher decodes, chooses the era, takes the catalog once and finds the method, which `MethodRunner` runs. The
+pure parts are elsewhere (envelope, handshake, results); here is their order.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
-
-import structlog
 
 from gateway.access.identity.identity import Identity
 from gateway.access.limits.concurrency import ConcurrencyLimiter
 from gateway.access.limits.rate_limiter import RateLimiter
 from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
 from gateway.catalog.parts import CatalogParts
-from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
-from gateway.catalog.views import View
-from gateway.config.models.rates import RateLimit
-from gateway.errors import ErrorCode, InsufficientScopeError, OverLimitError, RpcError
-from gateway.executors.invocation import AwaitingInput
+from gateway.errors import ErrorCode, RpcError
 from gateway.executors.services import Services
 from gateway.json_types import JsonObject
 from gateway.protocol import handshake, message_log, results
 from gateway.protocol.call.call import Call, ServerState
-from gateway.protocol.call.observers import CallRecorder
-from gateway.protocol.call.progress import REPEAT_AFTER, Progress
+from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.call_tool import unwrapped
 from gateway.protocol.envelope import Rejection, is_modern, open_envelope
-from gateway.protocol.exchange import Binding, Caller, Exchange, Reply, ViewEntry
+from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.lists.cursors import Cursors
 from gateway.protocol.lists.list_pages import ListPages
+from gateway.protocol.method_runner import MethodRunner
 from gateway.protocol.methods import lifecycle, resources
-from gateway.protocol.methods.table import METHODS, Method
+from gateway.protocol.methods.table import METHODS, check_method
 from gateway.protocol.notifier import ChangeNotifier
+from gateway.protocol.served_views import ServedViews
 from gateway.protocol.session import Session
 from gateway.protocol.tasks.notifications import TaskNotifications
 from gateway.protocol.tasks.task_calls import TaskCalls
@@ -51,8 +46,6 @@ from gateway.telemetry.trace import Trace, TraceContext, untraced
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
 from gateway.wire.revisions import LATEST_MODERN, V2025_03_26, Era
-
-log: Final = structlog.get_logger(__name__)
 
 Received = Message | InvalidMessageError
 """What a binding has read: a message, or why it is none."""
@@ -105,20 +98,25 @@ class Dispatcher:
             tasks: keeps tasks; None: memory.
             clock: says when tasks end.
         """
-        self._observers: Final = (*observers_of_all, *observers)
-        self._observers_of_all: Final = tuple(observers_of_all)
         cursors = Cursors(keys)
         self._store: Final = store
-        self._repeat_after: Final = repeat_after
         self._max_depth: Final = max_depth
-        self._parts: Final = CatalogParts()
+        parts = CatalogParts()
+        self.views: Final = ServedViews(store, parts)
         self._is_stopping = False
-        self.notifier: Final = ChangeNotifier(self._parts)
+        self.notifier: Final = ChangeNotifier(parts)
         store.subscribe(self.notifier.catalog_changed)
         self.concurrency: Final = ConcurrencyLimiter()
         self.rates: Final = SharedRateLimiter(RateLimiter())
+        self._methods: Final = MethodRunner(
+            observers=observers,
+            observers_of_all=observers_of_all,
+            rates=self.rates,
+            repeat_after=repeat_after,
+            counters=self.notifier.counters,
+        )
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
-        self.tasks: Final = TaskCalls(store_of_tasks, clock=clock, catalog=self._catalog_for)
+        self.tasks: Final = TaskCalls(store_of_tasks, clock=clock, catalog=self.views.catalog_for)
         self.task_notifications: Final = TaskNotifications(self.notifier, clock=clock)
         self.tasks.runner.observers.append(self.task_notifications)
         self._server: Final = ServerState(
@@ -197,7 +195,7 @@ class Dispatcher:
         if call.session is not None:
             in_flight = call.session.in_flight
         try:
-            serving = self._serve(call)
+            serving = self._methods.run(call)
             return await serving if in_flight is None else await in_flight.run(call.request_id, serving) or _CANCELLED
         except RpcError as error:  # an id that is in use
             failure, status = error, 400
@@ -236,40 +234,6 @@ class Dispatcher:
     def server_info(self) -> JsonObject:
         """The `Implementation` that clients are told now."""
         return self._store.current.server_info
-
-    @property
-    def views(self) -> tuple[ViewEntry, ...]:
-        """The conditions for entering each view that there is now."""
-        return tuple(map(_entry, self._store.current.views.values()))
-
-    def view(self, name: str) -> ViewEntry | None:
-        """The conditions for entering the view of that name; None if there is none now."""
-        view = self._store.current.views.get(name)
-        return None if view is None else _entry(view)
-
-    def parts_of_views(self) -> Iterator[tuple[str, Catalog]]:
-        """The part that each view holds now for callers with every scope, by its name."""
-        catalog = self._store.current
-        yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
-
-    def admits(self, view: str | None, identity: Identity) -> bool:
-        """Whether somebody may use a view now, and there is one of that name; None is the whole, which all may use."""
-        found = None if view is None else self.view(view)
-        return view is None or (found is not None and identity.holds(found.scopes))
-
-    def _catalog_for(self, caller: Caller) -> Catalog:
-        """The part of the current catalog that a caller is served.
-
-        Raises:
-            RpcError: it came to a view that is not there, at least for this caller.
-        """
-        catalog, name = self._store.current, caller.view
-        if name is not None and not self.admits(name, caller.identity):
-            entry = self.view(name)
-            if entry is not None and entry.is_visible:
-                raise InsufficientScopeError(entry.scopes)
-            raise RpcError(ErrorCode.INVALID_REQUEST, f"There is no view {name!r} here (any more)")
-        return self._parts.of(catalog, caller.identity.scopes, view=name)
 
     def _open(
         self,
@@ -323,8 +287,8 @@ class Dispatcher:
         try:
             if fields is not None:
                 headers.check_method(message.method, fields)
-            catalog = self._catalog_for(exchange.caller)
-            _check_method(message.method, Era.MODERN)
+            catalog = self.views.catalog_for(exchange.caller)
+            check_method(message.method, Era.MODERN)
             if fields is not None:
                 headers.check_name(message.method, message.params, fields)
         except RpcError as error:
@@ -360,7 +324,7 @@ class Dispatcher:
 
     def _open_session(self, request: Request, exchange: Exchange) -> Reply:
         try:
-            catalog = self._catalog_for(exchange.caller)
+            catalog = self.views.catalog_for(exchange.caller)
             session = handshake.open_session(
                 request.params, identity=exchange.caller.identity, view=exchange.caller.view
             )
@@ -383,8 +347,8 @@ class Dispatcher:
                 session.take_answer(message)
                 return _NOTHING
         try:
-            catalog = self._catalog_for(exchange.caller)
-            _check_method(message.method, Era.LEGACY)
+            catalog = self.views.catalog_for(exchange.caller)
+            check_method(message.method, Era.LEGACY)
         except RpcError as error:
             status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # `initialize` again
             return results.error_reply(error, request_id=message.id, revision=session.revision, status=status)
@@ -423,68 +387,6 @@ class Dispatcher:
         bodies = [reply.body for reply in replies if reply.body is not None]
         return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
 
-    async def _serve(self, call: Call) -> Reply:
-        """Run a method that exists, and turn whatever comes out of it into a reply."""
-        method = METHODS[call.method]
-        progress = None
-        with CallRecorder(call, self._observers if method.is_call else self._observers_of_all) as record:
-            try:
-                try:
-                    if call.catalog.limits.rate_limit is not None:
-                        await self._check_rate(call.catalog.limits.rate_limit, call, method)
-                    if method.is_call and call.progress_token is not None:
-                        progress = call.progress = self._progress(call, call.progress_token)
-                    result = await method.handler(call)
-                except AwaitingInput as waiting:
-                    result = waiting.result
-                except OverLimitError as error:
-                    record.over_limit(error.limit)
-                    result = method.refused(error, call)
-                finally:
-                    if progress is not None:
-                        await progress.end()
-                reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
-            except RpcError as error:
-                reply = results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)
-                record.failed(error, reply)
-                return reply
-            except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
-                log.exception("request failed", method=call.method, correlation_id=call.id)
-                hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-                reply = results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
-                record.failed(hidden, reply)
-                return reply
-            record.answered(result, reply)
-            return reply
-
-    async def _check_rate(self, limit: RateLimit, call: Call, method: Method) -> None:
-        caller = call.caller.rate_limit_key
-        if method.is_call:
-            await self.rates.acquire("limits.rate_limit", limit, caller=caller)
-        elif method.is_list and call.params.get("cursor") is None:  # a long list has many pages, and is one
-            await self.rates.acquire(f"limits.rate_limit of {call.method}", limit, caller=caller)
-
-    def _progress(self, call: Call, token: str | int) -> Progress:
-        return Progress(
-            token,
-            call.exchange,
-            revision=call.revision,
-            repeat_after=self._repeat_after,
-            counters=self.notifier.counters,
-        )
-
-
-def _entry(view: View) -> ViewEntry:
-    return ViewEntry(name=view.name, scopes=view.access.scopes, is_visible=view.access.is_visible)
-
-
-def _check_method(method: str, era: Era) -> None:
-    if method == "initialize" and era is Era.LEGACY:
-        raise RpcError(ErrorCode.INVALID_REQUEST, "This session is initialized already")
-    found = METHODS.get(method)
-    if found is None or era not in found.eras:
-        raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")
-
 
 def _take_notification(notification: Notification, session: Session) -> None:
     match notification.method:
@@ -494,16 +396,3 @@ def _take_notification(notification: Notification, session: Session) -> None:
             session.in_flight.cancel(notification.params.get("requestId"))
         case _:
             pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
-
-
-def _encoded(result: JsonObject | bytes, call: Call) -> bytes:
-    if isinstance(result, bytes):
-        return result
-    return jsonrpc.encode(results.complete(result, catalog=call.catalog, revision=call.revision))
-
-
-def _masked(error: RpcError, call: Call) -> RpcError:
-    """A plugin's protocol error may quote what it was given by the environment."""
-    error.message = call.catalog.sanitizer.text(error.message)
-    error.data = call.catalog.sanitizer.json(error.data)
-    return error

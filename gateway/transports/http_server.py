@@ -128,7 +128,7 @@ class HttpServer:
         self._metadata: Final = ResourceMetadata(
             authenticator=authenticator,
             path=listen.path,
-            find_view=dispatcher.view,
+            find_view=dispatcher.views.entry,
             others=(SSE_PATH,) if listen.sse else (),
         )
         self._main: HttpListener | None = None
@@ -243,7 +243,7 @@ class HttpServer:
 
     def revalidate(self, renewed: Renewed) -> None:
         """End the sessions, streams and calls of callers whose credentials are not valid any more."""
-        admits = self._dispatcher.admits
+        admits = self._dispatcher.views.admits
         self.sessions.revalidate(renewed, admits=admits, identified=self._dispatcher.identity_changed)
         self.active_requests.revalidate(renewed, admits=admits)
 
@@ -310,7 +310,7 @@ class HttpServer:
             sse_path=SSE_PATH if self._listen.sse else None,
             authenticator=self._authenticator,
             server_info=lambda: self._dispatcher.server_info,
-            views=lambda: self._dispatcher.views,
+            views=self._dispatcher.views.entries,
         )
 
     def _middleware(self, where: ListenAddress) -> Middleware:

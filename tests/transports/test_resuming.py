@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from gateway.json_types import Json
 from gateway.transports.sse.event_store import ReplayBounds
-from gateway.transports.streamable_http.sessions import LiveSession
+from gateway.transports.streamable_http.live_session import LiveSession
 from tests.requirements import requirement
 from tests.transports.http_server import RunningServer, call, http_server, legacy_request
 from tests.transports.test_streamable_http import in_session, settled, until

@@ -38,7 +38,7 @@ def metric_sources(components: Components, *, health: Health, calls: CallMetrics
         **_config(components.pipeline, components.reloader),
         "mcp_gateway_view_primitives": lambda: {
             (name, *kind): count
-            for name, part in components.dispatcher.parts_of_views()
+            for name, part in components.dispatcher.views.parts()
             for kind, count in _counts(part).items()
         },
         "mcp_gateway_audit_records_total": lambda: components.auditing.written,

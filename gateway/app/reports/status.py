@@ -34,7 +34,7 @@ def sources(components: Components, *, config: Path, recent_clients: RecentClien
         "config": lambda: str(config),
         **_files(components.pipeline, components.reloader),
         **_primitives(components.pipeline),
-        "views": lambda: {name: _view(part) for name, part in components.dispatcher.parts_of_views()},
+        "views": lambda: {name: _view(part) for name, part in components.dispatcher.views.parts()},
         "audit": lambda: components.auditing.status,
         "store": components.state.status,
         "clients": lambda: _clients(recent_clients, components),

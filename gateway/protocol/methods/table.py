@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.errors import OverLimitError, TooManyRequestsError
+from gateway.errors import ErrorCode, OverLimitError, RpcError, TooManyRequestsError
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
@@ -62,3 +62,16 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     }
 )
 """`initialize` is not among them: it is the legacy era's door, not a method behind it."""
+
+
+def check_method(method: str, era: Era) -> None:
+    """Check that a method exists in an era.
+
+    Raises:
+        RpcError: -32601, or -32600 for a second `initialize`.
+    """
+    if method == "initialize" and era is Era.LEGACY:
+        raise RpcError(ErrorCode.INVALID_REQUEST, "This session is initialized already")
+    found = METHODS.get(method)
+    if found is None or era not in found.eras:
+        raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")

@@ -25,8 +25,9 @@ from gateway.transports.sse.event_store import Cursor, LostAnswer
 from gateway.transports.sse.event_stream import EventStream, encode_event
 from gateway.transports.sse.request_stream import NoStream, RequestStream
 from gateway.transports.sse.session_stream import SessionStream
+from gateway.transports.streamable_http.live_session import LiveSession
 from gateway.transports.streamable_http.session_messages import SessionMessages
-from gateway.transports.streamable_http.sessions import LiveSession, Sessions
+from gateway.transports.streamable_http.sessions import Sessions
 from gateway.wire.jsonrpc import Batch, Message, Notification, Request, RequestId, Response, size_of
 from gateway.wire.revisions import LEGACY, V2025_03_26, is_modern_date
 

@@ -14,7 +14,8 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.redis_sessions import CHANGED, SessionChange
 from gateway.state.replica import Replica
 from gateway.transports.errors import RETRY, HttpError
-from gateway.transports.streamable_http.sessions import LiveSession, Sessions
+from gateway.transports.streamable_http.live_session import LiveSession
+from gateway.transports.streamable_http.sessions import Sessions
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Message, Notification, Response
 

@@ -2,14 +2,14 @@
 
 A session ends when its client deletes it, when nobody has used it for `listen.session_ttl`, or when a reload takes away
 the credential that was shown for it last. What runs in it ends with it, and with the process; the session itself goes
-on in the next one. Over `limits.sessions` a
-new one is refused rather than an old one evicted: a flood of `initialize` must not throw out those who work.
+on in the next one. Over `limits.sessions` a new one is refused rather than an old one evicted: a flood of `initialize`
+must not throw out those who work.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -19,7 +19,6 @@ import structlog
 from msgspec.structs import replace
 
 from gateway.access.identity.identity import Identity
-from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
@@ -34,6 +33,7 @@ from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.sse.event_copies import EventCopies, SessionCopies, StreamQuestion
 from gateway.transports.sse.event_store import EventStore, MemoryEventStore, ReplayBounds, ReplayQuota
+from gateway.transports.streamable_http.live_session import LiveSession
 from gateway.transports.streamable_http.session_count import SharedSessionCount
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
 from gateway.wire.revisions import V2025_11_25
@@ -63,88 +63,6 @@ class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
         """Sessions that end with the process, whose key nobody has."""
         clock = SteadyClock()
         return cls(keys=random_keys(), store=MemorySessionStore(clock=clock), clock=clock)
-
-
-class LiveSession:
-    """A session, with the tasks that serve its requests and what is said in it."""
-
-    __slots__ = ("_readers", "_tasks", "caller", "nonce", "saved", "session", "streams", "used_at")
-
-    def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore) -> None:
-        self.session: Final = session
-        self.nonce: Final = nonce
-        """The name of its record."""
-        self.caller: Final = caller
-        """Whose share of the sessions it is."""
-        self.streams: Final = streams
-        self.used_at = asyncio.get_running_loop().time()
-        self._tasks: set[asyncio.Task[Reply]] = set()
-        self._readers = 0
-        """Open GET requests."""
-        self.saved: SessionRecord | None = None
-        """Its record as it was written last."""
-
-    @property
-    def idle_seconds(self) -> float:
-        """Seconds since it was used last."""
-        return asyncio.get_running_loop().time() - self.used_at if self.is_idle else 0.0
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether its client has set something that is not written down."""
-        saved, session = self.saved, self.session
-        return (
-            saved is None
-            or saved.log_level != session.log_level
-            or saved.is_initialized != session.is_initialized
-            or saved.subscriptions is not session.subscriptions
-        )
-
-    @property
-    def readers(self) -> int:
-        """Streams that its client has open for what belongs to no request."""
-        return self._readers
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._tasks and not self._readers
-
-    @property
-    def load(self) -> int:
-        """Requests that are being served, those of batches too."""
-        return max(len(self._tasks), len(self.session.in_flight))
-
-    @property
-    def tasks(self) -> frozenset[asyncio.Task[Reply]]:
-        return frozenset(self._tasks)
-
-    def touch(self) -> None:
-        self.used_at = asyncio.get_running_loop().time()
-
-    def spawn(self, answering: Coroutine[Json, Json, Reply]) -> asyncio.Task[Reply]:
-        """Serve a request in a task that no connection holds."""
-        task = asyncio.get_running_loop().create_task(answering, name=f"request of session …{self.session.id[-6:]}")
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def begin_reading(self) -> None:
-        """Note that its client has a stream open, until `end_reading`."""
-        self._readers += 1
-
-    def end_reading(self) -> None:
-        self._readers -= 1
-        self.touch()
-
-    def end(self) -> None:
-        self.session.end()
-        self.streams.close()
-        for task in self._tasks:
-            task.cancel()
-
-    def _forget(self, task: asyncio.Task[Reply]) -> None:
-        self._tasks.discard(task)
-        self.touch()
 
 
 class Sessions:

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gateway.config.models.address import Address
 from gateway.config.models.auth import SCOPE
 from gateway.config.models.base import Duration
+from gateway.config.processors import usable_processors
 from gateway.config.variables import PREFIX, flag_of, variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
@@ -125,7 +126,7 @@ class Settings(BaseSettings):
     @property
     def worker_count(self) -> int:
         """The number of processes; for `auto`, of processors that this one may use."""
-        return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
+        return usable_processors() if self.workers is None else self.workers
 
     def signing_keys(self) -> tuple[bytes, ...]:
         """The secret keys, newest first, read from their file where they lie in one; empty when none were given.

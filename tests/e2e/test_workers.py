@@ -3,19 +3,23 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import aiohttp
+import orjson
 import pytest
 
 from gateway.app.workers.summed_metrics import summed
 from gateway.app.workers.sums import readiness_of_all, status_of_all
 from gateway.json_types import Json
+from tests.certificates import Authority
 from tests.e2e.daemon import Daemon, post_call, serving, text_of
 from tests.e2e.load import Load
+from tests.ports import free_port
 from tests.redis_server import redis_server
 
 SECONDS: Final = 60.0
@@ -155,6 +159,80 @@ async def test_workers_end_when_their_supervisor_is_killed(config: Path, tmp_pat
         async with asyncio.timeout(SECONDS):
             while not are_gone(processes):
                 await asyncio.sleep(0.05)
+
+
+@pytest.mark.build
+async def test_a_worker_that_hangs_is_killed_and_another_takes_its_place(config: Path, tmp_path: Path) -> None:
+    async with workers(config, tmp_path) as (daemon, url), fresh() as http:
+        before = pids(await status(http, url))
+        victim = min(before)
+        os.kill(victim, signal.SIGSTOP)  # it accepts connections still, and says nothing
+        killed = await said(daemon, "worker killed: it hangs")
+        assert killed["process"] == victim
+        after = await until(http, url, lambda now: len(pids(now)) == 2 and victim not in pids(now))
+        assert max(before) in pids(after)
+        assert text_of(await post_call(http, url, "echo", text="on")) == "on"
+
+
+@pytest.mark.build
+async def test_a_worker_that_keeps_dying_is_started_again_later_each_time(config: Path, tmp_path: Path) -> None:
+    async with workers(config, tmp_path) as (daemon, url), fresh() as http:
+        place = min(pids(await status(http, url)))
+        other = pids(await status(http, url)) - {place}
+        for _ in range(3):
+            os.kill(place, signal.SIGKILL)
+            found = await until(http, url, lambda now: len(pids(now)) == 2 and place not in pids(now))  # noqa: B023
+            (place,) = pids(found) - other
+        ends = [each for line in daemon.errors if (each := _event(line)).get("event") == "worker ended"]
+        assert [each["restart_seconds"] for each in ends] == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.build
+async def test_workers_share_a_socket_that_was_handed_over_and_leave_it(config: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        async with redis_server(tmp_path / "redis") as store, fresh() as http:
+            environment = {"MCP_GATEWAY_STORE": store.url, "MCP_GATEWAY_SECRET_KEY": KEY}
+            flags = ("--workers", "2", "--state-dir", "none")
+            for text in ("first", "second"):
+                early = asyncio.create_task(post_call(http, url, "echo", text=text))  # waits in the socket
+                async with serving(config, *flags, sockets=[listening], environment=environment) as daemon:
+                    await said(daemon, "workers ready")
+                    assert text_of(await early) == text
+                    assert len(pids(await status(http, url))) == 2
+                    daemon.signal(signal.SIGTERM)
+                    assert await daemon.exit_code(within=SECONDS) == 0
+
+
+@pytest.mark.build
+async def test_workers_speak_tls_and_operators_have_their_listener(config: Path, tmp_path: Path) -> None:
+    authority = Authority()
+    authority.issue(tmp_path / "server.pem", tmp_path / "server.key")
+    admin = free_port()
+    listen = f'{{http: "127.0.0.1:0", admin: "127.0.0.1:{admin}", tls: {{cert: server.pem, key: server.key}}}}'
+    config.write_text(config.read_text().replace('{http: "127.0.0.1:0"}', listen))
+    async with workers(config, tmp_path) as (daemon, url):
+        connector = aiohttp.TCPConnector(force_close=True, ssl=authority.trusting())
+        async with aiohttp.ClientSession(connector=connector) as http, fresh() as operator:
+            assert url.startswith("https://")
+            own = f"http://127.0.0.1:{admin}/mcp"
+            processes = pids(await status(operator, own))
+            assert len(processes) == 2
+            os.kill(min(processes), signal.SIGKILL)
+            for _ in range(10):
+                with suppress(aiohttp.ClientConnectionError):  # one that the killed one had accepted
+                    assert text_of(await post_call(http, url, "echo", text="x")) == "x"
+            await until(operator, own, lambda now: len(pids(now)) == 2 and min(processes) not in pids(now))
+            async with http.get(url.replace("/mcp", "/-/status")) as hidden:
+                assert hidden.status == 404
+            daemon.signal(signal.SIGTERM)
+            assert await daemon.exit_code(within=SECONDS) == 0
+
+
+def _event(line: str) -> Json:
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(line)
+    return {}
 
 
 @pytest.mark.parametrize(

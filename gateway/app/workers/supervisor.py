@@ -6,9 +6,7 @@ which serves before its predecessor drains. systemd hears of all from here alone
 
 import asyncio
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import structlog
 
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.listening_sockets import bound_sockets
+from gateway.app.workers.private_directory import private_directory
 from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
 from gateway.app.workers.worker_process import WorkerProcess
 from gateway.config.loader import load
@@ -33,6 +32,8 @@ log: Final = structlog.get_logger()
 _STEADY_SECONDS: Final = 60.0
 """A worker that served for this long has not failed to start."""
 _MAX_DELAY_SECONDS: Final = 30.0
+_SILENCE_SECONDS: Final = 30.0
+"""How long a worker may say nothing: it says every second that its event loop goes on."""
 _EXIT_SECONDS: Final = 15.0
 """Seconds beyond the time to drain for a worker to end its children, and itself."""
 
@@ -69,8 +70,9 @@ class Supervisor:
         with Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text), self._signals():
             if not self._activated:
                 self._sockets = await bound_sockets(settings, load(settings.config).document.listen)
-            async with self._private_directory(), self._ended():
-                return await self._serve()
+            with private_directory() as self._directory:
+                async with self._ended():
+                    return await self._serve()
 
     async def _serve(self) -> int:
         first = await self._start()
@@ -145,6 +147,7 @@ class Supervisor:
         await process.start(os.environ)
         self._running.add(process)
         self._begin(f"end of process {process.pid}", self._forget(process))
+        self._begin(f"silence of process {process.pid}", self._kill_silent(process))
         if self._stopping.is_set():
             process.send(self._stop_signal)
         return process
@@ -152,6 +155,12 @@ class Supervisor:
     async def _forget(self, process: WorkerProcess) -> None:
         await process.ended()
         self._running.discard(process)
+
+    async def _kill_silent(self, process: WorkerProcess) -> None:
+        """Kill a worker that hangs; its connections are lost, and another one takes its place."""
+        if await process.falls_silent(_SILENCE_SECONDS):
+            log.error("worker killed: it hangs", worker=process.number, process=process.pid, silent=_SILENCE_SECONDS)
+            process.send(signal.SIGKILL)
 
     async def _end_of(self, process: WorkerProcess) -> int:
         """Wait for its end, and kill what does not end by itself."""
@@ -217,14 +226,6 @@ class Supervisor:
                 signal.SIGUSR2: self._replace,
             }
         )
-
-    @asynccontextmanager
-    async def _private_directory(self) -> AsyncIterator[None]:
-        self._directory = Path(tempfile.mkdtemp(prefix="mcp-gateway-workers-"))  # mode 0700
-        try:
-            yield
-        finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
 
     @asynccontextmanager
     async def _ended(self) -> AsyncIterator[None]:

@@ -23,6 +23,8 @@ log: Final = structlog.get_logger()
 
 VARIABLE: Final = "MCP_GATEWAY_WORKER"
 READY: Final = b"ready\n"
+_ALIVE: Final = b"."
+_ALIVE_SECONDS: Final = 1.0
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +63,26 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         """Say that it is ready, and call `on_loss` if the supervisor ends while the context lasts."""
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=self.control))
         writer.write(READY)
-        task = asyncio.get_running_loop().create_task(self._watch(reader, on_loss), name="supervisor")
+        loop = asyncio.get_running_loop()
+        tasks = [
+            loop.create_task(self._watch(reader, on_loss), name="supervisor"),
+            loop.create_task(self._say_alive(writer), name="supervisor: heartbeat"),
+        ]
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             writer.close()
+
+    async def _say_alive(self, writer: asyncio.StreamWriter) -> None:
+        """Say that the event loop goes on: a process whose loop hangs accepts connections, and answers none."""
+        with suppress(OSError):
+            while True:
+                await asyncio.sleep(_ALIVE_SECONDS)
+                writer.write(_ALIVE)
+                await writer.drain()
 
     async def _watch(self, reader: asyncio.StreamReader, on_loss: Callable[[], None]) -> None:
         with suppress(OSError):

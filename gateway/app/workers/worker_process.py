@@ -16,6 +16,8 @@ import msgspec
 from gateway.app.workers.worker import READY, VARIABLE, Worker, socket_path
 from gateway.transports.listener.socket_activation import Inherited
 
+_MOST_BYTES: Final = 4096
+
 
 class WorkerProcess:
     """One child. It runs the same command as its parent, so that a later one may be of a newer installation."""
@@ -29,6 +31,8 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process
         self._control: socket.socket | None = None
         self._ready_at: float | None = None
+        self._has_said: Final = asyncio.Event()
+        """Set when it is ready, or has ended before."""
         self.has_ended: Final = asyncio.Event()
 
     async def start(self, environ: Mapping[str, str]) -> None:
@@ -83,12 +87,33 @@ class WorkerProcess:
             said = await asyncio.get_running_loop().sock_recv(self._control, len(READY))
         if said:
             self._ready_at = time.monotonic()
+        self._has_said.set()
         return bool(said)
+
+    async def falls_silent(self, seconds: float) -> bool:
+        """Wait until it has said nothing for so long, once it was ready; False if it ends."""
+        assert self._control is not None  # noqa: S101 - as above
+        await self._has_said.wait()
+        loop, is_suspect = asyncio.get_running_loop(), False
+        while not self.has_ended.is_set():
+            try:
+                async with asyncio.timeout(0.1 if is_suspect else seconds):
+                    if not await loop.sock_recv(self._control, _MOST_BYTES):
+                        return False
+                is_suspect = False
+            except TimeoutError:
+                if is_suspect:
+                    return True
+                is_suspect = True  # this process itself may have been stopped, and what it was told waits
+            except OSError:
+                return False
+        return False
 
     async def ended(self) -> int:
         """Wait for its end, and clean up after it."""
         code = await self._process.wait()
         self.has_ended.set()
+        self._has_said.set()
         socket_path(self._directory, self.number).unlink(missing_ok=True)
         if self._control is not None:
             self._control.close()

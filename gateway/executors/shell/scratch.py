@@ -92,10 +92,10 @@ class Scratch:
             os.close(lock)
 
 
-def remove_leftovers() -> int:
-    """Remove the directories of daemons of this user that were killed; return how many there were."""
+def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
+    """Remove the directories of such names whose daemons, this user's, were killed; return how many there were."""
     try:
-        return sum(_is_removed(path) for path in Path(tempfile.gettempdir()).iterdir() if _ROOT.fullmatch(path.name))
+        return sum(_is_removed(path) for path in Path(tempfile.gettempdir()).iterdir() if names.fullmatch(path.name))
     except OSError:
         return 0
 

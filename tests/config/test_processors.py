@@ -1,0 +1,53 @@
+"""`--workers auto` counts processors as a container's quota has them."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gateway.config.processors import usable_processors
+
+ALL = len(os.sched_getaffinity(0))
+V1 = {"cpu.cfs_quota_us": "{}\n", "cpu.cfs_period_us": "100000\n"}
+
+
+def v1(folder: str, quota: int) -> dict[str, str]:
+    return {f"cpu{folder}/{name}": text.format(quota) for name, text in V1.items()}
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000\n"}, ALL),
+        ("0::/\n", {"cpu.max": "100000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "20000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, min(ALL, 2)),
+        ("0::/\n", {"cpu.max": "99999999 100000\n"}, ALL),
+        ("0::/a/b\n", {"a/cpu.max": "100000 100000\n", "a/b/cpu.max": "max 100000\n"}, 1),
+        ("0::/of/the/host\n", {"cpu.max": "100000 100000\n"}, 1),
+        ("4:cpu,cpuacct:/a\n0::/\n", v1("/a", 100_000), 1),
+        ("4:cpu,cpuacct:/of/the/host\n", v1("", 50_000), 1),
+        ("4:cpu,cpuacct:/a\n3:cpuset:/\n", v1("/a", -1), ALL),
+        ("0::/\n", {"cpu.max": "what\n"}, ALL),
+        ("", {}, ALL),
+    ],
+)
+def test_the_least_of_affinity_and_quotas_counts(
+    tmp_path: Path, groups: str, files: Mapping[str, str], expected: int
+) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    for name, text in files.items():
+        path = tmp_path / "mount" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert usable_processors(groups=tmp_path / "cgroup", mount=tmp_path / "mount") == expected
+
+
+def test_the_affinity_counts(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(before)])
+    try:
+        assert usable_processors(groups=tmp_path / "none", mount=tmp_path) == 1
+    finally:
+        os.sched_setaffinity(0, before)

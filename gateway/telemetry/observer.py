@@ -30,7 +30,7 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Wait(msgspec.Struct, frozen=True, gc=False):
     """A time for which a call did not run."""
 
     cause: str
@@ -38,7 +38,7 @@ class Wait(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class ProgressReport(msgspec.Struct, frozen=True):
+class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     """A report of a call on its progress."""
 
     at: float

@@ -216,3 +216,18 @@ def test_rates_are_of_the_last_hour_in_bins_of_ten_seconds() -> None:
     rates.add(0.1, outcome=Outcome.OK)
     assert sum(rates.shown()["calls"]) == 1
     assert len(rates.bins) == 1
+
+
+def test_the_log_lines_of_a_call_are_bounded() -> None:
+    calls = recorder()
+    call = call_of("tools/call", "greet")
+    calls.began(call)
+    for number in range(1000):
+        calls.heard({"call": call.id, "event": f"line {number}", "level": "info", "long": "x" * 100_000})
+    calls.heard({"call": "another", "event": "elsewhere"})
+    [listed] = calls.listed(CallFilter())["calls"]
+    record = calls.find(listed["seq"])
+    assert record is not None
+    shown = record.detail()["log"]
+    assert shown[0]["event"] == "line 0"
+    assert len(str(shown)) < 40_000

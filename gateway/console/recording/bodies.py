@@ -27,7 +27,7 @@ _TORN_ESCAPE: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0
 """An escape that was cut, and half of a surrogate pair."""
 
 
-class Body(msgspec.Struct, frozen=True):
+class Body(msgspec.Struct, frozen=True, gc=False):
     """A body, or its beginning."""
 
     text: bytes

@@ -12,7 +12,6 @@ from gateway.console.recording.moments import moment
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.observer import Call, CallResult, Outcome, ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
-from gateway.wire.client_title import title_of
 
 RUNNING: Final = "running"
 _MAX_NAME: Final = 200
@@ -32,11 +31,12 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     method: str
     kind: str
     name: str | None
-    asked: Json
+    asked: str | None
     """The name or URI in its parameters, of a primitive that the caller's catalog has not."""
     principal: str | None
     address: str
-    client_info: JsonObject
+    title: str
+    """The client's."""
     era: str
     revision: str
     transport: str
@@ -55,6 +55,10 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     reported: Sequence[ProgressReport] = ()
     log: list[JsonObject] | None = None
     """The first lines of it in the log, masked."""
+    log_size: int = 0
+    """Characters of them."""
+    counted: int = 0
+    """Bytes of it that count against the bound; lines of the log may come later."""
     is_left_out: bool = False
     """Whether event streams have not told of it."""
 
@@ -68,7 +72,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def kept_bytes(self) -> int:
-        return len(self.request.text) + (0 if self.response is None else len(self.response.text))
+        return self.log_size + len(self.request.text) + (0 if self.response is None else len(self.response.text))
 
     @property
     def state(self) -> str:
@@ -78,11 +82,11 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     def shown_name(self) -> str | None:
         if self.name is not None:
             return self.name
-        return self.redactor.text(self.asked)[:_MAX_NAME] if isinstance(self.asked, str) else None
+        return None if self.asked is None else self.redactor.text(self.asked)[:_MAX_NAME]
 
     @property
     def client(self) -> str:
-        return self.redactor.text(title_of(self.client_info))
+        return self.redactor.text(self.title)
 
     def summary(self) -> dict[str, Json]:
         """`Call` of the API."""

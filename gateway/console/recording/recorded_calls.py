@@ -19,6 +19,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.telemetry.log_context import CALL
 from gateway.telemetry.observer import Call, CallResult
 from gateway.wire import jsonrpc
+from gateway.wire.client_title import title_of
 
 MAX_CALLS: Final = 2000
 MAX_BYTES: Final = 16 * 2**20
@@ -28,6 +29,10 @@ _MAX_LINES: Final = 100
 """Lines of the log that are kept of one call."""
 _MAX_LINE: Final = 2000
 """Characters of a value in such a line."""
+_MAX_LOG: Final = 16 * 1024
+"""Characters after which no further line is kept."""
+_MAX_ASKED: Final = 4096
+"""Characters: more than is shown, lest a secret is cut."""
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})
@@ -92,10 +97,10 @@ class RecordedCalls:
             method=call.method,
             kind=call.kind,
             name=name,
-            asked=None if name is not None else params.get("name") or params.get("uri"),
+            asked=None if name is not None else _asked(params),
             principal=call.principal,
             address=call.address,
-            client_info=call.client_info,
+            title=title_of(call.client_info),
             era=call.era.value,
             revision=call.revision,
             transport=call.binding,
@@ -131,8 +136,10 @@ class RecordedCalls:
             return
         if record.log is None:
             record.log = []
-        if len(record.log) < _MAX_LINES:
-            record.log.append(_bounded_line(line))
+        if len(record.log) < _MAX_LINES and record.log_size < _MAX_LOG:
+            facts = _bounded_line(line)
+            record.log_size += sum(len(str(value)) for value in facts.values())
+            record.log.append(facts)
 
     def listed(self, wanted: CallFilter) -> JsonObject:
         """Return the newest calls of a kind, oldest first; after a number, the first after it."""
@@ -185,10 +192,11 @@ class RecordedCalls:
 
     def _keep(self, record: CallRecord) -> None:
         self._ended[record.seq] = record
-        self._bytes += record.kept_bytes
+        record.counted = record.kept_bytes
+        self._bytes += record.counted
         while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
             oldest = self._ended.pop(next(iter(self._ended)))
-            self._bytes -= oldest.kept_bytes
+            self._bytes -= oldest.counted
             if self._by_id.get(oldest.id) is oldest:
                 del self._by_id[oldest.id]
 
@@ -200,6 +208,11 @@ class RecordedCalls:
             use = self._sessions[session_id] = SessionUse()
         use.calls += 1
         use.address = address
+
+
+def _asked(params: JsonObject) -> str | None:
+    found = params.get("name") or params.get("uri")
+    return found[:_MAX_ASKED] if isinstance(found, str) else None
 
 
 def _encoded(call: Call) -> bytes:

@@ -86,6 +86,7 @@ class ReloadHistory:
             except Exception:  # Boundary: a bug in what is shown must cost nothing else.
                 log.exception("reload not recorded")
                 return
+            reload = {**reload, "problems": self._pipeline.redactor.json(reload["problems"])}
             number = self._numbers.next()
             self._reloads.append((number, reload))
             self.listener(number, reload)

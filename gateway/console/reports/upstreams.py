@@ -35,7 +35,8 @@ class UpstreamReport:
         return None
 
     def _facts(self, server: UpstreamServer) -> dict[str, Json]:
-        pool, masked = server.pool, self._daemon.pipeline.redactor.text
+        pool, redactor = server.pool, self._daemon.pipeline.redactor
+        masked = redactor.text
         sessions = pool.sessions
         status = server.status()
         said = pool.said
@@ -45,9 +46,9 @@ class UpstreamReport:
             "reason": masked(pool.reason) or None,
             "transport": status.get("transport"),
             "revision": status.get("revision"),
-            "server": _server_info(sessions[0].server_info) if sessions else None,
+            "server": redactor.json(_server_info(sessions[0].server_info)) if sessions else None,
             "offers": status.get("offers", {}),
-            "missing": status.get("missing", {}),
+            "missing": redactor.json(status.get("missing", {})),
             "sessions": len(sessions),
             "calls": status["calls"],
             "restarts": pool.restarts,

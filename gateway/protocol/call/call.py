@@ -41,6 +41,7 @@ from gateway.wire.revisions import MODERN, Era
 _NO_META: Final = empty()
 _MAX_NOTED: Final = 20
 """Waits, and reports of progress, that are noted of one call."""
+_MAX_MESSAGE_LENGTH: Final = 1000
 _SHORTEST_WAIT_SECONDS: Final = 0.001
 
 
@@ -130,7 +131,7 @@ class Call:
 
     def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Note what it has reported; `message` is masked."""
-        report = ProgressReport(time.time(), progress, total, message)
+        report = ProgressReport(time.time(), progress, total, message and message[:_MAX_MESSAGE_LENGTH])
         self.reported = (*self.reported[1 - _MAX_NOTED :], report)
 
     @property

@@ -83,7 +83,8 @@ function Frame({ facts }) {
   return html`<a class="skip" href="#main">Skip to content</a>
     <${Header} facts=${facts} />
     <nav class="nav" aria-label="Pages">
-      <ul>${PAGES.map(([page, text]) => html`<${NavLink} key=${page} page=${page} text=${text} current=${route.page} />`)}</ul>
+      <ul>${PAGES.map(([page, text]) => html`<${NavLink} key=${page} page=${page} text=${text} current=${route.page} />`)}
+        </ul>
     </nav>
     <main class="main" id="main" tabindex="-1"><${CurrentPage} route=${route} facts=${facts} /></main>
     <${ReloadNote} />`;
@@ -96,7 +97,8 @@ function NavLink({ page, text, current }) {
     if (isOpen) element.current.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [isOpen]);
   return html`<li>
-    <a href=${link(page)} ref=${element} aria-current=${isOpen ? "page" : null} onPointerEnter=${() => loadPage(page)}>${text}</a>
+    <a href=${link(page)} ref=${element} aria-current=${isOpen ? "page" : null} onPointerEnter=${() => loadPage(page)}>
+      ${text}</a>
   </li>`;
 }
 

@@ -16,6 +16,12 @@ export class CallLog {
     return this.#calls.at(-1)?.seq ?? 0;
   }
 
+  /** The call of a sequence number, if it is known. */
+  find(seq) {
+    const call = this.#calls[this.#position(seq)];
+    return call?.seq === seq ? call : null;
+  }
+
   /** The number of calls after a sequence number; these have gaps. */
   after(seq) {
     const at = this.#position(seq);

@@ -75,7 +75,8 @@ export function Waiting({ document }) {
 
 /** A button; `kind` is "primary" or "danger". */
 export function Button({ kind = "", label, children, ...rest }) {
-  return html`<button type="button" class=${`button ${kind}`} aria-label=${label} title=${label} ...${rest}>${children}</button>`;
+  return html`<button type="button" class=${`button ${kind}`} aria-label=${label} title=${label} ...${rest}>${children}
+    </button>`;
 }
 
 /** Copies a text. */
@@ -118,7 +119,10 @@ export function Choice({ query, name, label, options, all = "All" }) {
   return html`<label class="choice"><span>${label}</span>
     <select value=${chosen} onChange=${(event) => setQuery({ [name]: event.target.value })}>
       <option value="" selected=${chosen === ""}>${all}</option>
-      ${pairs.map(([value, text]) => html`<option key=${value} value=${value} selected=${value === chosen}>${text}</option>`)}
+      ${pairs.map(
+        ([value, text]) => html`<option key=${value} value=${value} selected=${value === chosen}>${text}
+        </option>`,
+      )}
     </select></label>`;
 }
 
@@ -132,7 +136,8 @@ export function Facts({ pairs }) {
 
 /** Text of a program or file as it is. */
 export function Code({ text, label, wrap = false }) {
-  return html`<pre class=${`code ${wrap ? "wrap" : ""}`} tabindex="0" role="region" aria-label=${label ?? "Text"}>${text}</pre>`;
+  return html`<pre class=${`code ${wrap ? "wrap" : ""}`} tabindex="0" role="region" aria-label=${label ?? "Text"}>${text}
+    </pre>`;
 }
 
 /** A problem of the file: where, what, and the line with a caret under the place. */
@@ -142,7 +147,13 @@ export function Problem({ problem, href }) {
     .join(":");
   const tone = problem.severity === "warning" ? "warn" : "bad";
   return html`<div class=${`problem ${tone}`}>
-    <p><${Badge} tone=${tone}>${problem.severity ?? "error"}<//> ${where && (href ? html`<a href=${href}>${where}</a>` : html`<code>${where}</code>`)}
+    <p><${Badge} tone=${tone}>${problem.severity ?? "error"}<//> ${
+      where &&
+      (href
+        ? html`<a href=${href}>${where}
+      </a>`
+        : html`<code>${where}</code>`)
+    }
       ${problem.path && html` <code>${problem.path}</code>`}</p>
     <p class="problem-message">${problem.message}</p>
     ${problem.excerpt && html`<${Excerpt} text=${problem.excerpt} />`}
@@ -163,7 +174,8 @@ export function Meter({ used, limit, label }) {
   const percent = Math.min(100, (used / limit) * 100);
   const tone = percent >= 90 ? "bad" : percent >= 70 ? "warn" : "ok";
   return html`<div class=${`meter ${tone}`} role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax=${limit}
-    aria-valuenow=${Math.min(used, limit)} aria-valuetext=${`${used} of ${limit}`}><div style=${{ width: `${percent}%` }}></div></div>`;
+    aria-valuenow=${Math.min(used, limit)} aria-valuetext=${`${used} of ${limit}`}><div style=${{ width: `${percent}%` }}>
+      </div></div>`;
 }
 
 const OVERLAY = matchMedia("(max-width: 1099.9px)");

@@ -41,7 +41,8 @@ export function Lines({ text, label, line, marks = {} }) {
         onInput=${(event) => (setSearch(event.target.value), setMatch(0))} />
       ${
         search &&
-        html`<span role="status" class="quiet">${found.length ? `${count((match % found.length) + 1)} of ${count(found.length)}` : "Not found"}</span>
+        html`<span role="status" class="quiet">
+          ${found.length ? `${count((match % found.length) + 1)} of ${count(found.length)}` : "Not found"}</span>
         <${Button} disabled=${!found.length} onClick=${() => setMatch(match + 1)}>Next<//>`
       }
       <${CopyButton} text=${text} />

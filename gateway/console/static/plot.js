@@ -34,7 +34,8 @@ export function Plot({ title, series, seconds, end, format }) {
   };
   const legend = series.map(
     (each) =>
-      html`<span key=${each.name} class=${`legend ${each.tone}`}>${each.name} <b>${format(each.values[point])}</b></span>`,
+      html`<span key=${each.name} class=${`legend ${each.tone}`}>${each.name} <b>${format(each.values[point])}</b>
+        </span>`,
   );
   const peak = top > 1e-9 ? format(top) : format(0);
   return html`<figure class="plot">

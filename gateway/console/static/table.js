@@ -109,18 +109,26 @@ export function Table({
       aria-rowindex=${at + 2} aria-selected=${String(key === openKey)} tabindex=${at === tabbable ? 0 : -1}
       style=${{ transform: `translateY(${at * ROW}px)`, gridTemplateColumns: template }}
       onFocus=${() => setActive(key)} onClick=${(event) => click(event, row)}>
-      ${shown.map((column) => html`<div role="gridcell" key=${column.key} class=${`cell ${column.class ?? ""}`}>${column.cell(row)}</div>`)}
+      ${shown.map(
+        (column) => html`<div role="gridcell" key=${column.key} class=${`cell ${column.class ?? ""}`}>
+        ${column.cell(row)}</div>`,
+      )}
     </div>`;
   };
 
   return html`<div class="table" role="grid" aria-label=${label} aria-rowcount=${rows.length + 1} aria-colcount=${shown.length}
     ref=${box} onScroll=${scrolled} onKeyDown=${keyDown} tabindex=${rows.length ? -1 : 0} data-opens=${onOpen ? "" : null}>
-    <div role="rowgroup" class="table-head"><div role="row" aria-rowindex="1" class="row" style=${{ gridTemplateColumns: template }}>
-      ${shown.map((column) => html`<div role="columnheader" key=${column.key} class=${`cell ${column.class ?? ""}`}>${column.label}</div>`)}
+    <div role="rowgroup" class="table-head">
+      <div role="row" aria-rowindex="1" class="row" style=${{ gridTemplateColumns: template }}>
+      ${shown.map(
+        (column) => html`<div role="columnheader" key=${column.key} class=${`cell ${column.class ?? ""}`}>
+        ${column.label}</div>`,
+      )}
     </div></div>
     ${
       rows.length > 0
-        ? html`<div role="rowgroup" class="table-body" style=${{ height: `${rows.length * ROW}px` }}>${drawn.map(rowOf)}</div>`
+        ? html`<div role="rowgroup" class="table-body" style=${{ height: `${rows.length * ROW}px` }}>${drawn.map(rowOf)}
+          </div>`
         : html`<div role="rowgroup"><div role="row" aria-rowindex="2"><div role="gridcell">${empty}</div></div></div>`
     }
   </div>`;

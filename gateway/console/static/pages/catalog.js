@@ -114,7 +114,11 @@ export default function CatalogPage({ query }) {
     (rows.length === entries.length
       ? counted(entries.length, "entry", "entries")
       : `${count(rows.length)} of ${counted(entries.length, "entry", "entries")}`);
-  return html`<${PageHead} title="Catalog" summary=${summary && html`<span role="status" data-count=${rows.length}>${summary}</span>`} />
+  return html`<${PageHead} title="Catalog" summary=${
+    summary &&
+    html`<span role="status" data-count=${rows.length}>
+    ${summary}</span>`
+  } />
     <div class="filters" role="search" aria-label="Filter the catalog">
       <${Search} query=${query} label="Search the catalog" />
       <${Choice} query=${query} name="kind" label="Kind" options=${KINDS} />
@@ -132,7 +136,7 @@ export default function CatalogPage({ query }) {
       html`<div class="split">
       <${Table} label="Catalog" columns=${COLUMNS} rows=${rows} keyOf=${keyOf} onOpen=${open} openKey=${openKey}
         rowClass=${(entry) => (entry.offered ? "" : "off")} empty=${html`<${Nothing} any=${entries.length > 0} />`} />
-      ${openKey && html`<${Details} key=${openKey} open=${openKey} generation=${document.data.generation} />`}
+      ${openKey && html`<${Details} key=${openKey} open=${openKey} listed=${entries.find((entry) => keyOf(entry) === openKey)} />`}
     </div>`
     }`;
 }
@@ -140,7 +144,8 @@ export default function CatalogPage({ query }) {
 const Nothing = ({ any }) =>
   any
     ? html`<${Empty} title="Nothing matches"><a href=${link("catalog")}>Remove all filters</a><//>`
-    : html`<${Empty} title="The file defines nothing yet"><p>Add a tool to the file, save it, and it appears here.</p><a href=${link("config")}>Show the file</a><//>`;
+    : html`<${Empty} title="The file defines nothing yet"><p>Add a tool to the file, save it, and it appears here.</p>
+      <a href=${link("config")}>Show the file</a><//>`;
 
 const CALLS = {
   tool: ["tool", "Call"],
@@ -149,20 +154,22 @@ const CALLS = {
   prompt: ["prompt", "Get"],
 };
 
-function Details({ open: key, generation }) {
+function Details({ open: key, listed }) {
   const kind = key.slice(0, key.indexOf(":"));
   const name = key.slice(kind.length + 1);
   const document = useDocument(`catalog/${encodeURIComponent(kind)}?name=${encodeURIComponent(name)}`, {
     on: ["reload", "upstream"],
   });
-  const { entry } = document.data ?? {};
+  // What the list knows is shown at once.
+  const shown = document.data ?? (listed && !document.error ? { entry: listed } : null);
+  const entry = shown?.entry;
   const [parameter, verb] = CALLS[kind] ?? [];
   const target = kind === "resource" ? (entry?.uri ?? name) : name;
   const actions =
     entry?.offered && verb && html`<a class="button primary" href=${link("call", { [parameter]: target })}>${verb}</a>`;
   return html`<${Panel} title=${name} actions=${actions} onClose=${() => setQuery({ open: null })}>
     <${Waiting} document=${document} />
-    ${entry && html`<${Definition} document=${document.data} generation=${generation} />`}
+    ${entry && html`<${Definition} document=${shown} />`}
   <//>`;
 }
 
@@ -214,6 +221,10 @@ function Definition({ document }) {
       <${Tabs} label="Protocol revision" tabs=${revisions.map((each) => [each, each])} value=${shown} onChange=${setRevision} />
       <${JsonTree} key=${shown} value=${definitions[shown]} open=${4} label=${`Definition in revision ${shown}`} />`
     }
-    ${examples?.length > 0 && html`<h3>Examples</h3>${examples.map((example, at) => html`<${JsonTree} key=${at} value=${example} label=${`Example ${at + 1}`} />`)}`}
+    ${
+      examples?.length > 0 &&
+      html`<h3>Examples</h3>
+      ${examples.map((example, at) => html`<${JsonTree} key=${at} value=${example} label=${`Example ${at + 1}`} />`)}`
+    }
     <p><${CopyButton} text=${entry.name} label="Copy name" /></p>`;
 }

@@ -95,7 +95,8 @@ function Problems({ problems }) {
 function Reloads({ reloads }) {
   if (!reloads.length)
     return html`<${Empty} title="No reloads yet"><p>Save the file, and what changed is listed here.</p><//>`;
-  return html`<div class="cards one">${[...reloads].sort((a, b) => (a.at < b.at ? 1 : -1)).map((reload) => html`<${ReloadCard} key=${reload.at} reload=${reload} />`)}</div>`;
+  return html`<div class="cards one">
+    ${[...reloads].sort((a, b) => (a.at < b.at ? 1 : -1)).map((reload) => html`<${ReloadCard} key=${reload.at} reload=${reload} />`)}</div>`;
 }
 
 const TRIGGERS = {
@@ -112,9 +113,18 @@ function Change({ change }) {
   const isThere = change.change !== "removed" && IN_CATALOG.has(change.kind);
   return html`<li>
     <${Badge} state=${change.change} /> <span class="quiet">${change.kind}</span>
-    ${isThere ? html`<a class="mono" href=${link("catalog", { q: change.name })}>${change.name}</a>` : html`<span class="mono">${change.name}</span>`}
+    ${
+      isThere
+        ? html`<a class="mono" href=${link("catalog", { q: change.name })}>${change.name}
+      </a>`
+        : html`<span class="mono">${change.name}</span>`
+    }
     ${change.views?.length > 0 && html`<span class="quiet">for <${Tags} names=${change.views} /></span>`} ${change.detail}
-    ${change.difference?.length > 0 && html`<details class="full"><summary>Difference</summary><${Code} text=${change.difference.join("\n")} label=${`Difference of ${change.name}`} /></details>`}
+    ${
+      change.difference?.length > 0 &&
+      html`<details class="full"><summary>Difference</summary>
+      <${Code} text=${change.difference.join("\n")} label=${`Difference of ${change.name}`} /></details>`
+    }
   </li>`;
 }
 
@@ -134,7 +144,8 @@ function ReloadCard({ reload }) {
     <${Noticed} by=${reload.noticedBy} />
     ${reload.problems?.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
     ${changes.length === 0 && reload.outcome !== "refused" && reload.trigger !== "start" && html`<p>Nothing on offer changed.</p>`}
-    <ul class="list">${shown.map((change) => html`<${Change} key=${`${change.kind} ${change.name}`} change=${change} />`)}</ul>
+    <ul class="list">${shown.map((change) => html`<${Change} key=${`${change.kind} ${change.name}`} change=${change} />`)}
+      </ul>
     ${reload.changesOmitted > 0 && html`<p class="quiet">${counted(reload.changesOmitted, "more change")} not kept.</p>`}
     ${shown.length < changes.length && html`<button type="button" class="button" onClick=${() => setAll(true)}>Show all ${changes.length}</button>`}
   </section>`;
@@ -142,8 +153,14 @@ function ReloadCard({ reload }) {
 
 function Lock({ lock }) {
   if (!lock?.file)
-    return html`<${Empty} title="No lock"><p><code>mcp-gateway lock FILE</code> pins what is on offer, and differences appear here.</p><//>`;
+    return html`<${Empty} title="No lock"><p>
+      <code>mcp-gateway lock FILE</code> pins what is on offer, and differences appear here.</p><//>`;
   return html`<section class="card"><h2><code>${lock.file}</code></h2>
-    ${lock.differs.length ? html`<ul class="list">${lock.differs.map((each) => html`<li key=${each}>${each}</li>`)}</ul>` : html`<p>Everything on offer is as it was locked.</p>`}
+    ${
+      lock.differs.length
+        ? html`<ul class="list">${lock.differs.map((each) => html`<li key=${each}>${each}</li>`)}
+      </ul>`
+        : html`<p>Everything on offer is as it was locked.</p>`
+    }
   </section>`;
 }

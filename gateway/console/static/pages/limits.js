@@ -57,7 +57,8 @@ export default function Limits() {
       )}</ul></section>
       <h2>Callers nearest to a limit</h2>
       <${Table} label="Callers" columns=${CALLERS} rows=${withKeys(data.callers)} keyOf=${keyOf}
-        empty=${html`<${Empty} title="No caller uses a limit"><p>Keys such as <code>rate</code> and <code>concurrency</code> in the file limit callers.</p><//>`} />
+        empty=${html`<${Empty} title="No caller uses a limit">
+          <p>Keys such as <code>rate</code> and <code>concurrency</code> in the file limit callers.</p><//>`} />
       <h2>Last refusals</h2>
       <${Table} label="Refusals" columns=${REFUSALS} rows=${withKeys([...data.refusals].reverse())} keyOf=${keyOf}
         empty=${html`<${Empty} title="No refusals"><p>No request was refused by a limit since the start.</p><//>`} />`

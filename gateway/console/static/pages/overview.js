@@ -30,7 +30,8 @@ export default function Overview({ query, facts }) {
     everyMs: REFRESH_MS,
   });
   const { data } = document;
-  return html`<${PageHead} title="Overview" summary=${data && summary(data.status)}><${ReloadButton} onDone=${document.refresh} /><//>
+  return html`<${PageHead} title="Overview" summary=${data && summary(data.status)}>
+    <${ReloadButton} onDone=${document.refresh} /><//>
     <${Waiting} document=${document} />
     ${
       data &&
@@ -132,13 +133,22 @@ function OnOffer({ status }) {
   const sizes = Object.fromEntries(kinds.map(([kind]) => [kind, size(status[`${kind}s`])]));
   const absent = (status.left_out?.length ?? 0) + (status.disabled?.length ?? 0);
   return html`<section class="card"><h2>On offer</h2>
-    <div class="figures">${kinds.map(([kind, text]) => html`<div key=${kind}><b>${count(sizes[kind])}</b><a href=${link("catalog", { kind })}>${text}</a></div>`)}
-      ${absent > 0 && html`<div><b>${count(absent)}</b><a href=${link("catalog", { offered: "no" })}>Not on offer</a></div>`}</div>
+    <div class="figures">${kinds.map(
+      ([kind, text]) => html`<div key=${kind}><b>${count(sizes[kind])}</b>
+      <a href=${link("catalog", { kind })}>${text}</a></div>`,
+    )}
+      ${
+        absent > 0 &&
+        html`<div><b>${count(absent)}</b><a href=${link("catalog", { offered: "no" })}>Not on offer</a>
+        </div>`
+      }</div>
     ${
       Object.keys(status.views ?? {}).length > 0 &&
       html`<h3>Views</h3><ul class="list">${Object.entries(status.views).map(
         ([name, view]) => html`<li key=${name}>
-      <a href=${link("catalog", { view: name })}>${name}</a> <span class="quiet">${counted(view.tools, "tool")}, ${counted(view.resources, "resource")}, ${counted(view.prompts, "prompt")}</span></li>`,
+      <a href=${link("catalog", { view: name })}>${name}</a> <span class="quiet">
+        ${counted(view.tools, "tool")}, ${counted(view.resources, "resource")}, ${counted(view.prompts, "prompt")}</span>
+          </li>`,
       )}</ul>`
     }
   </section>`;
@@ -182,7 +192,8 @@ function Upstreams({ upstreams }) {
   return html`<section class="card"><h2><a href=${link("upstreams")}>Upstreams</a></h2>
     <ul class="list">${names.slice(0, 12).map(
       (name) => html`<li key=${name}>
-      <a href=${link("upstreams", { open: name })}>${name}</a> <${Badge} state=${states?.[name] ?? upstreams[name].state ?? "unknown"} /></li>`,
+      <a href=${link("upstreams", { open: name })}>${name}
+        </a> <${Badge} state=${states?.[name] ?? upstreams[name].state ?? "unknown"} /></li>`,
     )}</ul>
     ${names.length > 12 && html`<a href=${link("upstreams")}>Show all ${names.length}</a>`}
   </section>`;
@@ -197,7 +208,11 @@ function Connect({ clients, endpoint, query }) {
       options=${clients.slice(1).map((each) => [each.name, each.title])} />
       ${client.file && html`<span class="quiet">goes to <code>${client.file}</code></span>`}
       <${CopyButton} text=${client.text} />
-      ${client.link && html`<a class="button" href=${client.link} target="_blank" rel="noreferrer">Open in ${client.title}</a>`}</div>
+      ${
+        client.link &&
+        html`<a class="button" href=${client.link} target="_blank" rel="noreferrer">Open in ${client.title}
+        </a>`
+      }</div>
     <${Code} text=${client.text} label=${`Configuration for ${client.title}`} />
   </section>`;
 }

@@ -135,7 +135,8 @@ export default function Sessions({ query }) {
   const openId = tab === "sessions" ? query.get("open") : null;
   return html`<${PageHead} title="Sessions" summary=${data && `${counted(data.total, "session")}, ${counted(lists.streams.length, "open stream")}`} />
     <${Tabs} label="Lists" tabs=${TABS} value=${tab} onChange=${(value) => setQuery({ tab: value === "sessions" ? null : value, open: null })} />
-    <div class="filters" role="search" aria-label="Filter the list"><${Search} query=${query} label="Search clients and callers" /></div>
+    <div class="filters" role="search" aria-label="Filter the list">
+      <${Search} query=${query} label="Search clients and callers" /></div>
     <${Waiting} document=${document} />
     ${
       data &&
@@ -150,7 +151,8 @@ export default function Sessions({ query }) {
 const Nothing = ({ searched: text }) =>
   text
     ? html`<${Empty} title="Nothing matches"><a href=${link("sessions")}>Remove the search</a><//>`
-    : html`<${Empty} title="None open"><p>Clients of the revision 2026-07-28 have no sessions: see their calls in <a href=${link("traffic")}>Traffic</a>.</p><//>`;
+    : html`<${Empty} title="None open">
+      <p>Clients of the revision 2026-07-28 have no sessions: see their calls in <a href=${link("traffic")}>Traffic</a>.</p><//>`;
 
 function Details({ session, id, onEnded }) {
   const close = () => setQuery({ open: null });
@@ -174,6 +176,13 @@ function Details({ session, id, onEnded }) {
       ["Streams", count(session.streams)],
     ]} />
     <h3>Subscriptions</h3>
-    ${session.subscriptions?.length ? html`<ul class="list">${session.subscriptions.map((uri) => html`<li key=${uri}><code>${uri}</code></li>`)}</ul>` : html`<p class="quiet">None</p>`}
+    ${
+      session.subscriptions?.length
+        ? html`<ul class="list">${session.subscriptions.map(
+            (uri) => html`<li key=${uri}>
+      <code>${uri}</code></li>`,
+          )}</ul>`
+        : html`<p class="quiet">None</p>`
+    }
   <//>`;
 }

@@ -91,7 +91,8 @@ export default function Tasks({ query }) {
 const Nothing = ({ filtered }) =>
   filtered
     ? html`<${Empty} title="No task matches"><a href=${link("tasks")}>Remove all filters</a><//>`
-    : html`<${Empty} title="No tasks"><p>A tool with <code>task: optional</code> or <code>task: required</code> runs as a task when a client asks for one.</p><a href=${link("catalog", { kind: "tool" })}>Show the tools</a><//>`;
+    : html`<${Empty} title="No tasks">
+      <p>A tool with <code>task: optional</code> or <code>task: required</code> runs as a task when a client asks for one.</p><a href=${link("catalog", { kind: "tool" })}>Show the tools</a><//>`;
 
 function Details({ id }) {
   const path = `tasks/${encodeURIComponent(id)}`;
@@ -133,7 +134,10 @@ function Details({ id }) {
 function Progress({ reports }) {
   if (!reports?.length) return null;
   return html`<h3>Progress</h3>
-    <ul class="list">${[...reports].reverse().map((report, at) => html`<li key=${at}><span class="quiet"><${Moment} at=${report.at} /></span> ${report.message}</li>`)}</ul>`;
+    <ul class="list">${[...reports].reverse().map(
+      (report, at) => html`<li key=${at}><span class="quiet">
+      <${Moment} at=${report.at} /></span> ${report.message}</li>`,
+    )}</ul>`;
 }
 
 function Questions({ waitsFor, questions }) {

@@ -186,18 +186,21 @@ export default function Traffic({ query }) {
 const Nothing = ({ filtered }) =>
   filtered
     ? html`<${Empty} title="No call matches"><a href=${link("traffic")}>Remove all filters</a><//>`
-    : html`<${Empty} title="No calls yet"><p>Calls appear here as they begin. <a href=${link("overview")}>Connect a client</a> or <a href=${link("call")}>call a tool</a>.</p><//>`;
+    : html`<${Empty} title="No calls yet">
+      <p>Calls appear here as they begin. <a href=${link("overview")}>Connect a client</a> or <a href=${link("call")}>call a tool</a>.</p><//>`;
 
 function Details({ seq }) {
   const document = useDocument(`calls/${encodeURIComponent(seq)}`);
-  const ms = useLive((store) => store.calls.calls.find((call) => call.seq === Number(seq))?.ms);
+  const listed = useLive((store) => store.calls.find(Number(seq)));
+  const ended = listed?.ms ?? null;
   useEffect(() => {
-    if (document.data?.ms === null && ms !== null && ms !== undefined) document.refresh();
-  }, [ms]);
-  const call = document.data;
-  return html`<${Panel} title=${call ? `${call.name ?? call.method}` : `Call ${seq}`} onClose=${() => setQuery({ open: null })}>
+    if (document.data?.ms === null && ended !== null) document.refresh();
+  }, [ended]);
+  const call = document.data ?? listed;
+  return html`<${Panel} title=${call ? (call.name ?? call.method) : `Call ${seq}`} onClose=${() => setQuery({ open: null })}>
     <${Waiting} document=${document} />
     ${call && html`<${CallFacts} call=${call} />`}
+    ${document.data && html`<${Bodies} call=${document.data} />`}
   <//>`;
 }
 
@@ -220,17 +223,39 @@ function CallFacts({ call }) {
       ["Request id", call.id],
       ["Waited for", call.waits?.map((wait) => `${wait.for} ${duration(wait.ms)}`).join(", ")],
     ]} />
-    <${Body} title="Request" value=${call.request} truncated=${call.requestTruncated} />
+  `;
+}
+
+function Bodies({ call }) {
+  return html`<${Body} title="Request" value=${call.request} truncated=${call.requestTruncated} />
     <${Body} title="Response" value=${call.response} truncated=${call.responseTruncated} running=${call.ms === null} />
-    ${call.progress?.length > 0 && html`<h3>Progress</h3><ul class="list">${call.progress.map((each, at) => html`<li key=${at}>${each.progress ?? ""}${each.total ? ` of ${each.total}` : ""} ${each.message ?? ""}</li>`)}</ul>`}
-    ${call.log?.length > 0 && html`<h3>Log</h3><ul class="list">${call.log.map((line, at) => html`<li key=${at}><${LogLine} line=${line} /></li>`)}</ul>`}`;
+    ${
+      call.progress?.length > 0 &&
+      html`<h3>Progress</h3><ul class="list">
+      ${call.progress.map(
+        (each, at) => html`<li key=${at}>
+        ${each.progress ?? ""}${each.total ? ` of ${each.total}` : ""} ${each.message ?? ""}</li>`,
+      )}</ul>`
+    }
+    ${
+      call.log?.length > 0 &&
+      html`<h3>Log</h3><ul class="list">${call.log.map(
+        (line, at) => html`<li key=${at}>
+      <${LogLine} line=${line} /></li>`,
+      )}</ul>`
+    }`;
 }
 
 function Body({ title, value, truncated, running }) {
   const none = running ? "The call still runs." : "Not kept.";
   return html`<h3>${title}</h3>
     ${truncated && html`<p class="note warn">Cut: it is larger than what is kept.</p>`}
-    ${value === null || value === undefined ? html`<p class="quiet">${none}</p>` : html`<${JsonTree} value=${value} open=${4} label=${title} />`}`;
+    ${
+      value === null || value === undefined
+        ? html`<p class="quiet">${none}
+      </p>`
+        : html`<${JsonTree} value=${value} open=${4} label=${title} />`
+    }`;
 }
 
 function LogLine({ line }) {
@@ -238,5 +263,6 @@ function LogLine({ line }) {
   const more = Object.entries(rest).map(
     ([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : value}`,
   );
-  return html`<span class="quiet">${moment(at)}</span> <${Badge} state=${level} /> ${event} <span class="quiet">${more.join(" ")}</span>`;
+  return html`<span class="quiet">${moment(at)}</span> <${Badge} state=${level} /> ${event} <span class="quiet">
+    ${more.join(" ")}</span>`;
 }

@@ -75,7 +75,11 @@ export default function Upstreams({ query }) {
   const openName = query.get("open");
   const opened = data?.upstreams.find((each) => each.name === openName);
   return html`<${PageHead} title="Upstreams" summary=${data && counted(data.upstreams.length, "upstream")} />
-    ${data?.upstreams.length > 0 && html`<div class="filters" role="search" aria-label="Filter the upstreams"><${Search} query=${query} label="Search upstreams" /></div>`}
+    ${
+      data?.upstreams.length > 0 &&
+      html`<div class="filters" role="search" aria-label="Filter the upstreams">
+      <${Search} query=${query} label="Search upstreams" /></div>`
+    }
     <${Waiting} document=${document} />
     ${
       data &&
@@ -90,12 +94,15 @@ export default function Upstreams({ query }) {
 const Nothing = ({ searched: text }) =>
   text
     ? html`<${Empty} title="No upstream matches"><a href=${link("upstreams")}>Remove the search</a><//>`
-    : html`<${Empty} title="No upstreams"><p>An entry of <code>upstreams:</code> in the file puts another MCP server behind this gateway.</p><a href=${link("config")}>Show the file</a><//>`;
+    : html`<${Empty} title="No upstreams">
+      <p>An entry of <code>upstreams:</code> in the file puts another MCP server behind this gateway.</p>
+        <a href=${link("config")}>Show the file</a><//>`;
 
 function Details({ name, upstream, onDone }) {
   const close = () => setQuery({ open: null });
   if (!upstream)
-    return html`<${Panel} title=${name} onClose=${close}><p class="quiet">The file no longer names this upstream.</p><//>`;
+    return html`<${Panel} title=${name} onClose=${close}><p class="quiet">The file no longer names this upstream.</p>
+      <//>`;
   return html`<${Panel} title=${name} actions=${html`<${Reconnect} name=${name} onDone=${onDone} />`} onClose=${close}>
     <p><${Badge} state=${upstream.state} /> ${upstream.reason}</p>
     <${Facts} pairs=${[
@@ -109,7 +116,15 @@ function Details({ name, upstream, onDone }) {
       ["Catalog", html`<a href=${link("catalog", { q: name })}>What comes from here</a>`],
     ]} />
     <h3>Last errors</h3>
-    ${upstream.errors?.length ? html`<ul class="list">${[...upstream.errors].reverse().map((error, at) => html`<li key=${at}><span class="quiet"><${Moment} at=${error.at} /></span> ${error.message}</li>`)}</ul>` : html`<p class="quiet">None</p>`}
+    ${
+      upstream.errors?.length
+        ? html`<ul class="list">
+      ${[...upstream.errors].reverse().map(
+        (error, at) => html`<li key=${at}><span class="quiet">
+        <${Moment} at=${error.at} /></span> ${error.message}</li>`,
+      )}</ul>`
+        : html`<p class="quiet">None</p>`
+    }
     ${
       upstream.stderr &&
       html`<h3>Standard error</h3>

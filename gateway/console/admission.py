@@ -102,7 +102,9 @@ class Admission:
         return found
 
     def permitted(self, identity: Identity) -> Identity | AuthError:
-        """Return the identity if it holds the scopes."""
+        """Return the identity if it is meant for the whole, and holds the scopes: 401, 403."""
+        if not identity.may_enter(None):
+            return invalid_token("The token is meant for a view of this server")
         if identity.holds(self._scopes) or identity.holds(self._operators):
             return identity
         return insufficient_scope(self._scopes)

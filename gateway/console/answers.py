@@ -18,13 +18,14 @@ MAX_BODY: Final = 2**20
 """Bytes of a request to the API. Calls of tools have `listen.max_body`."""
 _RECEIVE_SECONDS: Final = 30.0
 _MIN_COMPRESSED: Final = 16 * 1024
-"""Bytes from which an answer is compressed where its client takes that."""
+"""Bytes from which an answer is compressed, in a thread, where its client takes that."""
 
 
 def answered(value: Json, request: HttpRequest, *, status: int = 200) -> web.Response:
     """Return a JSON answer; a large one is compressed."""
     body = jsonrpc.encode(value)
-    response = web.Response(body=body, status=status, headers={"Content-Type": JSON, **request.response_headers})
+    headers = {"Content-Type": JSON, **request.response_headers}
+    response = web.Response(body=body, status=status, headers=headers, zlib_executor_size=_MIN_COMPRESSED)
     if len(body) >= _MIN_COMPRESSED:
         response.enable_compression()
     return response

@@ -20,6 +20,7 @@ from gateway.state.keys import random_keys
 from gateway.wire.revisions import LATEST_MODERN
 from tests.console.watching import CONSOLE, Watched, watched
 from tests.e2e.daemon import request
+from tests.ports import free_port
 
 KEY, OPERATOR, STRANGER = "key-of-console-0123456789", "key-of-operator-0123456789", "key-of-nobody-0123456789"
 TOOLS: Final = """
@@ -287,3 +288,21 @@ def test_workers_print_the_same_token_and_other_daemons_another() -> None:
     keys = random_keys()
     assert PrintedToken(keys).text == PrintedToken(keys).text
     assert len({PrintedToken().text, PrintedToken().text, PrintedToken(random_keys()).text}) == 3
+
+
+async def test_beside_a_listener_for_operators_the_console_stands_there_alone_and_asks_who_it_is(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    listen = f"listen: {{console: true, admin: '127.0.0.1:{port}'}}\n"
+    async with watched(tmp_path, listen + AUTH + TOOLS) as daemon:
+        assert daemon.gateway.console_link == f"http://127.0.0.1:{port}/-/console/"
+        browser = Browser(daemon)
+        assert (await browser.get("/api/status")).status == 200  # whoever reaches that listener is an operator
+        assert (await browser.get("/api/overview")).status == 401
+        cookie = await browser.sign_in(KEY)
+        facts = await (await browser.get("/api/", cookie=cookie)).json()
+        assert (facts["caller"]["principal"], facts["endpoint"]) == ("ann", daemon.url)
+        main = (daemon.gateway.url or "").removesuffix("/mcp")
+        async with daemon.http.get(f"{main}/-/console/") as response:
+            assert response.status == 404

@@ -35,6 +35,8 @@ COUNTED: Final = (
     "tasks",
 )
 """Of the status: what no attack may leave behind."""
+LOG_SECONDS: Final = 60.0
+"""How long a line of the log is waited for: a start takes long where others use the machine."""
 SPARE_DESCRIPTORS: Final = 4
 """That may be opened late and stay, such as an idle connection."""
 
@@ -109,7 +111,7 @@ class Target:
     def event(self, name: str, *, after: int = 0) -> Json:
         """The first log line of that name, once there is one."""
         with self._said:
-            found = self._said.wait_for(lambda: self._find(name, after) or self._has_ended, PATIENCE_SECONDS)
+            found = self._said.wait_for(lambda: self._find(name, after) or self._has_ended, LOG_SECONDS)
         assert isinstance(found, dict), (name, self.log)
         return found
 

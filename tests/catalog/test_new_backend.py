@@ -117,12 +117,14 @@ def run(copy: Path, *words: str) -> str:
     return done.stdout.decode()
 
 
+@pytest.mark.build
 def test_a_backend_is_added_by_a_model_an_executor_and_a_row(copy: Path) -> None:
     assert run(copy, "call", "config.yaml", "turn", "word=stressed").strip() == "desserts (8)"
     assert run(copy, "read", "config.yaml", "turn://live").strip() == "evil"
     assert "turns text around" in run(copy, "call", "config.yaml", "turn", "word=abc", "--explain")
 
 
+@pytest.mark.build
 def test_secrets_schema_and_reference_of_a_new_backend_follow_from_its_model(copy: Path) -> None:
     assert run(copy, "call", "config.yaml", "secret").strip() == "*** 18"
     schema = orjson.loads(run(copy, "schema"))

@@ -23,7 +23,7 @@ ENVELOPE: Final = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-PATIENCE_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 60.0
 
 
 @dataclass(kw_only=True)

@@ -37,17 +37,13 @@ export function Table({
     return () => observer.disconnect();
   }, []);
 
-  // Rows above the first visible one must not push it away.
+  // Rows above the first visible one must not push it away: its place among the rows of now says where to be.
+  const anchoredAt =
+    follow || anchor.current.key === null ? -1 : rows.findIndex((row) => keyOf(row) === anchor.current.key);
+  const wanted = anchoredAt >= 0 ? anchoredAt * ROW + anchor.current.offset : view.top;
+  const top = follow ? 0 : Math.min(wanted, Math.max(0, (rows.length + 1) * ROW - view.height));
   useLayoutEffect(() => {
-    const element = box.current;
-    if (follow) {
-      if (element.scrollTop) element.scrollTop = 0;
-      return;
-    }
-    const { key, offset } = anchor.current;
-    if (key === null) return;
-    const at = rows.findIndex((row) => keyOf(row) === key);
-    if (at >= 0 && element.scrollTop !== at * ROW + offset) element.scrollTop = at * ROW + offset;
+    if ((follow || anchoredAt >= 0) && box.current.scrollTop !== top) box.current.scrollTop = top;
   }, [rows, follow]);
 
   const scrolled = useCallback(() => {
@@ -64,23 +60,23 @@ export function Table({
   }, [follow]);
 
   const activeAt = active === null ? -1 : rows.findIndex((row) => keyOf(row) === active);
-  const first = Math.max(0, Math.floor(view.top / ROW) - SPARE_ROWS);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + SPARE_ROWS);
+  const first = Math.max(0, Math.floor(top / ROW) - SPARE_ROWS);
+  const last = Math.min(rows.length, Math.ceil((top + view.height) / ROW) + SPARE_ROWS);
   const drawn = [];
   for (let at = first; at < last; at += 1) drawn.push(at);
   // The row that has the focus is drawn wherever it is, so that the focus is not lost.
   if (activeAt >= 0 && activeAt < first) drawn.unshift(activeAt);
   if (activeAt >= last) drawn.push(activeAt);
-  const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(view.top / ROW), rows.length - 1);
+  const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(top / ROW), rows.length - 1);
 
   const focusRow = (at) => {
     const target = Math.max(0, Math.min(rows.length - 1, at));
     const element = box.current;
     const head = element.firstChild.offsetHeight;
-    const top = target * ROW;
-    if (top < element.scrollTop) element.scrollTop = top;
-    else if (top + ROW + head > element.scrollTop + element.clientHeight)
-      element.scrollTop = top + ROW + head - element.clientHeight;
+    const place = target * ROW;
+    if (place < element.scrollTop) element.scrollTop = place;
+    else if (place + ROW + head > element.scrollTop + element.clientHeight)
+      element.scrollTop = place + ROW + head - element.clientHeight;
     setActive(keyOf(rows[target]));
     requestAnimationFrame(() =>
       element.querySelector(`[aria-rowindex="${target + 2}"]`)?.focus({ preventScroll: true }),

@@ -14,7 +14,10 @@ const unescaped = (step) => step.replaceAll("~1", "/").replaceAll("~0", "~");
 
 /** The value at a JSON Pointer, if there is one. */
 export const valueAt = (value, path) =>
-  path.split("/").slice(1).reduce((found, step) => (found && typeof found === "object" ? member(found, unescaped(step)) : undefined), value);
+  path.split("/").slice(1).reduce(
+    (found, key) => (found && typeof found === "object" ? member(found, unescaped(key)) : undefined),
+    value,
+  );
 
 /** Arguments to begin with: those of the URL's fragment, or else the schema's. */
 export function firstDraft(schema) {
@@ -41,8 +44,10 @@ export function JsonText({ draft, onDraft }) {
   const isLong = draft.text.length > LONGEST_TEXT && !draft.error;
   const text = isLong ? stringify(shortened(draft.value), "  ") : draft.text;
   return html`<div class="raw"><label for="call-json">JSON</label>
-    <textarea id="call-json" class="json" spellcheck=${false} readonly=${isLong} value=${text} onInput=${change} aria-invalid=${draft.error ? "true" : undefined} aria-describedby="call-json-bad"></textarea>
-    <p class="field-problem" id="call-json-bad" role="status">${draft.error || (isLong && "Shown in part: a text in it is too long to be edited here.")}</p></div>`;
+    <textarea id="call-json" class="json" spellcheck=${false} readonly=${isLong} value=${text}
+      onInput=${change} aria-invalid=${draft.error ? "true" : undefined} aria-describedby="call-json-bad"></textarea>
+    <p class="field-problem" id="call-json-bad" role="status">
+      ${draft.error || (isLong && "Shown in part: a text in it is too long to be edited here.")}</p></div>`;
 }
 
 const shortened = (value) => {
@@ -58,7 +63,9 @@ export function useProblems(tool, schema, value) {
     if (!tool) return undefined;
     const abort = new AbortController();
     const timer = setTimeout(() => {
-      post("validate", stringify({ tool, arguments: value }), abort.signal)
+      const text = stringify({ tool, arguments: value });
+      if (text.length > LONGEST_TEXT) return; // a file is not sent with every key
+      post("validate", text, abort.signal)
         .then(({ problems }) => setAnswer({ value, problems }))
         .catch(() => {});
     }, PAUSE);
@@ -80,8 +87,10 @@ export function Summary({ problems }) {
     const isAbove = (each) => path === each.dataset.path || path.startsWith(`${each.dataset.path}/`);
     places.filter(isAbove).sort((one, other) => other.dataset.path.length - one.dataset.path.length)[0]?.focus();
   };
-  return html`<div role="status" class="problems">${problems.length > 0 && html`<ul class="note bad">${problems.map(({ path, message }) => html`<li key=${path + message}>
-    <button type="button" class="button" onClick=${() => show(path)}><code>${path || "/"}</code></button> ${message}</li>`)}</ul>`}</div>`;
+  const line = ({ path, message }) => html`<li key=${path + message}>
+    <button type="button" class="button" onClick=${() => show(path)}><code>${path || "/"}</code></button> ${message}</li>`;
+  return html`<div role="status" class="problems">
+    ${problems.length > 0 && html`<ul class="note bad">${problems.map(line)}</ul>`}</div>`;
 }
 
 /** Fields of texts whose values the server suggests (completion/complete): those that have suggestions at first. */
@@ -102,5 +111,6 @@ export function Completed({ schema, value, shared, reference, view, onChange }) 
     if (dataset.path in suggested) timer.current = setTimeout(() => complete(dataset.path, typed).catch(() => {}), PAUSE / 2);
   };
   return html`<div onInput=${ask} onFocusCapture=${ask}>
-    <${Field} schema=${schema} name="arguments" value=${value} path="" isRequired isRoot onChange=${onChange} shared=${{ ...shared, suggested }} /></div>`;
+    <${Field} schema=${schema} name="arguments" value=${value} path="" isRequired isRoot onChange=${onChange}
+      shared=${{ ...shared, suggested }} /></div>`;
 }

@@ -9,7 +9,9 @@ import { fieldOf, flat, itemSchema, memberSchema, typeOf } from "./schema.js";
 const DEEPEST = 40;
 /** Alternatives within alternatives of one value, which may be endless. */
 const MOST_NESTED = 3;
-const TYPES = { integer: "an integer", number: "a number", string: "a string", boolean: "true or false", object: "an object", array: "an array" };
+const TYPES = {
+  integer: "an integer", number: "a number", string: "a string", boolean: "true or false", object: "an object", array: "an array",
+};
 const FORMATS = {
   date: [/^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$/, "a date such as 2026-07-28"],
   "date-time": [/^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[-+]\d\d:\d\d)$/, "a moment such as 2026-07-28T12:00:00Z"],
@@ -17,6 +19,7 @@ const FORMATS = {
   uri: [/^[a-zA-Z][a-zA-Z0-9+.-]*:\S*$/, "a URI such as https://example.com/"],
   uuid: [/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i, "a UUID"],
 };
+const isOnce = (item, index, items) => !items.slice(0, index).some((each) => equal(each, item));
 const characters = (text) => [...text].length;
 
 /** [keyword, types, whether it is kept, what is said] */
@@ -29,7 +32,7 @@ const LIMITS = [
   ["maxLength", "string", (value, limit) => value.length <= limit || characters(value) <= limit, (limit) => `must have at most ${limit} characters`],
   ["minItems", "array", (value, limit) => value.length >= limit, (limit) => `must have at least ${limit} items`],
   ["maxItems", "array", (value, limit) => value.length <= limit, (limit) => `must have at most ${limit} items`],
-  ["uniqueItems", "array", (value, is) => !is || value.every((item, index) => !value.slice(0, index).some((each) => equal(each, item))), () => "must not have an item twice"],
+  ["uniqueItems", "array", (value, is) => !is || value.every(isOnce), () => "must not have an item twice"],
   ["format", "string", (value, name) => !FORMATS[name] || FORMATS[name][0].test(value), (name) => `must be ${FORMATS[name][1]}`],
 ];
 

@@ -14,7 +14,8 @@ export function Text({ field, id, value = "", path, isRequired, onChange, aria, 
   const common = { id, value, "data-path": path, placeholder: hint(schema), onInput: change, autocomplete: "off", spellcheck: false, ...aria };
   const suggested = shared.suggested?.[path];
   if (suggested && !value.includes("\n")) {
-    return html`<input list=${`${id}-list`} ...${common} /><datalist id=${`${id}-list`}>${suggested.map((each) => html`<option key=${each} value=${each} />`)}</datalist>`;
+    return html`<input list=${`${id}-list`} ...${common} />
+      <datalist id=${`${id}-list`}>${suggested.map((each) => html`<option key=${each} value=${each} />`)}</datalist>`;
   }
   if (field.input === "lines" || value.includes("\n")) return html`<textarea rows="1" ...${common}></textarea>`;
   return html`<input type=${field.input === "date" && !isDate ? "text" : field.input} ...${common} />`;

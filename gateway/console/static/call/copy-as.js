@@ -11,10 +11,12 @@ export function CopyAs({ request, values, facts, result, isTool }) {
     ["curl", () => curlOf({ ...common, needsToken: facts.caller?.principal != null })],
     ...(isTool ? [["Test for the file", () => testOf({ arguments: values, result })]] : []),
   ];
-  return html`<${Details} summary="Copy as …" draw=${() => forms.map(([name, write]) => html`<div key=${name}><h3>${name}</h3><${Written} write=${write} name=${name} /></div>`)} />`;
+  const draw = () => forms.map(([name, write]) => html`<div key=${name}><h3>${name}</h3><${Written} write=${write} name=${name} /></div>`);
+  return html`<${Details} summary="Copy as …" draw=${draw} />`;
 }
 
 function Written({ write, name }) {
   const text = write();
-  return html`<${CopyButton} text=${text} label=${`Copy ${name}`} /><pre class="code wrap" tabindex="0" role="group" aria-label=${name}>${text}</pre>`;
+  return html`<${CopyButton} text=${text} label=${`Copy ${name}`} />
+    <pre class="code wrap" tabindex="0" role="group" aria-label=${name}>${text}</pre>`;
 }

@@ -72,7 +72,8 @@ function ObjectFields({ field, value = {}, path, onChange, shared }) {
   const others = Object.keys(value).filter((name) => !known.has(name));
   const change = (name) => (next) => onChange(withMember(value, name, next));
   return html`${field.members.map(([name, schema]) => html`<${Field} key=${name} schema=${schema} name=${name} shared=${shared}
-      value=${Object.hasOwn(value, name) ? value[name] : undefined} path=${step(path, name)} isRequired=${field.required.has(name)} onChange=${change(name)} />`)}
+      value=${Object.hasOwn(value, name) ? value[name] : undefined} path=${step(path, name)}
+      isRequired=${field.required.has(name)} onChange=${change(name)} />`)}
     ${others.map((name) => html`<${Field} key=${name} schema=${memberSchema(field.schema, name)} name=${name} shared=${shared} isRequired
       value=${value[name]} path=${step(path, name)} onChange=${change(name)}
       actions=${html`<${Button} label=${`Remove ${name}`} onClick=${() => change(name)(undefined)}>✕<//>`} />`)}

@@ -18,10 +18,13 @@ export default function Call({ query, facts }) {
   const view = query.get("view") ?? undefined;
   const entry = entries.find((each) => each.kind === kind && (kind === "resource" ? each.uri === name : each.name === name));
   const pick = (each) => navigate(link("call", { [each.kind]: each.kind === "resource" ? each.uri : each.name, view }));
+  const views = catalog.data?.views ?? [];
   return html`<${PageHead} title="Call">
-      ${catalog.data?.views.length > 0 && html`<${Choice} query=${query} name="view" label="View" all="everything" options=${catalog.data.views} />`}<//><${Waiting} document=${catalog} />
+      ${views.length > 0 && html`<${Choice} query=${query} name="view" label="View" all="everything" options=${views} />`}<//>
+    <${Waiting} document=${catalog} />
     <div class="call"><${Picker} entries=${entries} chosen=${name} onPick=${pick} />
-    ${kind ? html`<${Target} key=${`${kind} ${name} ${view}`} kind=${kind} name=${name} entry=${entry} view=${view} facts=${facts} generation=${catalog.data?.generation} />`
+    ${kind ? html`<${Target} key=${`${kind} ${name} ${view}`} kind=${kind} name=${name} entry=${entry} view=${view} facts=${facts}
+        generation=${catalog.data?.generation} />`
       : html`<${Empty} title="Nothing is chosen">Choose a tool, a resource or a prompt above.<//>`}</div>`;
 }
 
@@ -32,7 +35,8 @@ function Target({ kind, name, entry, view, facts, generation }) {
     if (kind === "resource") return undefined;
     const abort = new AbortController();
     get(`catalog/${kind}?name=${encodeURIComponent(name)}`, { signal: abort.signal })
-      .then(({ definitions, entry: found, limits }) => setKnown({ definition: definitions[REVISION], entry: found, mayBeTask: limits?.task || found.upstream }))
+      .then(({ definitions, entry: found, limits }) =>
+        setKnown({ definition: definitions[REVISION], entry: found, mayBeTask: limits?.task || found.upstream }))
       .catch((error) => error.name !== "AbortError" && setKnown((old) => ({ ...old, error })));
     return () => abort.abort();
   }, [generation]);
@@ -43,9 +47,11 @@ function Target({ kind, name, entry, view, facts, generation }) {
     if (!known.entry) return html`<p class="waiting" role="status">Loading…</p>`;
     return html`<p class="note warn" role="status">Not on offer${about.reason ? `: ${about.reason}` : ""}</p>`;
   }
-  return html`${problem}<section class="about"><h2>${known.definition.title ?? about.title ?? name}</h2><${Badge}>${kind}<//> <${Tags} names=${about.tags} />
+  return html`${problem}<section class="about"><h2>${known.definition.title ?? about.title ?? name}</h2>
+      <${Badge}>${kind}<//> <${Tags} names=${about.tags} />
       ${known.definition.annotations?.destructiveHint && html`<${Badge} tone="bad">destructive<//>`}
       ${about.offered === false && html`<p class="note warn">Not on offer: ${about.reason}</p>`}
       <p class="help">${known.definition.description ?? about.description}</p></section>
-    <${Workbench} kind=${kind} name=${name} definition=${known.definition} upstream=${about.upstream} mayBeTask=${kind === "tool" && known.mayBeTask} view=${view} facts=${facts} />`;
+    <${Workbench} kind=${kind} name=${name} definition=${known.definition}
+      upstream=${about.upstream} mayBeTask=${kind === "tool" && known.mayBeTask} view=${view} facts=${facts} />`;
 }

@@ -38,9 +38,11 @@ export function Picker({ entries, chosen, onPick }) {
     event.preventDefault();
     steps[event.key]();
   };
+  const said = found.length > SHOWN ? `The first ${SHOWN} of ${count(found.length)}; type to find others` : `${count(found.length)} found`;
   return html`<div class="picker"><label for="call-name">What to call</label>
     <input id="call-name" data-search role="combobox" autocomplete="off" spellcheck=${false} aria-expanded=${String(isOpen)} aria-controls="call-list"
-      aria-autocomplete="list" aria-activedescendant=${isOpen && shown[at] ? `call-option-${at}` : undefined} placeholder=${chosen ? undefined : "a tool, resource or prompt"}
+      aria-autocomplete="list"
+      aria-activedescendant=${isOpen && shown[at] ? `call-option-${at}` : undefined} placeholder=${chosen ? undefined : "a tool, resource or prompt"}
       value=${isOpen ? text : chosen ?? ""} onInput=${(event) => { setText(event.target.value); setActive(0); setOpen(true); }}
       onClick=${() => setOpen(true)} onBlur=${close} onKeyDown=${keys} />
     <ul id="call-list" role="listbox" aria-label="Catalog" ref=${list} hidden=${!isOpen}>
@@ -48,5 +50,5 @@ export function Picker({ entries, chosen, onPick }) {
         aria-selected=${String(index === at)} onMouseDown=${(event) => { event.preventDefault(); pick(entry); }}>
         <b>${entry.name}</b> <span class="quiet">${entry.kind}${entry.offered ? "" : ", not on offer"} ${entry.title ?? entry.uri}</span></li>`)}
     </ul>
-    ${isOpen && html`<p class="quiet" role="status">${found.length > SHOWN ? `The first ${SHOWN} of ${count(found.length)}; type to find others` : `${count(found.length)} found`}</p>`}</div>`;
+    ${isOpen && html`<p class="quiet" role="status">${said}</p>`}</div>`;
 }

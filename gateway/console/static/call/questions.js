@@ -56,7 +56,8 @@ function Sampling({ params, onAnswer, onCancel }) {
     ${params.systemPrompt && html`<p class="help">${params.systemPrompt}</p>`}
     ${(params.messages ?? []).map((each, index) => html`<div class="asked" key=${index}><b>${each.role}</b>
       ${[each.content].flat().map((block) => html` ${block.text ?? `(${block.type})`}`)}</div>`)}
-    <label class="stacked">Your answer in its place<textarea rows="4" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
+    <label class="stacked">Your answer in its place
+      <textarea rows="4" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
   <//>`;
 }
 
@@ -72,7 +73,8 @@ function Roots({ onAnswer, onCancel }) {
 }
 
 function Unknown({ method, onCancel }) {
-  return html`<${Question} title="The call asks what this page does not know" onDismiss=${onCancel} dismiss="Cancel the call"><p><code>${method}</code></p><//>`;
+  return html`<${Question} title="The call asks what this page does not know" onDismiss=${onCancel} dismiss="Cancel the call">
+    <p><code>${method}</code></p><//>`;
 }
 
 const KINDS = { "elicitation/create": Elicitation, url: UrlElicitation, "sampling/createMessage": Sampling, "roots/list": Roots };

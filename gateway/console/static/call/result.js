@@ -42,7 +42,8 @@ function Parts({ result, view }) {
 /** What is drawn once it is opened. */
 export function Details({ summary, draw }) {
   const [isOpen, setOpen] = useState(false);
-  return html`<details onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${summary}</summary>${isOpen && draw()}</details>`;
+  const toggle = (event) => event.target === event.currentTarget && setOpen(event.target.open);
+  return html`<details onToggle=${toggle}><summary>${summary}</summary>${isOpen && draw()}</details>`;
 }
 
 function Block({ block, view }) {
@@ -70,7 +71,8 @@ function Text({ text }) {
   const shown = isWhole || text.length <= LONG ? text : text.slice(0, LONG);
   return html`<div class="text"><div class="text-tools"><${CopyButton} text=${text} label="Copy text" />
       ${value !== undefined && html`<${Button} aria-pressed=${String(isTree)} onClick=${() => setTree(!isTree)}>As a tree<//>`}</div>
-    ${isTree ? html`<${JsonTree} value=${value} label="Text as JSON" />` : html`<pre class="code wrap" tabindex="0" role="group" aria-label="Text">${shown}</pre>`}
+    ${isTree ? html`<${JsonTree} value=${value} label="Text as JSON" />`
+      : html`<pre class="code wrap" tabindex="0" role="group" aria-label="Text">${shown}</pre>`}
     ${!isTree && shown.length < text.length && html`<${Button} onClick=${() => setWhole(true)}>Show all ${bytes(text.length)}<//>`}</div>`;
 }
 
@@ -103,7 +105,9 @@ function Media({ data, type, name = "content" }) {
   const file = `${name.split(/[/\\]/).at(-1) || "content"}${name === "content" ? `.${media.split("/")[1]?.replace(/\W.*/, "") || "bin"}` : ""}`;
   return html`<div class="media">
     ${made.problem && html`<p class="note bad">${made.problem}</p>`}
-    ${made.shown && (media.startsWith("image/") ? html`<img src=${made.shown} alt=${`Image of type ${media}`} />` : html`<audio controls src=${made.shown}></audio>`)}
+    ${made.shown && (media.startsWith("image/")
+      ? html`<img src=${made.shown} alt=${`Image of type ${media}`} />`
+      : html`<audio controls src=${made.shown}></audio>`)}
     ${made.saved && html`<p><code>${type ?? "no type"}</code> ${bytes(made.size)} <a href=${made.saved} download=${file}>Save</a></p>`}</div>`;
 }
 
@@ -111,6 +115,8 @@ function Media({ data, type, name = "content" }) {
 export function Explanation({ explanation }) {
   const { name: called, does, ...facts } = explanation;
   const rows = Object.entries(facts).filter(([, value]) => stringify(value).length > 2);
-  return html`<section class="explanation" aria-label="Explanation"><p><b>${called}</b> ${does}</p><dl>${rows.map(([name, value]) => html`<dt>${name.replaceAll("_", " ")}</dt>
-    <dd>${isObject(value) || Array.isArray(value) ? html`<${JsonTree} value=${value} label=${name} />` : html`<code>${String(value?.text ?? value)}</code>`}</dd>`)}</dl></section>`;
+  return html`<section class="explanation" aria-label="Explanation"><p><b>${called}</b> ${does}</p>
+    <dl>${rows.map(([name, value]) => html`<dt>${name.replaceAll("_", " ")}</dt>
+      <dd>${isObject(value) || Array.isArray(value) ? html`<${JsonTree} value=${value} label=${name} />` : html`<code>${String(value)}</code>`}</dd>`)}
+    </dl></section>`;
 }

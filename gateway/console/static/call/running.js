@@ -18,7 +18,10 @@ export function useRun() {
     const controller = (abort.current = new AbortController());
     const { signal } = controller;
     const since = performance.now();
-    const update = (change) => abort.current === controller && setState((old) => ({ ...old, ...(typeof change === "function" ? change(old) : change) }));
+    const update = (change) => {
+      const next = (old) => ({ ...old, ...(typeof change === "function" ? change(old) : change) });
+      if (abort.current === controller) setState(next);
+    };
     const onNotification = ({ method: kind, params: told }) => {
       if (kind === "notifications/progress") update({ progress: told });
       else if (kind === "notifications/message") update(({ lines }) => ({ lines: [...lines, told].slice(-MOST_LINES) }));
@@ -48,8 +51,10 @@ export function Running({ run }) {
   return html`<div class="running">
     ${run.isRunning && html`<p><span role="status">Running…</span> <span aria-hidden="true">${duration(performance.now() - run.since)}</span></p>`}
     ${task && html`<p>Task <a href=${link("tasks")}><code>${task.taskId}</code></a> <${Badge} state=${task.status} /> ${task.statusMessage}</p>`}
-    ${progress && html`<p><progress aria-label="Progress" value=${progress.total ? Number(progress.progress) : undefined} max=${progress.total ?? undefined}></progress>
+    ${progress && html`<p>
+      <progress aria-label="Progress" value=${progress.total ? Number(progress.progress) : undefined} max=${progress.total ?? undefined}></progress>
       ${" "}${String(progress.progress)}${progress.total ? ` of ${progress.total}` : ""} ${progress.message}</p>`}
-    ${lines.length > 0 && html`<div class="log code" role="log" aria-label="Log lines" tabindex="0">${lines.map((line, index) => html`<div key=${index}>
+    ${lines.length > 0 && html`<div class="log code" role="log" aria-label="Log lines" tabindex="0">
+      ${lines.map((line, index) => html`<div key=${index}>
       <b>${line.level}</b> ${typeof line.data === "string" ? line.data : stringify(line.data)}</div>`)}</div>`}</div>`;
 }

@@ -87,7 +87,10 @@ export function fieldOf(schema, root) {
   const made = (kind, more) => ({ kind, schema: whole, nullable, title: whole.title, description: whole.description, ...more });
   if ("const" in whole) return made("const", { value: whole.const, nullable: false });
   const choices = choicesOf(whole, root);
-  if (choices) return made("choices", { choices: choices.filter((each) => each.value !== null), nullable: choices.some((each) => each.value === null) });
+  if (choices) {
+    const some = choices.filter((each) => each.value !== null);
+    return made("choices", { choices: some, nullable: some.length < choices.length });
+  }
   if (branches) {
     const all = branches.map((each) => flat(each, root));
     const some = all.filter((each) => each.type !== "null");

@@ -5,7 +5,11 @@ import { ExactNumber, isObject, member, stringify } from "./json.js";
 export const REVISION = "2026-07-28";
 export const TASKS = "io.modelcontextprotocol/tasks";
 const META = "io.modelcontextprotocol/";
-const NAMED = { "tools/call": "name", "prompts/get": "name", "resources/read": "uri", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId" };
+/** Methods that need `Mcp-Name`, and the parameter that it mirrors. */
+const NAMED = {
+  "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
+  "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
+};
 const CAPABILITIES = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 const CLIENT = { name: "mcp-gateway-console", version: "1" };
 
@@ -75,7 +79,11 @@ export function variablesOf(template) {
   return [...new Set(names.map((name) => name.replace(/(\*|:\d+)$/, "")))];
 }
 
-const OPERATORS = { "": ["", ",", false], "+": ["", ",", false], "#": ["#", ",", false], ".": [".", ".", false], "/": ["/", "/", false], ";": [";", ";", true], "?": ["?", "&", true], "&": ["&", "&", true] };
+/** RFC 6570, appendix A: what comes first, what stands between values, and whether these are named. */
+const OPERATORS = {
+  "": ["", ",", false], "+": ["", ",", false], "#": ["#", ",", false], ".": [".", ".", false],
+  "/": ["/", "/", false], ";": [";", ";", true], "?": ["?", "&", true], "&": ["&", "&", true],
+};
 
 /** A URI template with values, which are texts; one that is empty or missing is left out. */
 export function expand(template, values) {

@@ -19,15 +19,34 @@ const texts = (names, required, more) => ({
   properties: Object.fromEntries(names.map((name) => [name, { type: "string", maxLength: 1e6, ...more?.(name) }])),
 });
 
-/** For each kind: the schema of its arguments, and the request that they make. */
+const promptSchema = ({ arguments: given = [] }) => {
+  const required = given.filter((each) => each.required).map((each) => each.name);
+  return texts(given.map((each) => each.name), required, (name) => {
+    const { title, description } = given.find((each) => each.name === name);
+    return { title, description };
+  });
+};
+
+/** For each kind: the schema of its arguments, the request that they make, and what completion refers to. */
 const REQUESTS = {
-  tool: { verb: "Run", method: "tools/call", schemaOf: ({ inputSchema }) => inputSchema, paramsOf: ({ name }, values) => ({ name, arguments: values }) },
+  tool: {
+    verb: "Run", method: "tools/call",
+    schemaOf: ({ inputSchema }) => inputSchema,
+    paramsOf: ({ name }, values) => ({ name, arguments: values }),
+  },
   resource: { verb: "Read", method: "resources/read", schemaOf: () => null, paramsOf: ({ uri }) => ({ uri }) },
-  template: { verb: "Read", method: "resources/read", schemaOf: ({ uriTemplate }) => texts(variablesOf(uriTemplate), []),
-    paramsOf: ({ uriTemplate }, values) => ({ uri: expand(uriTemplate, values) }), reference: ({ uriTemplate }) => ({ type: "ref/resource", uri: uriTemplate }) },
-  prompt: { verb: "Get", method: "prompts/get", paramsOf: ({ name }, values) => ({ name, arguments: values }), reference: ({ name }) => ({ type: "ref/prompt", name }),
-    schemaOf: ({ arguments: given = [] }) => texts(given.map((each) => each.name), given.filter((each) => each.required).map((each) => each.name),
-      (name) => { const { title, description } = given.find((each) => each.name === name); return { title, description }; }) },
+  template: {
+    verb: "Read", method: "resources/read",
+    schemaOf: ({ uriTemplate }) => texts(variablesOf(uriTemplate), []),
+    paramsOf: ({ uriTemplate }, values) => ({ uri: expand(uriTemplate, values) }),
+    reference: ({ uriTemplate }) => ({ type: "ref/resource", uri: uriTemplate }),
+  },
+  prompt: {
+    verb: "Get", method: "prompts/get",
+    schemaOf: promptSchema,
+    paramsOf: ({ name }, values) => ({ name, arguments: values }),
+    reference: ({ name }) => ({ type: "ref/prompt", name }),
+  },
 };
 
 export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }) {
@@ -61,7 +80,9 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
     setExplanation(await post("explain", stringify({ method, params })).catch((failure) => ({ failure })));
   };
   useEffect(() => {
-    const timer = setTimeout(() => history.replaceState(history.state, "", location.pathname + location.search + fragmentOf(value, schema)), PAUSE);
+    const timer = setTimeout(() => {
+      history.replaceState(history.state, "", location.pathname + location.search + fragmentOf(value, schema));
+    }, PAUSE);
     return () => clearTimeout(timer);
   }, [value]);
   useEffect(() => {
@@ -91,21 +112,28 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
   return html`<div class="workbench">
     ${schema && html`<div class="arguments"><fieldset class="form" disabled=${Boolean(error)}><legend>Arguments</legend>
         ${error && html`<p class="help">The form waits until the JSON beside it is right.</p>`}
-        ${reference ? html`<${Completed} schema=${schema} value=${value} shared=${shared} reference=${reference(definition)} view=${view} onChange=${change} />`
-          : html`<${Field} schema=${schema} name="arguments" value=${value} path="" isRequired isRoot onChange=${change} shared=${shared} />`}</fieldset>
+        ${reference
+          ? html`<${Completed} schema=${schema} value=${value} shared=${shared} reference=${reference(definition)} view=${view}
+            onChange=${change} />`
+          : html`<${Field} schema=${schema} name="arguments" value=${value} path="" isRequired isRoot shared=${shared}
+            onChange=${change} />`}</fieldset>
       <${JsonText} draft=${draft} onDraft=${(next) => { setTouched(true); setDraft(next); }} /></div>
       <${Summary} problems=${shown} />`}
     <div class="call-buttons">
-      <${Button} kind="primary" disabled=${Boolean(error)} aria-disabled=${String(Boolean(run.isRunning))} aria-keyshortcuts="Control+Enter" onClick=${call}>${verb}<//>
+      <${Button} kind="primary" disabled=${Boolean(error)} aria-disabled=${String(Boolean(run.isRunning))}
+        aria-keyshortcuts="Control+Enter" onClick=${call}>${verb}<//>
       ${run.isRunning && html`<${Button} kind="danger" onClick=${run.cancel}>Cancel<//>`}
       <${Button} disabled=${Boolean(error) || run.isRunning} onClick=${explain}>Explain<//>
-      ${mayBeTask && html`<label><input type="checkbox" checked=${asTask} onChange=${(event) => setAsTask(event.target.checked)} /> as a task, if it can be one</label>`}
+      ${mayBeTask && html`<label>
+        <input type="checkbox" checked=${asTask} onChange=${(event) => setAsTask(event.target.checked)} /> as a task, if it can be one</label>`}
       ${kind === "template" && html`<code>${params.uri}</code>`}</div>
     ${isAsking && html`<${Question} title=${`Run ${definition.name}?`} accept="Run" onAccept=${begin} onDismiss=${() => setAsking(false)}>
       <p>The tool says that it may destroy something.</p><//>`}
     <${Running} run=${run} />
     ${run.questions && html`<${Questions} requests=${run.questions.requests} onDone=${run.questions.done} onCancel=${run.cancel} />`}
     ${result}
-    ${explanation && (explanation.failure ? html`<p class="note bad" role="alert">${explanation.failure.message}</p>` : html`<${Explanation} explanation=${explanation.explanation} />`)}
+    ${explanation && (explanation.failure
+      ? html`<p class="note bad" role="alert">${explanation.failure.message}</p>`
+      : html`<${Explanation} explanation=${explanation.explanation} />`)}
     <${CopyAs} request=${request} values=${value} facts=${facts} result=${run.outcome?.result} isTool=${kind === "tool"} /></div>`;
 }

@@ -31,13 +31,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, used, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
-local found, others, since = redis.call('HGETALL', KEYS[1]), {}, now
+local found, others, since, lives = redis.call('HGETALL', KEYS[1]), {}, now, {}
+local there = redis.call('ZRANGEBYSCORE', KEYS[2], string.format('%d', now), '+inf')
+for _, replica in ipairs(there) do lives[replica] = true end
 for at = 1, #found, 2 do
   local replica = found[at]
   local held, waits, from, last = string.match(found[at + 1], '(%d+) (%d+) (%d+) (%d+)')
   if replica == ARGV[1] then
     if tonumber(waits) > 0 then since = tonumber(from) end
-  elseif tonumber(redis.call('ZSCORE', KEYS[2], replica) or '0') < now then
+  elseif not lives[replica] then
     redis.call('HDEL', KEYS[1], replica)
   else
     if tonumber(last) < now then waits = 0 end

@@ -17,6 +17,7 @@ Answer = Callable[[bytes], Iterator[bytes]]
 @dataclass(kw_only=True)
 class Web:
     port: int
+    host: str = HOST
     answers: dict[str, Answer] = field(default_factory=dict)
     """By path; any other is answered with `ok`."""
     seen: list[bytes] = field(default_factory=list, repr=False)
@@ -24,7 +25,7 @@ class Web:
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -55,9 +56,9 @@ def ok(_request: bytes) -> Iterator[bytes]:
 
 
 @contextmanager
-def serving() -> Iterator[Web]:
-    with socket.create_server((HOST, 0)) as listener:
-        web = Web(port=listener.getsockname()[1])
+def serving(host: str = HOST) -> Iterator[Web]:
+    with socket.create_server((host, 0)) as listener:
+        web = Web(host=host, port=listener.getsockname()[1])
         thread = threading.Thread(target=web.accept, args=(listener,), daemon=True)
         thread.start()
         try:

@@ -4,24 +4,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser
 
+from tests.console.browser.chromium import chromium
 from tests.console.browser.served import Served, file_with, served
 from tests.console.browser.tab import Tab, tab
-from tests.programs import need
-
-FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking")
-"""As root in a container there is no sandbox, and a small /dev/shm."""
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """Debian's Chromium: no browser is downloaded."""
-    program = need("chromium")
-    async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield chromium
-        await chromium.close()
+    async with chromium() as found:
+        yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

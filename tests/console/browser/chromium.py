@@ -1,0 +1,21 @@
+"""Debian's Chromium, driven by Playwright: no browser is downloaded."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from playwright.async_api import Browser, async_playwright
+
+from tests.programs import need
+
+FLAGS: Final = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking")
+"""As root in a container there is no sandbox, and a small /dev/shm."""
+
+
+@asynccontextmanager
+async def chromium(*flags: str) -> AsyncIterator[Browser]:
+    program = need("chromium")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=[*FLAGS, *flags])
+        yield browser
+        await browser.close()

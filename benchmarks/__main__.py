@@ -23,6 +23,7 @@ from benchmarks.queries import queries
 from benchmarks.relays import COLUMNS, relays
 from benchmarks.reloads import TOOLS as RELOADED_TOOLS
 from benchmarks.reloads import reloads
+from benchmarks.replicated import STORE, replicated
 from benchmarks.table import Row, at_most, markdown, within
 from benchmarks.throughput import SERIES, throughput
 from benchmarks.upstream import upstream
@@ -41,12 +42,13 @@ class Effort:
     """Of each."""
     starts: int
     sessions: int
+    stored_sessions: int
     streams: int
     reloads: int
 
 
-FULL: Final = Effort(rounds=12, seconds=0.4, starts=7, sessions=1000, streams=500, reloads=5)
-QUICK: Final = Effort(rounds=1, seconds=0.1, starts=1, sessions=40, streams=20, reloads=1)
+FULL: Final = Effort(rounds=12, seconds=0.4, starts=7, sessions=1000, stored_sessions=2000, streams=500, reloads=5)
+QUICK: Final = Effort(rounds=1, seconds=0.1, starts=1, sessions=40, stored_sessions=40, streams=20, reloads=1)
 
 
 def main() -> int:
@@ -91,6 +93,10 @@ async def measure(options: argparse.Namespace, effort: Effort) -> list[Table]:
                     rows += await part(contenders, effort)
             if options.only in _DURABLE:
                 rows += await durable(ours, rounds=effort.rounds, seconds=effort.seconds)
+            if options.only in STORE:
+                rows += await replicated(
+                    ours, rounds=effort.rounds, seconds=effort.seconds, sessions=effort.stored_sessions
+                )
             if options.only in _RELOAD:
                 rows += await _reloads(ours, effort)
             relayed = await _relayed(ours, options, effort)

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 PATIENCE_SECONDS: Final = 60.0
@@ -62,14 +63,16 @@ def _cpu_clock_of(pid: int) -> int:
 
 
 @asynccontextmanager
-async def started(command: Sequence[str], *, port: int = 0) -> AsyncIterator[Server]:
+async def started(
+    command: Sequence[str], *, port: int = 0, environment: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Server]:
     """Start a server, not wait until it is ready; end it with the context."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env={**{name: value for name, value in os.environ.items() if name != _UNCOMPILED}, **_NO_STATE},
+        env={**{name: value for name, value in os.environ.items() if name != _UNCOMPILED}, **_NO_STATE, **environment},
         limit=_LONGEST_LINE,
     )
     try:

@@ -16,6 +16,7 @@ SECONDS: Final = 20
 TASK_SECONDS: Final = 60
 """A lease, and the work; twice, should the next replica die, too."""
 ROUND_SECONDS: Final = 150
+STOPPED: Final = "the server that ran it stopped"
 BOTH: Final = {"Accept": "application/json, text/event-stream"}
 CLIENT: Final = {"name": "raw", "version": "1"}
 TASKS: Final[dict[str, Json]] = {
@@ -63,6 +64,7 @@ class RawClient:
     async def _work(self) -> None:
         while not self._is_over:
             await self._try(self._task, seconds=TASK_SECONDS)
+            await self._try(self._task_without_restart, seconds=TASK_SECONDS)
 
     async def _open(self) -> None:
         params = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": CLIENT}
@@ -126,8 +128,18 @@ class RawClient:
         raise AssertionError("the stream ended without the answer")
 
     async def _task(self) -> None:
-        key = uuid.uuid4().hex
-        made = await self._ask("tools/call", name="work", arguments={"key": key})
+        task = await self._ended("work")
+        assert task["status"] == "completed", task
+
+    async def _task_without_restart(self) -> None:
+        """A task that ends with its replica, and then says why."""
+        task = await self._ended("work_once")
+        if task["status"] != "completed":
+            assert (task["status"], task["statusMessage"]) == ("failed", STOPPED), task
+            self.counts["ended with its replica"] += 1
+
+    async def _ended(self, tool: str) -> Json:
+        made = await self._ask("tools/call", name=tool, arguments={"key": uuid.uuid4().hex})
         assert made["resultType"] == "task", made
         while True:
             try:
@@ -136,8 +148,7 @@ class RawClient:
                 self.counts["polls repeated"] += 1
                 continue
             if task["status"] != "working":
-                assert task["status"] == "completed", task
-                return
+                return task
             await asyncio.sleep(0.1)
 
     async def _ask(self, method: str, **params: Json) -> Json:

@@ -19,6 +19,7 @@ WORK: Final = (
     "start to",
     "open GET stream",
     "creating a task",
+    "session in Redis",
     "reload",
     "relayed to modern HTTP",
     "relayed to stdio",

@@ -60,6 +60,7 @@ tools:
     annotations: {{idempotent: true}}
     python: "working:work"
     task: {{mode: optional, restart: 3}}
+  work_once: {{python: "working:work", task: optional}}
 resources:
   note: {{uri: "test://note", text: Remember.}}
 """

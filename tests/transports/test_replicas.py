@@ -24,12 +24,14 @@ SECONDS: Final = 60
 
 
 @asynccontextmanager
-async def joined(url: str) -> AsyncIterator[tuple[RunningServer, Replica]]:
+async def joined(
+    url: str, *, session_limit: int = 100, session_ttl: float = 3600
+) -> AsyncIterator[tuple[RunningServer, Replica]]:
     """One more replica."""
     clock = SteadyClock()
     async with Replica(url, clock=clock) as replica:
         persistence = SessionPersistence(keys=KEYS, store=replica.sessions, clock=clock, replica=replica)
-        async with http_server(persistence=persistence) as served:
+        async with http_server(persistence=persistence, session_limit=session_limit, session_ttl=session_ttl) as served:
             await replica.open()
             yield served, replica
 
@@ -212,14 +214,36 @@ async def test_a_store_that_cannot_be_written_costs_no_plain_call(tmp_path: Path
             assert "right" not in str(replica.status())
 
 
-async def test_sessions_leave_nothing_behind_and_cost_a_kibibyte(store: RedisServer) -> None:
-    async with asyncio.timeout(SECONDS), joined(store.url) as (server, _):
-        session = in_session(await server.initialize())
-        assert (await server.send(call("echo"), session)).status == 200
-        keys = [key async for key in store.client.scan_iter("mcp-gateway:session:*")]
-        assert len(keys) == 1
-        assert (await store.client.memory_usage(keys[0]) or 0) <= 1024
-    assert all([await store.client.ttl(key) > 0 async for key in store.client.scan_iter("mcp-gateway:session:*")])
+async def test_a_session_used_at_all_replicas_costs_a_kibibyte_and_leaves_nothing_behind(store: RedisServer) -> None:
+    count, batch = 200, 50
+    async with asyncio.timeout(2 * SECONDS), AsyncExitStack() as stack:
+        a, b, c = [
+            (await stack.enter_async_context(joined(store.url, session_limit=2 * count, session_ttl=60)))[0]
+            for _ in range(3)
+        ]
+
+        async def use() -> None:
+            session = in_session(await a.initialize())
+            for each in (b, c):
+                assert (await each.send(call("echo"), session)).status == 200
+
+        for _ in range(count // batch):
+            await asyncio.gather(*(use() for _ in range(batch)))
+        keys = await _session_keys(store)
+        assert len(keys) == count
+        assert max([await store.client.memory_usage(key) or 0 for key in keys]) <= 1024
+        lives = [await store.client.ttl(key) for key in keys]
+        assert 0 < min(lives) <= max(lives) <= 90  # a use may be written down a quarter of the time late, twice
+        for key in keys:  # time passes
+            await store.client.pexpire(key, 1)
+        while await _session_keys(store):
+            await asyncio.sleep(0.01)
+        left = [key async for key in store.client.scan_iter() if b":session:" in key or b":events:" in key]
+        assert left == []
+
+
+async def _session_keys(store: RedisServer) -> list[bytes]:
+    return [key async for key in store.client.scan_iter("mcp-gateway:session:*", count=1000)]
 
 
 async def test_plain_calls_ask_nothing_of_the_store(store: RedisServer) -> None:

@@ -93,7 +93,7 @@ class Rounds:
                     await step(await self._connected())
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever a client raises is a failure
                 why = f"{why} {error!r}"
-                await self._find_out()
+                await self._find_out(is_deaf=step == self._update)
                 continue
             self.counts["answered"] += 1
             self.counts["repeated"] += attempt
@@ -108,14 +108,18 @@ class Rounds:
             await self._connection.ready()
         return self._connection
 
-    async def _find_out(self) -> None:
-        """Give up a client that does not answer any more."""
+    async def _find_out(self, *, is_deaf: bool) -> None:
+        """Give up a client that does not answer any more.
+
+        And one that hears nothing: after the second end in the middle of its GET stream it opens no other.
+        """
         if (connection := self._connection) is None:
             return
         with suppress(Exception, asyncio.CancelledError):
             async with asyncio.timeout(self._plan["patience"]):
                 await connection.talker.tools()
-            return
+            if not is_deaf:
+                return
         self._connection = None
         await connection.end()
 

@@ -14,6 +14,7 @@ from gateway.console.catalog import CatalogPart
 from gateway.console.config import ConfigPart
 from gateway.console.console import Console
 from gateway.console.mcp_endpoint import McpPart
+from gateway.console.open_views import OpenViews
 from gateway.console.other_workers import NoOtherWorkers, OtherWorkers
 from gateway.console.overview import OverviewPart
 from gateway.console.printed_token import PrintedToken
@@ -81,6 +82,7 @@ class ConsoleParts:
         pipeline = components.pipeline
         problems = partial(_problems, components)
         files = FileReader(pipeline, state=partial(_state, components))
+        views = OpenViews(components.dispatcher.views.entry)
         parts: list[ApiPart] = [
             records,
             OverviewPart(
@@ -91,9 +93,9 @@ class ConsoleParts:
                 mask=partial(_masked, components),
             ),
             CatalogPart(pipeline, files, upstreams=components.upstreams.status),
-            CallsPart(pipeline.store, components.services),
+            CallsPart(pipeline.store, components.services, views=views),
             ConfigPart(pipeline, files, problems=problems, recorded=records),
-            McpPart(partial(_mcp_endpoint, components), find_view=components.dispatcher.views.entry),
+            McpPart(partial(_mcp_endpoint, components), views=views),
         ]
         return Console(
             admission=Admission(

@@ -335,6 +335,7 @@ class Gateway:
             authenticator=self._authenticator,
             audit=auditing,
             grace=self._settings.drain_timeout,
+            keeps_places=self._opens_console or loaded.document.listen.console is not None,
         )
         stack.push_async_callback(pipeline.close)
         await pipeline.open(loaded)

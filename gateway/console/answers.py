@@ -1,6 +1,7 @@
 """Answers of the API: JSON objects, and errors as `{"error": "sentence"}`."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import orjson
@@ -23,7 +24,15 @@ _MIN_COMPRESSED: Final = 16 * 1024
 
 def answered(value: Json, request: HttpRequest, *, status: int = 200) -> web.Response:
     """Return a JSON answer; a large one is compressed."""
-    body = jsonrpc.encode(value)
+    return _encoded(jsonrpc.encode(value), request, status=status)
+
+
+async def answered_by_thread(make: Callable[[], Json], request: HttpRequest) -> web.Response:
+    """Return what a function makes, in a thread with its encoding: for what may be about thousands of definitions."""
+    return _encoded(await asyncio.to_thread(lambda: jsonrpc.encode(make())), request)
+
+
+def _encoded(body: bytes, request: HttpRequest, *, status: int = 200) -> web.Response:
     headers = {"Content-Type": JSON, **request.response_headers}
     response = web.Response(body=body, status=status, headers=headers, zlib_executor_size=_MIN_COMPRESSED)
     if len(body) >= _MIN_COMPRESSED:

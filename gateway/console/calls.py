@@ -12,6 +12,7 @@ from gateway.catalog.primitives import Catalog, Primitive
 from gateway.catalog.store import CatalogStore
 from gateway.console.answers import answered, body_of, refused
 from gateway.console.api_path import ApiPath
+from gateway.console.open_views import NO_VIEW, OpenViews
 from gateway.errors import ArgumentsError, RpcError
 from gateway.executors.services import Services
 from gateway.json_types import Json, JsonObject
@@ -34,9 +35,10 @@ _NOT_EXPLAINED: Final = HttpError(
 class CallsPart:
     """The part of the API about calls that are not made."""
 
-    def __init__(self, store: CatalogStore, services: Services) -> None:
+    def __init__(self, store: CatalogStore, services: Services, *, views: OpenViews) -> None:
         self._store: Final = store
         self._services: Final = services
+        self._views: Final = views
 
     def paths(self) -> Iterator[ApiPath]:
         yield ApiPath(path="/validate", answer=self._validate, methods=("POST",))
@@ -62,7 +64,13 @@ class CallsPart:
         return answered({"problems": []}, request)
 
     async def _explain(self, request: HttpRequest) -> web.Response:
-        """Say what a call, a read or a prompt would do; 422 with the text that its caller would be told."""
+        """Say what a call, a read or a prompt would do, at the view of `?view=`.
+
+        404 where the caller may not use the view; 422 with the text that its caller would be told.
+        """
+        view = request.raw.query.get("view") or None
+        if not self._views.lets_in(request.identity, view):
+            return refused(NO_VIEW, request.response_headers)
         body = await body_of(request)
         if isinstance(body, HttpError):
             return refused(body, request.response_headers)
@@ -74,20 +82,22 @@ class CallsPart:
         ):
             return refused(_NOT_EXPLAINED, request.response_headers)
         try:
-            explained = await self._explained(method, params, request.identity)
+            explained = await self._explained(method, params, identity=request.identity, view=view)
         except RpcError as error:
             return refused(HttpError(status=422, message=error.message), request.response_headers)
         if isinstance(explained, str):
             return refused(HttpError(status=422, message=explained), request.response_headers)
         return answered({"explanation": explained.as_json()}, request)
 
-    async def _explained(self, method: str, params: dict[str, Json], identity: Identity) -> Explained | str:
+    async def _explained(
+        self, method: str, params: dict[str, Json], *, identity: Identity, view: str | None
+    ) -> Explained | str:
         found: list[Explained] = []
         catalog = await asyncio.to_thread(_only, self._store.current, method, params[_EXPLAINED[method]])
         offered = explaining(catalog, found.append)
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self._services, keys=random_keys())
         try:
-            client = MemoryClient(dispatcher, capabilities=_EVERYTHING, identity=identity)
+            client = MemoryClient(dispatcher, capabilities=_EVERYTHING, identity=identity, view=view)
             result = await client.request(method, params)
         finally:
             await dispatcher.tasks.runner.close()

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.catalog.primitives import Primitive, Tool
 from gateway.config.secrets.masked_document import masked_document
-from gateway.console.answers import answered, refused
+from gateway.console.answers import answered, answered_by_thread, refused
 from gateway.console.api_path import ApiPath
 from gateway.console.catalog_entries import KINDS, CatalogEntry, Offered, entries, section_of
 from gateway.console.written_files import FileReader
@@ -44,43 +44,44 @@ class CatalogPart:
 
     async def _catalog(self, request: HttpRequest) -> web.Response:
         """Answer with all entries that fit the query."""
-        offered = await self._offered(request)
-        query = dict(request.raw.query)
-        found = await asyncio.to_thread(lambda: [each.facts for each in entries(offered) if _fits(each, query)])
-        redactor = self._pipeline.redactor
-        answer = {
-            "generation": offered.current.generation,
-            "entries": found,
-            "tags": sorted({tag for primitive in offered.whole.primitives() for tag in primitive.tags}),
-            "views": list(offered.whole.views),
-        }
-        return answered(await asyncio.to_thread(redactor.json, answer), request)
+        offered, redactor, query = self._offered(request), self._pipeline.redactor, dict(request.raw.query)
+
+        def made() -> Json:
+            return redactor.json(
+                {
+                    "generation": offered.current.generation,
+                    "entries": [each.facts for each in entries(offered) if _fits(each, query)],
+                    "tags": sorted({tag for primitive in offered.whole.primitives() for tag in primitive.tags}),
+                    "views": list(offered.whole.views),
+                }
+            )
+
+        return await answered_by_thread(made, request)
 
     async def _definition(self, request: HttpRequest) -> web.Response:
         """Answer with one entry and its definitions, by `?name=`: a name or a URI."""
         kind, name = request.raw.match_info["kind"], request.raw.query.get("name", "")
-        offered = await self._offered(request)
+        offered = self._offered(request)
         found = await asyncio.to_thread(_found, offered, kind, name) if kind in KINDS else None
         if found is None:
             return refused(_NO_ENTRY, request.response_headers)
-        definition = _written(found, offered)
+        definition, written = _written(found, offered), await self._files.written()
         answer = {
             "entry": found.facts,
             "definitions": _definitions(found),
-            "yaml": offered.written.excerpt((section_of(kind), found.key)),
+            "yaml": written.excerpt((section_of(kind), found.key)),
             "limits": {} if found.primitive is None else _limits(found.primitive),
             "examples": definition.get("tests", []),
         }
         return answered(self._pipeline.redactor.json(answer), request)
 
-    async def _offered(self, request: HttpRequest) -> Offered:
-        written = await self._files.written()
+    def _offered(self, request: HttpRequest) -> Offered:
         served = self._pipeline.served
         return Offered(
             document=served.document,
             whole=served.catalog,
             current=self._pipeline.store.current,
-            written=written,
+            places=served.places,
             upstreams=self._upstreams(),
             identity=request.identity,
         )

@@ -8,8 +8,8 @@ import msgspec
 from gateway.access.identity.identity import Identity
 from gateway.catalog.primitives import Catalog, Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool, Unavailable
 from gateway.config.models.document import Document
-from gateway.console.written_files import WrittenFiles
 from gateway.json_types import Json
+from gateway.reload.definition_places import DefinitionPlaces
 
 KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
 _SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts"}
@@ -25,7 +25,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """The catalog of the files, with what plugins have switched off."""
     current: Catalog
     """The catalog that is served."""
-    written: WrittenFiles
+    places: DefinitionPlaces
     upstreams: Mapping[str, Mapping[str, Json]]
     """The status of each upstream."""
     identity: Identity
@@ -78,7 +78,7 @@ def section_of(kind: str) -> str:
 def _entry(primitive: Primitive, offered: Offered, *, is_enabled: bool) -> CatalogEntry:
     kind, definition = kind_of(primitive), primitive.definition
     place = section_of(kind), primitive.name
-    origin = offered.written.origins.get(place)
+    origin = offered.places.origins.get(place)
     upstream = origin[1] if origin is not None and origin[0] == "upstreams" else None
     lacks = not offered.identity.holds(primitive.access.scopes)
     reason = (
@@ -97,7 +97,7 @@ def _entry(primitive: Primitive, offered: Offered, *, is_enabled: bool) -> Catal
         "scopes": sorted(primitive.access.scopes),
         "views": list(_views(primitive, offered.whole)),
         "backend": _backend(place, offered.document, upstream=upstream),
-        "source": offered.written.source_of(place),
+        "source": offered.places.source_of(place),
         "upstream": upstream,
         "offered": is_enabled and not lacks,
         "reason": reason,
@@ -120,7 +120,7 @@ def _skill(skill: Skill, uri: str) -> CatalogEntry:
 def _unavailable(absent: Unavailable, offered: Offered) -> CatalogEntry:
     kind = _KIND_OF_SECTION.get(absent.kind, "tool")
     backend = _backend((absent.kind, absent.name), offered.document, upstream=None) or "http"
-    source = offered.written.source_of((absent.kind, absent.name))
+    source = offered.places.source_of((absent.kind, absent.name))
     facts = {**_bare(kind, absent.name, backend=backend), "source": source, "reason": absent.reason}
     return CatalogEntry(kind=kind, key=absent.name, facts=facts)
 

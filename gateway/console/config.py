@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import yaml
@@ -9,7 +10,7 @@ from aiohttp import web
 
 from gateway.config.secrets.masked_document import masked_document
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.answers import answered
+from gateway.console.answers import answered_by_thread
 from gateway.console.api_path import ApiPath
 from gateway.console.problem import problem_json
 from gateway.console.recorded import Recorded
@@ -52,7 +53,7 @@ class ConfigPart:
         answer = {
             "files": _files(written),
             "effective": await self._effective_of(served) if wants_effective else None,
-            "problems": [problem_json(each) for each in self._problems()],
+            "problems": await asyncio.to_thread(_all_json, self._problems()),
             "reloads": list(self._recorded.reloads()),
             "lock": {
                 "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
@@ -60,7 +61,7 @@ class ConfigPart:
             },
             "restartRequired": self._pipeline.restart_required,
         }
-        return answered(await asyncio.to_thread(self._pipeline.redactor.json, answer), request)
+        return await answered_by_thread(partial(self._pipeline.redactor.json, answer), request)
 
     async def _effective_of(self, served: Candidate) -> str:
         """The document as one file, made once for each that is served: thousands of tools take seconds."""
@@ -74,6 +75,10 @@ def _effective(served: Candidate, redactor: Redactor) -> str:
     document = _plain(redactor.json(masked_document(served.document)))
     text: str = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text
+
+
+def _all_json(problems: Sequence[Problem]) -> list[Json]:
+    return [problem_json(each) for each in problems]
 
 
 def _files(written: WrittenFiles) -> list[Json]:

@@ -7,15 +7,13 @@ from aiohttp import web
 
 from gateway.console.answers import refused
 from gateway.console.api_path import ApiPath
-from gateway.protocol.exchange import ViewEntry
+from gateway.console.open_views import NO_VIEW, OpenViews
 from gateway.transports.errors import HttpError
 from gateway.transports.http.middleware import Endpoint
 from gateway.transports.http.request import HttpRequest
 from gateway.wire import meta
 from gateway.wire.revisions import is_modern_date
 
-FindView = Callable[[str], ViewEntry | None]
-_NO_VIEW: Final = HttpError(status=404, message="There is no such view")
 _STATELESS: Final = HttpError(
     status=400,
     message=f"This path speaks the stateless revision alone: send {meta.HEADER_PROTOCOL_VERSION}: 2026-07-28",
@@ -25,10 +23,10 @@ _STATELESS: Final = HttpError(
 class McpPart:
     """The part of the API that hands requests on to the daemon's endpoint, as the caller, and at the view they name."""
 
-    def __init__(self, handle: Callable[[], Endpoint], *, find_view: FindView) -> None:
+    def __init__(self, handle: Callable[[], Endpoint], *, views: OpenViews) -> None:
         """Take what gives the daemon's endpoint, which is there once the daemon listens."""
         self._handle: Final[Callable[[], Callable[[HttpRequest], Awaitable[web.StreamResponse]]]] = handle
-        self._find_view: Final = find_view
+        self._views: Final = views
 
     def paths(self) -> Iterator[ApiPath]:
         yield ApiPath(path="/mcp", answer=self._answer, methods=("POST",))
@@ -44,8 +42,8 @@ class McpPart:
         if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
             return refused(_STATELESS, headers)
         name = request.raw.query.get("view") or None
-        if not request.identity.may_enter(name) or not self._is_open(name, request):
-            return refused(_NO_VIEW, headers)
+        if not self._views.lets_in(request.identity, name):
+            return refused(NO_VIEW, headers)
         inner = HttpRequest(
             request.raw,
             client_endpoint=request.client_endpoint,
@@ -54,9 +52,3 @@ class McpPart:
             view=name,
         )
         return await self._handle()(inner)
-
-    def _is_open(self, name: str | None, request: HttpRequest) -> bool:
-        if name is None:
-            return True
-        view = self._find_view(name)
-        return view is not None and request.identity.holds(view.scopes)

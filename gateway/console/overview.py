@@ -7,13 +7,16 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.console.answers import answered
+from gateway.console.answers import answered_by_thread
 from gateway.console.api_path import ApiPath
 from gateway.console.problem import problem_json
 from gateway.console.recorded import Recorded
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.transports.http.request import HttpRequest
+
+_NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
+"""Keys of the status that name each definition, of which `?names=0` asks for the number."""
 
 
 class OverviewPart:
@@ -47,17 +50,25 @@ class OverviewPart:
         yield ApiPath(path="/overview", answer=self._overview)
 
     async def _overview(self, request: HttpRequest) -> web.Response:
-        problems, most = sorted(self._problems(), key=_rank), _most(request)
+        problems, most = self._problems(), _most(request)
         status = await self._status()  # masked already
+        # Ten thousand tools may have a warning each: a page that asks every ten seconds shows a few, and no names.
+        if most is not None:
+            status = {**status, "warnings": []}
+        if request.raw.query.get("names") == "0":
+            status = {**status, **{key: len(status[key]) for key in _NAMES & status.keys()}}
         answer = {
-            # Ten thousand tools may have a warning each: a page that asks every ten seconds shows a few.
-            "status": status if most is None else {**status, "warnings": []},
+            "status": status,
             "rates": await self._recorded.rates(),
-            "problems": self._mask([problem_json(each) for each in problems[:most]]),
             "problemCounts": dict(Counter(each.severity.value for each in problems)),
             "clients": list(self._clients(request)),
         }
-        return answered(answer, request)
+
+        def made() -> Json:
+            shown = sorted(problems, key=_rank)[:most]
+            return {**answer, "problems": self._mask([problem_json(each) for each in shown])}
+
+        return await answered_by_thread(made, request)
 
 
 def _rank(problem: Problem) -> bool:

@@ -13,32 +13,22 @@ import msgspec
 
 from gateway.config.loader import LoadedConfig
 from gateway.errors import ConfigError
+from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces, Place, definition_places
 from gateway.reload.pipeline import ReloadPipeline
-
-Place = tuple[str, str]
-"""A section and a name: `("tools", "deploy")`."""
 
 
 class WrittenFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the files, and where their definitions stand."""
+    """The content of the files, and where their definitions stand in it."""
 
     texts: Mapping[Path, str] = msgspec.field(default_factory=dict)
     """Their text with secrets masked; only of those that could be read."""
     digests: Mapping[Path, str] = msgspec.field(default_factory=dict)
-    lines: Mapping[Place, tuple[Path, int]] = msgspec.field(default_factory=dict)
-    """The file and the line of each definition; of one that came from elsewhere, of the entry that it came by."""
-    origins: Mapping[Place, Place] = msgspec.field(default_factory=dict)
-    """The entry that it came by, of each definition that is not written in the files: `("upstreams", "github")`."""
-
-    def source_of(self, place: Place) -> str | None:
-        """Return `file:line` of a definition."""
-        found = self.lines.get(place)
-        return None if found is None else f"{found[0]}:{found[1]}"
+    places: DefinitionPlaces = NO_PLACES
 
     def excerpt(self, place: Place) -> str | None:
         """Return the lines of a definition, masked; None for one that is not written in the files."""
-        found = self.lines.get(place)
-        if found is None or place in self.origins or found[0] not in self.texts:
+        found = self.places.lines.get(place)
+        if found is None or place in self.places.origins or found[0] not in self.texts:
             return None
         lines = self.texts[found[0]].split("\n")[found[1] - 1 :]
         depth = _depth(lines[0])
@@ -72,19 +62,10 @@ class FileReader:
 
 
 def _look(loaded: LoadedConfig) -> WrittenFiles:
-    redactor, sources = loaded.redactor, loaded.sources
-    places = [
-        (section, name) for section in ("tools", "resources", "prompts") for name in getattr(loaded.document, section)
-    ]
-    located = {place: sources.locate(place)[0] for place in places}
     return WrittenFiles(
-        texts={path: redactor.text(text) for path, text in sources.texts().items()},
+        texts={path: loaded.redactor.text(text) for path, text in loaded.sources.texts().items()},
         digests=dict(loaded.files),
-        lines={place: (where.file, where.line) for place, where in located.items() if where is not None},
-        origins={
-            (str(path[0]), str(path[1])): (str(origin.path[0]), str(origin.path[1]))
-            for path, origin in loaded.origins.items()
-        },
+        places=definition_places(loaded),
     )
 
 

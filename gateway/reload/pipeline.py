@@ -45,6 +45,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Location, Problem
 from gateway.executors.services import Services
 from gateway.executors.threads import DaemonThreadPool
+from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.freeing import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
 from gateway.reload.interpreter import gc_paused
@@ -95,6 +96,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The steps by which the catalog was compiled; the next one takes over those of unchanged definitions."""
     exposures: Mapping[str, Problem]
     """The keys that name addresses which it must not be served on, and why."""
+    places: DefinitionPlaces = NO_PLACES
+    """Where its definitions stand, for the console; none where there is no console."""
     audit_place: tuple[Location | None, str]
     """The place that names the audit log's file, and that line: whether it can be written shows when it is opened."""
     news: tuple[Problem, ...] = ()
@@ -129,6 +132,7 @@ class ReloadPipeline:
         authenticator: Authenticator,
         audit: AuditRecorder,
         grace: timedelta,
+        keeps_places: bool = False,
     ) -> None:
         """Do nothing yet.
 
@@ -139,8 +143,10 @@ class ReloadPipeline:
             authenticator: follows the section `auth`.
             audit: follows the section `audit`, and records reloads.
             grace: how long calls that began before a reload may use the plugin code that it replaced.
+            keeps_places: whether candidates say where their definitions stand.
         """
         self._grace: Final = grace.total_seconds()
+        self._keeps_places: Final = keeps_places
         self._services: Final = services
         self._authenticator: Final = authenticator
         self._audit: Final = audit
@@ -300,6 +306,7 @@ class ReloadPipeline:
             keeps_earlier=catalog is not compiled,
             models=config.models,
             exposures=exposures(config),
+            places=definition_places(config) if self._keeps_places else NO_PLACES,
             audit_place=config.sources.locate(("audit", "file")),
             news=tuple(problem for problem in catalog.warnings if problem not in known),
         )

@@ -89,6 +89,38 @@ async def test_the_catalog_says_where_each_definition_stands_and_why_it_is_not_o
         assert [each["name"] for each in narrowed["entries"]] == ["greet"]
 
 
+async def test_a_call_is_explained_at_the_view_that_is_asked_for(folder: Path) -> None:
+    closed = "  closed: {include: {tags: [fast]}, access: {scopes: [ops]}}\n"
+    views = FILE.replace(
+        "views: {small: {include: {tags: [fast]}}}\n", f"views:\n  small: {{include: {{tags: [fast]}}}}\n{closed}"
+    )
+    async with watched(folder, CONSOLE + AUTH + views) as daemon:
+        as_ann(daemon)
+        greet = {"method": "tools/call", "params": {"name": "greet", "arguments": {"name": "Ann"}}}
+        prompt = {"method": "prompts/get", "params": {"name": "ask", "arguments": {"who": "Bob"}}}
+        assert (await post(daemon, "/explain?view=small", greet))["explanation"]["name"] == "greet"
+        await post(daemon, "/explain", prompt)
+        await post(daemon, "/explain?view=small", prompt, status=422)
+        for name in ("closed", "none"):
+            assert "no such view" in (await post(daemon, f"/explain?view={name}", greet, status=404))["error"]
+
+
+async def test_the_overview_counts_definitions_instead_of_naming_them(folder: Path) -> None:
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        named = (await daemon.get("/overview"))["status"]
+        counted = (await daemon.get("/overview", {"names": "0", "problems": "5"}))["status"]
+        assert set(named["tools"]) == {"greet", "deploy"}
+        assert [counted[key] for key in ("tools", "resources", "prompts", "skills", "left_out", "disabled")] == [
+            2,
+            2,
+            1,
+            0,
+            1,
+            0,
+        ]
+        assert counted.keys() == named.keys()
+
+
 async def test_a_definition_is_shown_as_each_revision_sends_it_and_as_it_is_written(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         shown = await daemon.get("/catalog/tool", {"name": "greet"})

@@ -82,17 +82,26 @@ class WrittenSources:
         return extended
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
+        place = self._place(path)
+        return (None, "") if place is None else self.pointed(place)
+
+    def location(self, path: DocumentPath) -> Location | None:
+        """The place alone, without its line."""
+        place = self._place(path)
+        return None if place is None else place.source.location(place.line, place.column)
+
+    def _place(self, path: DocumentPath) -> Place | None:
         path = self._in_files(path)
         if path and isinstance(offset := path[-1], TextOffset):
             _, text, taken = find(self._root, path := path[:-1])
             if taken == len(path) and isinstance(text, Scalar):
-                return self.pointed(place_in(text, offset))
+                return place_in(text, offset)
         entry, node, taken = find(self._root, path)
         if taken == 0 and node is self._root:
-            return None, ""
+            return None
         is_inside_short_form = isinstance(node, Scalar)  # `python: "m:f"` stands for `python: {call: "m:f"}`
         points_at_key = taken < len(path) and entry is not None and not is_inside_short_form
-        return self.pointed(entry.place if points_at_key and entry is not None else place_of(entry, node))
+        return entry.place if points_at_key and entry is not None else place_of(entry, node)
 
     def definitions(self) -> Iterator[MapItem]:
         """The members of all sections, as they were written."""
@@ -162,8 +171,9 @@ class WrittenSources:
             line = _masked(line, member.start(member.lastindex or 0), len(line))
         for match in _CREDENTIALS.finditer(line):
             line = _masked(line, *match.span())
-        for match in _PASSED_ON.finditer(line):
-            line = _masked(line, *match.span(match.lastindex or 0))
+        if "=" in line:  # few lines have one, and the pattern looks at each character
+            for match in _PASSED_ON.finditer(line):
+                line = _masked(line, *match.span(match.lastindex or 0))
         return line.rstrip()
 
 

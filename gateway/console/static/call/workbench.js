@@ -77,7 +77,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
   const explain = async () => {
     setTried(true);
     run.reset();
-    setExplanation(await post("explain", stringify({ method, params })).catch((failure) => ({ failure })));
+    setExplanation(await post(view ? `explain?view=${encodeURIComponent(view)}` : "explain", stringify({ method, params })).catch((failure) => ({ failure })));
   };
   useEffect(() => {
     const timer = setTimeout(() => {

@@ -25,7 +25,7 @@ const REFRESH_MS = 10_000;
 const SHOWN_PROBLEMS = 5;
 
 export default function Overview({ query, facts }) {
-  const document = useDocument(`overview?problems=${SHOWN_PROBLEMS}`, {
+  const document = useDocument(`overview?names=0&problems=${SHOWN_PROBLEMS}`, {
     on: ["reload", "upstream"],
     everyMs: REFRESH_MS,
   });
@@ -129,12 +129,10 @@ function OnOffer({ status }) {
     ["prompt", "Prompts"],
     ["skill", "Skills"],
   ];
-  const size = (value) => (typeof value === "number" ? value : Object.keys(value ?? {}).length);
-  const sizes = Object.fromEntries(kinds.map(([kind]) => [kind, size(status[`${kind}s`])]));
-  const absent = (status.left_out?.length ?? 0) + (status.disabled?.length ?? 0);
+  const absent = status.left_out + status.disabled;
   return html`<section class="card"><h2>On offer</h2>
     <div class="figures">${kinds.map(
-      ([kind, text]) => html`<div key=${kind}><b>${count(sizes[kind])}</b>
+      ([kind, text]) => html`<div key=${kind}><b>${count(status[`${kind}s`])}</b>
       <a href=${link("catalog", { kind })}>${text}</a></div>`,
     )}
       ${

@@ -85,7 +85,7 @@ prompts:
 views:
   support: {include: {tags: [alerts]}}
 """
-CALLS: Final = (
+CALLS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("disk_usage", {}),
     ("failing_checks", {"service": "api"}),
     ("slow_queries", {}),

@@ -31,7 +31,7 @@ const TONES = {
   input_required: "warn",
   changed: "warn",
   waiting: "warn",
-  backoff: "warn",
+  backing_off: "warn",
   starting: "warn",
   unchanged: "quiet",
   error: "bad",

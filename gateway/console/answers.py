@@ -8,7 +8,9 @@ import orjson
 from aiohttp import web
 
 from gateway.access.identity.auth_error import NO_CHALLENGE, AuthError
+from gateway.exact_json import large_integer
 from gateway.json_types import Json
+from gateway.language.schemas.rules import is_deeper
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import read_body
 from gateway.transports.http.request import HttpRequest
@@ -17,6 +19,8 @@ from gateway.wire.accept import JSON
 
 MAX_BODY: Final = 2**20
 """Bytes of a request to the API. Calls of tools have `listen.max_body`."""
+MAX_DEPTH: Final = 200
+"""How deep it nests. Validators stop at 255; calls of tools have `limits.request_depth`."""
 _RECEIVE_SECONDS: Final = 30.0
 _MIN_COMPRESSED: Final = 16 * 1024
 """Bytes from which an answer is compressed, in a thread, where its client takes that."""
@@ -60,4 +64,10 @@ async def body_of(request: HttpRequest) -> dict[str, Json] | HttpError:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         return HttpError(status=400, message=f"The body is not JSON: {error.msg}")
-    return found if isinstance(found, dict) else HttpError(status=400, message="The body must be a JSON object")
+    if not isinstance(found, dict):
+        return HttpError(status=400, message="The body must be a JSON object")
+    if is_deeper(found, than=MAX_DEPTH):
+        return HttpError(status=400, message=f"The body is nested more than {MAX_DEPTH} deep")
+    if large_integer(body) is not None:  # another number stands in `found`
+        return HttpError(status=400, message="The body has an integer of more than 64 bits: send it as text")
+    return found

@@ -25,6 +25,9 @@ _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
     "template": downgrade.resource,
     "prompt": downgrade.prompt,
 }
+_MAX_SEARCHED: Final = 256
+"""Characters of `q`."""
+_TOO_LONG: Final = HttpError(status=400, message=f"q: {_MAX_SEARCHED} characters at the most")
 _NO_ENTRY: Final = HttpError(status=404, message="There is no such entry (any more)")
 
 
@@ -43,8 +46,11 @@ class CatalogPart:
         yield ApiPath(path="/catalog/{kind}", answer=self._definition)
 
     async def _catalog(self, request: HttpRequest) -> web.Response:
-        """Answer with all entries that fit the query."""
-        offered, redactor, query = self._offered(request), self._pipeline.redactor, dict(request.raw.query)
+        """Answer with all entries that fit the query; 400 if it is too long to look for it in ten thousand."""
+        query = dict(request.raw.query)
+        if len(query.get("q", "")) > _MAX_SEARCHED:
+            return refused(_TOO_LONG, request.response_headers)
+        offered, redactor = self._offered(request), self._pipeline.redactor
 
         def made() -> Json:
             return redactor.json(

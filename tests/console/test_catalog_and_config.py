@@ -162,6 +162,30 @@ async def test_arguments_are_validated_and_calls_explained_and_nothing_runs(fold
         assert (await daemon.get("/calls"))["calls"] == []
 
 
+async def test_a_search_of_thousands_of_words_is_refused(folder: Path) -> None:
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        assert (await daemon.get("/catalog", {"q": "greet " * 42}))["entries"]
+        await daemon.get("/catalog", {"q": "greet " * 43}, status=400)
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "said"),
+    [
+        pytest.param("[" * 150 + "]" * 150, 200, "/name", id="the control"),
+        pytest.param("[" * 900 + "]" * 900, 400, "200 deep", id="deeper than validators read"),
+        pytest.param("[" * 200_000, 400, "not JSON", id="deeper than any parser reads"),
+        pytest.param("92233720368547758079", 400, "64 bits", id="an integer that would become another number"),
+    ],
+)
+async def test_arguments_that_no_call_could_carry_are_refused(folder: Path, value: str, status: int, said: str) -> None:
+    body = f'{{"tool": "greet", "arguments": {{"name": {value}}}}}'
+    headers = {"Content-Type": "application/json"}
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        url = f"{daemon.api}/validate"
+        async with daemon.http.post(url, data=body, headers={**daemon.bearer, **headers}) as response:
+            assert (response.status, said in await response.text()) == (status, True)
+
+
 async def test_who_may_not_see_a_tool_has_it_neither_explained_nor_validated(folder: Path) -> None:
     (folder / "more.yaml").write_text(CLOSED)
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:

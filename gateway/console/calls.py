@@ -74,15 +74,11 @@ class CallsPart:
         body = await body_of(request)
         if isinstance(body, HttpError):
             return refused(body, request.response_headers)
-        method, params = body.get("method"), body.get("params")
-        if (
-            method not in _EXPLAINED
-            or not isinstance(params, dict)
-            or not isinstance(params.get(_EXPLAINED[method]), str)
-        ):
+        asked = _asked(body)
+        if asked is None:
             return refused(_NOT_EXPLAINED, request.response_headers)
         try:
-            explained = await self._explained(method, params, identity=request.identity, view=view)
+            explained = await self._explained(*asked, identity=request.identity, view=view)
         except RpcError as error:
             return refused(HttpError(status=422, message=error.message), request.response_headers)
         if isinstance(explained, str):
@@ -104,6 +100,17 @@ class CallsPart:
         if found:
             return found[0]
         return "\n".join(block.get("text", "") for block in result.get("content", ()))
+
+
+def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
+    """Return the method and its parameters, without `_meta` and what else is of a call that is made."""
+    method, params = body.get("method"), body.get("params")
+    if not isinstance(method, str) or method not in _EXPLAINED or not isinstance(params, dict):
+        return None
+    named = _EXPLAINED[method]
+    if not isinstance(params.get(named), str):
+        return None
+    return method, {key: params[key] for key in (named, "arguments") if key in params}
 
 
 def _only(catalog: Catalog, method: str, asked: str) -> Catalog:

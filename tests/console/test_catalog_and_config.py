@@ -155,8 +155,16 @@ async def test_arguments_are_validated_and_calls_explained_and_nothing_runs(fold
         params["arguments"] = {"name": "A"}
         refused = await post(daemon, "/explain", {"method": "tools/call", "params": params}, status=422)
         assert "/name" in refused["error"]
-        for body in ({}, {"method": "tools/list", "params": {}}, {"method": "tools/call", "params": {"name": 1}}):
+        wrong_bodies: tuple[Any, ...] = (
+            *({}, {"method": "tools/list", "params": {}}, {"method": "tools/call", "params": {"name": 1}}),
+            *({"method": [], "params": params}, {"method": {}, "params": params}, {"params": params}),
+        )
+        for body in wrong_bodies:
             await post(daemon, "/explain", body, status=400)
+        params["arguments"] = {"name": "Ann"}
+        for meta in (5, {"io.modelcontextprotocol/protocolVersion": "x"}):
+            body = {"method": "tools/call", "params": {**params, "_meta": meta}}
+            assert await post(daemon, "/explain", body) == explained
         status = await daemon.get("/status")
         assert status["calls_running"] == 0
         assert (await daemon.get("/calls"))["calls"] == []

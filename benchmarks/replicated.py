@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from benchmarks.connection import Connection, connected
+from benchmarks.connection import Connection, UnexpectedAnswerError, connected
 from benchmarks.contenders import OURS, Gateway
 from benchmarks.messages import Era, Numbered, call, post
 from benchmarks.processes import Server, started
@@ -30,7 +31,7 @@ from tests.redis_server import RedisServer, redis_server
 
 STORE: Final = "modern call, session's call, session: with Redis"
 _TTL_SECONDS: Final = 120
-"""How long the abandoned sessions last; the store keeps them half as long again."""
+"""How long abandoned sessions last if no option says so; the store keeps them half as long again."""
 _FILE: Final = """
 listen: {session_ttl: %d}
 limits: {sessions: {in_all: 1000000, per_caller: 1000000}}
@@ -62,7 +63,7 @@ async def replicated(gateway: Gateway, *, rounds: int, seconds: float, sessions:
                     for server in (stored, alone) if number % 2 else (alone, stored):
                         costs[server] = (await http_round(server, _ECHO, era, seconds=seconds)).cpu_seconds
                     found.append(costs[stored] / costs[alone])
-    size, _ = await _sessions(gateway, count=sessions, waits=False)
+    size, _ = await _sessions(gateway, count=sessions)
     median = {era: statistics.median(found) for era, found in ratios.items()}
     note = "CPU of the daemon, the median of interleaved rounds"
     return [
@@ -92,10 +93,13 @@ async def _serving(gateway: Gateway, file: Path, *, store: str = "", workers: in
         yield server
 
 
-async def _sessions(gateway: Gateway, *, count: int, waits: bool) -> tuple[float, int]:
-    """Bytes of Redis for each of so many sessions, and how many keys of theirs are left once they have expired."""
+async def _sessions(gateway: Gateway, *, count: int, ttl: int | None = None) -> tuple[float, int]:
+    """Bytes of Redis for each of so many sessions, and how many keys of theirs are left once they have expired.
+
+    Without a `ttl` nobody waits for that.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        file = _file(Path(directory), ttl=_TTL_SECONDS if waits else 3600)
+        file = _file(Path(directory), ttl=ttl or 3600)
         async with AsyncExitStack() as stack:
             redis = await stack.enter_async_context(redis_server(Path(directory) / "redis"))
             replicas = [
@@ -105,13 +109,16 @@ async def _sessions(gateway: Gateway, *, count: int, waits: bool) -> tuple[float
             before = await _used(redis)
             numbers = iter(range(count))
             await asyncio.gather(*(_use(connections, numbers) for connections in zip(*pools, strict=True)))
-            found = await _keys(redis)
-            size = (await _used(redis) - before) / max(1, found)  # those of a short life have begun to go
-            if waits:
-                async with asyncio.timeout(60 + 3 * _TTL_SECONDS):
+            size = (await _used(redis) - before) / count
+            found = await _keys(redis, "session:*")
+            if found < count:
+                raise UnexpectedAnswerError(f"{count - found} sessions expired meanwhile: --ttl must be longer")
+            print(f"{count} sessions: {size:.0f} B of Redis each", file=sys.stderr, flush=True)
+            if ttl is not None:
+                async with asyncio.timeout(60 + 3 * ttl):
                     while await _keys(redis):  # noqa: ASYNC110 - Redis tells nobody that a key is gone
                         await asyncio.sleep(1)
-            return size, await _keys(redis) if waits else 0
+            return size, await _keys(redis) if ttl is not None else 0
 
 
 async def _use(connections: Sequence[Connection], numbers: Iterator[int]) -> None:
@@ -127,8 +134,9 @@ async def _used(redis: RedisServer) -> int:
     return int((await redis.client.info("memory"))["used_memory"])
 
 
-async def _keys(redis: RedisServer) -> int:
-    return sum([1 async for _ in redis.client.scan_iter("mcp-gateway:session:*", count=10_000)])
+async def _keys(redis: RedisServer, pattern: str = "*session*") -> int:
+    """Count keys: of sessions, and the sets by which these are counted."""
+    return sum([1 async for _ in redis.client.scan_iter(f"mcp-gateway:{pattern}", count=10_000)])
 
 
 async def _processes(gateway: Gateway, *, rounds: int, seconds: float) -> None:
@@ -205,7 +213,7 @@ async def _main(options: argparse.Namespace) -> None:
         async with upstream() as url:
             gateway = Gateway(Path(directory), url)
             if options.sessions:
-                size, left = await _sessions(gateway, count=options.sessions, waits=True)
+                size, left = await _sessions(gateway, count=options.sessions, ttl=options.ttl)
                 print(f"{options.sessions} sessions: {size:.0f} B of Redis each, {left} keys left after expiry")
             if options.processes:
                 await _processes(gateway, rounds=options.rounds, seconds=options.seconds)
@@ -214,6 +222,7 @@ async def _main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replicated", description=__doc__)
     parser.add_argument("--sessions", type=int, default=0, metavar="N", help="open so many and wait for their end")
+    parser.add_argument("--ttl", type=int, default=_TTL_SECONDS, metavar="SECONDS", help="of a session that is left")
     parser.add_argument("--processes", action="store_true", help="compare one worker with two")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each round")

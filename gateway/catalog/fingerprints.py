@@ -1,16 +1,22 @@
 """Digests of what clients would list, by which a reload knows which lists have changed. Pure."""
 
+import base64
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
 import orjson
 
 from gateway.json_types import Json, JsonObject
 
+_FINGERPRINT_BYTES: Final = 12
+"""Three of these are kept for each session, and one is in each cursor."""
+
 
 def fingerprint(digests: Iterable[bytes]) -> str:
     """Digest a list, given the digests of its definitions in order."""
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+    digest = hashlib.sha256(b"".join(digests)).digest()[:_FINGERPRINT_BYTES]
+    return base64.urlsafe_b64encode(digest).decode()
 
 
 def definition_digest(definition: JsonObject) -> bytes:

@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 REPLICA_SECONDS: Final = 15
 """How long a replica that says nothing is taken to be alive."""
+_MOST_AT_ONCE: Final = 16
+"""Commands that run at the same time, each on a connection of its own; more wait for their turn: a burst of calls that
+opened a connection each would wait longer for these than for its answers."""
 _PROBE_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.1
 """The first pause between attempts to reach a store that is away; later ones are longer."""
@@ -53,6 +56,7 @@ class RedisConnection:
         self._client: Final[Client] = url.client(connect_seconds=WAIT_SECONDS, read_seconds=WAIT_SECONDS)
         self._reading: Final[Client] = url.client(connect_seconds=WAIT_SECONDS, read_seconds=None)
         """Reads that wait have connections without a limit of time: since redis-py 8 others have one."""
+        self._permits: Final = asyncio.Semaphore(_MOST_AT_ONCE)
         self._callbacks: Final[list[Callable[[], Awaitable[None]]]] = []
         self._back: Final = asyncio.Event()
         self._probe_now: Final = asyncio.Event()
@@ -108,7 +112,7 @@ class RedisConnection:
             raise StoreAwayError(self.problem)
         began = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(WAIT_SECONDS), self._permits:
                 answer = await self._evaluated(script, keys, values)
         except (RedisError, OSError, TimeoutError) as error:
             if not _is_fault(error):
@@ -150,7 +154,7 @@ class RedisConnection:
             await self._wait(deadline)
             began = loop.time()
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(deadline), self._permits:
                     answer = await attempt()
             except (RedisError, OSError, TimeoutError) as error:
                 if not _is_fault(error):

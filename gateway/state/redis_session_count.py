@@ -3,6 +3,7 @@
 A session counts once, however many replicas serve it, and goes on counting when the replica that opened it has died.
 """
 
+import hashlib
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
@@ -28,8 +29,10 @@ for _, key in ipairs(KEYS) do
 end
 return 0
 """)
-"""Keys: the set of all, and that of the caller if it is known. Values: the nonce, the time, when the session expires,
+"""Keys: the set of all, and that of the caller if it is known. Values: the member, the time, when the session expires,
 the limits, and `new` if it counts only where there is room. Times are milliseconds since the epoch."""
+
+_MEMBER_BYTES: Final = 12
 
 
 class SessionAdmission(IntEnum):
@@ -68,15 +71,20 @@ class RedisSessionCount:
     async def remove(self, nonce: str) -> None:
         """Count a session that has ended no longer. Its caller's set is put right when it is full."""
         try:
-            await self._store.command("ZREM", self._key(""), nonce)
+            await self._store.command("ZREM", self._key(""), _member(nonce))
         except StoreAwayError:
             return  # it counts until it expires
 
     async def _count(self, nonce: str, caller: str, expires: float, *values: str | int) -> int:  # the script's
         keys = [self._key(""), *([self._key(caller)] if caller else [])]
         now, until = round(self._clock() * 1000), round(expires * 1000)
-        found: int = await self._store.attempt(_COUNT, keys, nonce, now, until, *values)
+        found: int = await self._store.attempt(_COUNT, keys, _member(nonce), now, until, *values)
         return found
 
     def _key(self, caller: str) -> str:
         return f"{self._store.prefix}{{limits}}:sessions:{caller}"
+
+
+def _member(nonce: str) -> bytes:
+    """What stands for a session: with its length byte and end it fills 16 bytes of the allocator, as no nonce does."""
+    return hashlib.blake2b(nonce.encode(), digest_size=_MEMBER_BYTES).digest()

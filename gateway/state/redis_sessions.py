@@ -62,9 +62,9 @@ if tonumber(ARGV[2]) > had then
 end
 return holders
 """)
-"""Values: this replica's field, the expiry, milliseconds until then, `all` to replace what is there, how many fields
-are set, these with their values, and those that are taken away. An end is the last that is written. Returns who else
-holds the session."""
+"""Values: this replica's field, the expiry in milliseconds, those until then, `all` to replace what is there, how many
+fields are set, these with their values, and those that are taken away. An end is the last that is written. Returns who
+else holds the session."""
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -227,7 +227,8 @@ class RedisSessionStore:
             removed = [f"{_URI}{uri}" for uri in known.subscriptions - record.subscriptions]
         pairs = [part for pair in fields.items() for part in pair]
         mode = "all" if before is None else "some"
-        return [self._own_field, repr(record.expires), left, mode, len(fields), *pairs, *removed]
+        # Milliseconds: Redis packs a number into half of what its text takes.
+        return [self._own_field, round(record.expires * 1000), left, mode, len(fields), *pairs, *removed]
 
     def _begin(self, writing: Coroutine[Json, Json, None]) -> None:
         task = asyncio.get_running_loop().create_task(writing, name="session: write")
@@ -251,7 +252,7 @@ def _record(fields: Mapping[str, str]) -> SessionRecord | None:
     if _EXPIRES not in fields:
         return None
     return SessionRecord(
-        expires=float(fields[_EXPIRES]),
+        expires=int(fields[_EXPIRES]) / 1000,
         log_level=fields.get(_LEVEL),
         is_initialized=_INITIALIZED in fields,
         subscriptions=frozenset(name[1:] for name in fields if name.startswith(_URI)),

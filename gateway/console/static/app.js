@@ -4,7 +4,7 @@ import { Badge, Button, html, render, useEffect, useErrorBoundary, useRef, useSt
 import { forgetDocuments } from "./data.js";
 import { connect, disconnect, onEvent, useLive, wantCalls } from "./events.js";
 import { counted } from "./format.js";
-import { HOME, followLinks, link, useRoute } from "./router.js";
+import { HOME, currentRoute, followLinks, link, useRoute } from "./router.js";
 import { SignIn } from "./sign-in.js";
 
 /** The pages: name, label, module. */
@@ -232,6 +232,8 @@ function handleKeys(event) {
   }
 }
 
+// The page's module is on its way while the API is asked who we are.
+loadPage(currentRoute().page);
 followLinks();
 document.addEventListener("keydown", handleKeys);
 render(html`<${App} />`, document.getElementById("app"));

@@ -70,7 +70,7 @@ export const Empty = ({ title, children }) =>
 /** A document that could not be had, or is on its way. */
 export function Waiting({ document }) {
   if (document.error) return html`<div class="note bad" role="alert">${document.error.message}</div>`;
-  return document.data ? null : html`<p class="waiting" role="status">Loading…</p>`;
+  return document.data ? null : html`<p class="waiting" role="status" aria-busy="true">Loading…</p>`;
 }
 
 /** A button; `kind` is "primary" or "danger". */

@@ -47,7 +47,10 @@ export function setQuery(changes, options) {
   navigate(changed(changes), options);
 }
 
-/** The route, `{page, query}`; draws again when it changes. */
+/** The route of now, `{page, query}`. */
+export const currentRoute = () => current;
+
+/** The same; draws again when it changes. */
 export function useRoute() {
   const [route, setRoute] = useState(current);
   useEffect(() => {

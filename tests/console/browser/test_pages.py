@@ -1,10 +1,11 @@
 """Each page of the console: it shows what is there, to everybody, in both colour schemes and on a small screen."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.console.browser.served import Served
 from tests.console.browser.tab import NARROW, SCHEMES, WIDE, Tab, tab
@@ -69,3 +70,21 @@ async def test_the_colours_are_a_choice_that_lasts(browser: Browser, ops: Served
         await expect(ours.heading("Overview")).to_be_visible()
         assert await page.evaluate(background) == dark
         ours.check()
+
+
+async def test_traffic_does_not_say_that_there_is_none_while_it_is_loading(looker: Tab) -> None:
+    page, answer = looker.page, asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await answer.wait()
+        await route.continue_()
+
+    await page.route("**/-/api/calls?*", later)
+    await page.goto("about:blank")
+    await looker.open("traffic")
+    await expect(page.get_by_text("Loading…")).to_be_visible()
+    await expect(page.get_by_text("No calls yet")).to_have_count(0)
+    answer.set()
+    await expect(page.get_by_role("gridcell", name="greet").first).to_be_visible()
+    await expect(page.get_by_text("Loading…")).to_have_count(0)
+    await page.unroute("**/-/api/calls?*")

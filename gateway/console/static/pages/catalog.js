@@ -46,7 +46,7 @@ const COLUMNS = [
     label: "Description",
     width: "minmax(8rem, 2.6fr)",
     from: 640,
-    cell: (entry) => entry.title ?? entry.description ?? "",
+    cell: (entry) => entry.title ?? entry.description ?? entry.reason ?? "",
   },
   {
     key: "tags",

@@ -140,7 +140,7 @@ function ReloadCard({ reload }) {
   const changes = reload.changes ?? [];
   const shown = all ? changes : changes.slice(0, SHOWN_CHANGES);
   return html`<section class="card"><h2><${Moment} at=${reload.at} /> <${Badge} state=${reload.outcome} /></h2>
-    <p class="quiet">Generation ${reload.generation}, because ${TRIGGERS[reload.trigger] ?? reload.trigger}, in ${duration(reload.ms)}</p>
+    <p class="quiet">Generation ${reload.generation}, because ${TRIGGERS[reload.trigger] ?? reload.trigger}${reload.ms > 0 && `, in ${duration(reload.ms)}`}</p>
     <${Noticed} by=${reload.noticedBy} />
     ${reload.problems?.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
     ${changes.length === 0 && reload.outcome !== "refused" && reload.trigger !== "start" && html`<p>Nothing on offer changed.</p>`}

@@ -53,7 +53,7 @@ export default function Overview({ query, facts }) {
 }
 
 const summary = (status) =>
-  `Version ${status.version}, up for ${long(status.uptime_seconds)}, generation ${status.generation}`;
+  `mcp-gateway ${status.version}, up for ${long(status.uptime_seconds)}, generation ${status.generation}`;
 
 function ReloadButton({ onDone }) {
   const [answer, setAnswer] = useState(null);

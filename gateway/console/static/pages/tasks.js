@@ -92,7 +92,8 @@ const Nothing = ({ filtered }) =>
   filtered
     ? html`<${Empty} title="No task matches"><a href=${link("tasks")}>Remove all filters</a><//>`
     : html`<${Empty} title="No tasks">
-      <p>A tool with <code>task: optional</code> or <code>task: required</code> runs as a task when a client asks for one.</p><a href=${link("catalog", { kind: "tool" })}>Show the tools</a><//>`;
+      <p>Clients that ask for it get a task, and fetch the result later, from tools that allow this in the file:</p>
+      <pre class="code">tools:\n  report:\n    task: optional   # or required</pre><p><a href=${link("catalog", { kind: "tool" })}>Show the tools</a></p><//>`;
 
 function Details({ id }) {
   const path = `tasks/${encodeURIComponent(id)}`;

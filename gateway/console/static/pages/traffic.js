@@ -93,12 +93,12 @@ const COLUMNS = [
     from: 900,
     cell: (call) => call.caller ?? call.address,
   },
-  { key: "revision", label: "Revision", width: "6rem", from: 1050, cell: (call) => call.revision },
+  { key: "revision", label: "Revision", width: "6.2rem", from: 1050, cell: (call) => call.revision },
   { key: "transport", label: "Transport", width: "minmax(6rem, .8fr)", from: 1200, cell: (call) => call.transport },
   {
     key: "bytes",
     label: "Response",
-    width: "5.2rem",
+    width: "6rem",
     class: "number",
     from: 980,
     cell: (call) => bytes(call.responseBytes),
@@ -117,9 +117,9 @@ function matcher(query) {
     words.every((word) => searched(call).includes(word));
 }
 
-/** Asks for calls of the past that match, when the page opens and when its filters change. */
+/** Asks for calls of the past that match, when the page opens and when its filters change: `{data, error}`. */
 function useHistory(filters) {
-  const [problem, setProblem] = useState("");
+  const [answer, setAnswer] = useState({ data: null, error: null });
   useEffect(() => {
     const abort = new AbortController();
     const load = async () => {
@@ -129,11 +129,12 @@ function useHistory(filters) {
         });
         for (const call of calls) live.calls.put(call);
         live.calls.version += 1;
-        setProblem("");
+        setAnswer({ data: calls, error: null });
       } catch (error) {
-        if (error.name !== "AbortError") setProblem(error.message);
+        if (error.name !== "AbortError") setAnswer({ data: null, error });
       }
     };
+    setAnswer({ data: null, error: null });
     const timer = setTimeout(load, filters.length ? TYPING_MS : 0);
     const end = onEvent("hello", load);
     return () => {
@@ -142,7 +143,7 @@ function useHistory(filters) {
       end();
     };
   }, [String(filters)]);
-  return problem;
+  return answer;
 }
 
 export default function Traffic({ query }) {
@@ -151,7 +152,7 @@ export default function Traffic({ query }) {
   const isPaused = query.get("paused") === "1";
   const follow = query.get("follow") !== "0" && !isPaused;
   const filters = FILTERS.map((name) => [name, query.get(name)]).filter(([, value]) => value);
-  const problem = useHistory(filters);
+  const history = useHistory(filters);
   const matches = useMemo(() => matcher(query), [String(filters)]);
   const frozen = useRef(null);
   if (!isPaused) frozen.current = null;
@@ -161,7 +162,7 @@ export default function Traffic({ query }) {
       (call) => (frozen.current === null || call.seq <= frozen.current) && matches(call),
     );
     return known.reverse();
-  }, [version, matches, isPaused]);
+  }, [version, history.data, matches, isPaused]);
   const waiting = isPaused ? live.calls.after(frozen.current) : 0;
   const openSeq = query.get("open");
   return html`<${PageHead} title="Traffic" summary=${`${counted(rows.length, "call")}${waiting ? `, ${count(waiting)} new` : ""}${skipped ? `, ${count(skipped)} not shown` : ""}`}>
@@ -174,11 +175,11 @@ export default function Traffic({ query }) {
       <${Choice} query=${query} name="method" label="Method" options=${METHODS} />
       ${["name", "client", "caller"].filter((name) => query.get(name)).map((name) => html`<${Button} key=${name} label=${`Remove the filter ${name}`} onClick=${() => setQuery({ [name]: null })}>${name}: ${query.get(name)} ✕<//>`)}
     </div>
-    ${problem && html`<p class="note bad" role="alert">${problem}</p>`}
+    ${history.error && html`<${Waiting} document=${history} />`}
     <div class="split">
       <${Table} label="Calls" columns=${COLUMNS} rows=${rows} keyOf=${keyOf} onOpen=${open} openKey=${openSeq && Number(openSeq)}
         follow=${follow} onScrolledAway=${() => setQuery({ follow: "0" }, { replace: true })}
-        empty=${html`<${Nothing} filtered=${filters.length > 0} />`} />
+        empty=${history.data ? html`<${Nothing} filtered=${filters.length > 0} />` : !history.error && html`<${Waiting} document=${history} />`} />
       ${openSeq && html`<${Details} key=${openSeq} seq=${openSeq} />`}
     </div>`;
 }

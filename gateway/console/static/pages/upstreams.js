@@ -33,7 +33,8 @@ const nameOf = (server) => (server ? [server.name, server.version].filter(Boolea
 const offersOf = (offers) =>
   Object.entries(offers ?? {})
     .filter(([, size]) => size)
-    .map(([kind, size]) => `${count(size)} ${kind.replaceAll("_", " ")}`)
+    .map(([kind, size]) => [size, kind.replaceAll("_", " ")])
+    .map(([size, words]) => counted(size, words.replace(/s$/, ""), words))
     .join(", ");
 
 const COLUMNS = [

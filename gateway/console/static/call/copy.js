@@ -1,6 +1,6 @@
 /** A call as text for a terminal or for the file: `mcp-gateway call`, curl, and an entry of `tests`. Pure. */
 
-import { isObject, stringify } from "./json.js";
+import { member, stringify } from "./json.js";
 import { requestOf } from "./wire.js";
 
 /** What a terminal would act on when it is pasted, but for line breaks. */
@@ -57,10 +57,15 @@ function expectation({ isError, content, structuredContent }) {
   return texts.length && texts.length === content.length ? { text: texts.join("\n") } : null;
 }
 
-/** Arguments that may stand in a link: no passwords, and no more than a URL can hold. */
+const SECRET = /"format": "password"|"writeOnly": true/;
+
+/** Arguments that may stand in a link: none that hold a password, and no more than a URL can hold. */
 export function fragmentOf(values, schema) {
-  const isSecret = (each) => isObject(each) && (each.writeOnly === true || each.format === "password");
-  const open = Object.entries(values).filter(([name]) => !isSecret(schema?.properties?.[name]));
+  const isSecret = (each) => {
+    const text = stringify(each ?? null);
+    return SECRET.test(text) || (/"\$(dynamicR|r)ef"/.test(text) && SECRET.test(stringify(schema)));
+  };
+  const open = Object.entries(values).filter(([name]) => !isSecret(member(schema?.properties ?? {}, name)));
   const text = open.length ? stringify(Object.fromEntries(open)) : "";
   return text && text.length <= 8000 ? `#${encodeURIComponent(text)}` : "";
 }

@@ -103,6 +103,27 @@ def test_a_rebound_name_reaches_nothing(target: Target, cookie: str, path: str) 
     assert answer.status == 421
 
 
+@pytest.mark.parametrize("path", ["/-/console/", "/-/console/static/app.js", "/-/api/overview", "/-/api/status"])
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        pytest.param([SAME_ORIGIN], {200, 401}, id="the page itself"),
+        pytest.param([("Host", "<script>")], {421}, id="a host"),
+        pytest.param([("Origin", "http://evil.example.com")], {403}, id="an origin"),
+        pytest.param(
+            [("Sec-Fetch-Site", "cross-site"), ("Origin", "http://localhost:1")], {200, 401}, id="another port"
+        ),
+    ],
+)
+def test_no_answer_is_taken_for_another_type_or_read_by_another_page(
+    target: Target, path: str, fields: Sequence[tuple[str, str]], status: set[int]
+) -> None:
+    answer = target.client.request("GET", path, fields=fields)
+    assert answer.status in status
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in answer.headers
+
+
 def forged(cookie: str) -> Sequence[str]:
     name, _, value = cookie.partition("=")
     content, _, signature = value.rpartition(".")

@@ -16,6 +16,8 @@ from gateway.wire.accept import JSON
 from gateway.wire.jsonrpc import InvalidMessageError, Message, Request
 
 SERVER: Final = {"Server": "mcp-gateway"}
+_NO_SNIFFING: Final = {"X-Content-Type-Options": "nosniff"}
+"""Refusals quote what was sent: no browser may take one for a page."""
 
 
 def whole_response(reply: Reply, *, headers: Mapping[str, str]) -> web.Response:
@@ -42,7 +44,7 @@ def refuse(
     request_id = message.id if isinstance(message, Request) else None
     failure = RpcError(ErrorCode.INVALID_REQUEST, error.message)
     reply = results.error_reply(failure, request_id=request_id, revision=None, status=error.status)
-    return whole_response(reply, headers={**headers, **error.headers})
+    return whole_response(reply, headers={**_NO_SNIFFING, **headers, **error.headers})
 
 
 def takes_one_write(raw: web.Request, headers: Mapping[str, str]) -> bool:

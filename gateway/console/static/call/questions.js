@@ -1,6 +1,7 @@
 /** Dialogs of what a call asks for: elicitation, sampling, and roots; and of whether it is to be made at all. */
 
 import { Button, Dialog, html, useEffect, useRef, useState } from "../components.js";
+import { webAddress } from "./address.js";
 import { problemsOf } from "./check.js";
 import { Field } from "./form.js";
 import { initial } from "./schema.js";
@@ -36,14 +37,16 @@ function Elicitation({ params, onAnswer }) {
 
 function UrlElicitation({ params, onAnswer }) {
   const [isOpened, setOpened] = useState(false);
-  const isWeb = /^https?:\/\//i.test(params.url ?? "");
+  const address = webAddress(params.url);
   return html`<${Question} title="The call asks you to open a page" accept="I have done it" onDismiss=${() => onAnswer({ action: "cancel" })}
       onAccept=${() => onAnswer({ action: "accept" })} buttons=${html`<${Button} onClick=${() => onAnswer({ action: "decline" })}>Decline<//>`}>
     <p class="asked">${params.message}</p>
-    <p>It leads away from this gateway. Open it only if you trust it:</p>
-    <p><code class="url">${params.url}</code></p>
-    ${isWeb && (isOpened
-      ? html`<p><a href=${params.url} target="_blank" rel="noreferrer noopener">Open the page in a new tab</a></p>`
+    ${address
+      ? html`<p>It leads away from this gateway, to <b>${address.host}</b>. Open it only if you trust it:</p>`
+      : html`<p>This is not the address of a web page:</p>`}
+    <p><code class="url">${address ? address.href : String(params.url)}</code></p>
+    ${address && (isOpened
+      ? html`<p><a href=${address.href} target="_blank" rel="noreferrer noopener">Open the page in a new tab</a></p>`
       : html`<${Button} onClick=${() => setOpened(true)}>I trust this address<//>`)}
   <//>`;
 }

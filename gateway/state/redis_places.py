@@ -46,26 +46,28 @@ for at = 1, #found, 2 do
     others[#others + 1] = {replica, tonumber(held), tonumber(waits), tonumber(from)}
   end
 end
-local free, waiting, left, first = limit - used, 0, limit - used, {'', math.huge}
+local free, running, waiting, left, first = limit - used, 0, 0, limit - used, {'', math.huge}
 for _, other in ipairs(others) do
-  free, left = free - other[2], left - other[2]
+  free, running, left = free - other[2], running + other[2], left - other[2]
   if other[3] > 0 and other[4] < first[2] then first = {other[1], other[4]} end
   waiting = waiting + other[3]
   if other[3] > 0 and (other[4] < since or (other[4] == since and other[1] < ARGV[1])) then free = free - other[3] end
 end
 local granted = math.max(0, math.min(wanted, free))
+local queued = math.max(0, math.min(wanted - granted, ARGV[8] - waiting))
 if granted > 0 then since = now end
-if used + granted + wanted == 0 then redis.call('HDEL', KEYS[1], ARGV[1])
+if used + granted + queued == 0 then redis.call('HDEL', KEYS[1], ARGV[1])
 else
-  local mine = string.format('%d %d %d %d', used + granted, wanted - granted, since, now + ARGV[6])
+  local mine = string.format('%d %d %d %d', used + granted, queued, since, now + ARGV[6])
   redis.call('HSET', KEYS[1], ARGV[1], mine)
   redis.call('PEXPIRE', KEYS[1], ARGV[7])
 end
-return {used + granted, waiting, left > granted and first[1] or ''}
+return {used + granted, running, waiting, left > granted and first[1] or ''}
 """)
 """Values: this replica, the limit, how many places it uses and how many more it wants, and how many milliseconds it is
-taken to live and to wait, and the limit is kept. Returns how many it may use, how many the others wait for, and who of
-them may have one that is free."""
+taken to live and to wait, and the limit is kept, and how many may wait at all: who is not among them is refused, and is
+not written down. Returns how many it may use, how many the others use and wait for, and who of them may have one that
+is free."""
 _LIVE: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -78,9 +80,10 @@ return last >= now and 1 or 0
 
 
 class Claim(NamedTuple):
-    """The places that this replica may use, and how many the others wait for."""
+    """The places that this replica may use, and how many the others use and wait for."""
 
     capacity: int
+    running_elsewhere: int
     waiting_elsewhere: int
 
 
@@ -118,11 +121,13 @@ class RedisPlaces:
     def is_away(self) -> bool:
         return self._store.is_away
 
-    async def claim(self, name: str, *, limit: int, used: int, wanted: int, again: Callable[[], None]) -> Claim:
+    async def claim(  # noqa: PLR0913 - what a claim says
+        self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
+    ) -> Claim:
         times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
         key = f"{self._live_key}:{name}"
-        values = (self._replica, limit, used, wanted, *times)
-        capacity, waiting, first = await self._store.attempt(_CLAIM, [key, self._live_key], *values)
+        values = (self._replica, limit, used, wanted, *times, queue)
+        capacity, running, waiting, first = await self._store.attempt(_CLAIM, [key, self._live_key], *values)
         if capacity < used + wanted:
             self._waiting[key] = again
         else:
@@ -131,7 +136,7 @@ class RedisPlaces:
             telling = asyncio.get_running_loop().create_task(self._tell_freed(first.decode(), key), name="limit: freed")
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
-        return Claim(capacity, waiting)
+        return Claim(capacity, running, waiting)
 
     def on_loss(self, callback: Callable[[], None]) -> None:
         """Have a function called when what this replica has may not stand in the store, and must be claimed again."""

@@ -34,6 +34,10 @@ class Share(Protocol):
     def limit(self) -> int:
         """The number of calls that may run everywhere together."""
 
+    @property
+    def elsewhere(self) -> tuple[int, int]:
+        """The number of calls that run, and of those that wait, beside this process's, as far as is known."""
+
     def of(self, limit: Limit) -> int:
         """The number of calls that may run now."""
 
@@ -75,6 +79,11 @@ class FairSemaphore:
     @property
     def waiting(self) -> int:
         return self._queue.length + len(self._resuming)
+
+    @property
+    def resuming(self) -> int:
+        """The calls that wait to go on, which no bound of the queue refuses."""
+        return len(self._resuming)
 
     @property
     def is_unused(self) -> bool:
@@ -133,12 +142,10 @@ class FairSemaphore:
         self._capacity = capacity
         self._wake()
 
-    def shorten(self, most: int) -> bool:
-        """Refuse calls that wait beyond a number, those first whose callers have most; whether there were any."""
-        is_longer = self._queue.length > most
+    def shorten(self, most: int) -> None:
+        """Refuse calls that wait beyond a number, those first whose callers have most."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
-        return is_longer
 
     def _tell_of_wait(self) -> None:
         if self.share is not None:
@@ -176,7 +183,9 @@ class FairSemaphore:
             turn.set_exception(self._refusal())
 
     def _refusal(self) -> OverLimitError:
-        message = f"Busy: {self.running} calls are running and {self._queue.length} are waiting ({self._name})"
+        running, waiting = (0, 0) if self.share is None else self.share.elsewhere
+        running, waiting = running + self.running, waiting + self._queue.length
+        message = f"Busy: {running} calls are running and {waiting} are waiting ({self._name})"
         return OverLimitError(message, retry_after=_RETRY_SECONDS, limit=self._name)
 
 

@@ -30,6 +30,10 @@ class Claim(Protocol):
         """The places that this replica may use, those that it uses among them."""
 
     @property
+    def running_elsewhere(self) -> int:
+        """The places that other replicas use."""
+
+    @property
     def waiting_elsewhere(self) -> int:
         """The calls that wait for places at other replicas."""
 
@@ -40,8 +44,12 @@ class SharedPlaces(Protocol):
     @property
     def is_away(self) -> bool: ...
 
-    async def claim(self, name: str, *, limit: int, used: int, wanted: int, again: Callable[[], None]) -> Claim:
+    async def claim(  # noqa: PLR0913 - what a claim says
+        self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
+    ) -> Claim:
         """Say how many places are used here, and ask for more; `again` is called when others have left some.
+
+        At most `queue` calls wait at all replicas together.
 
         Raises:
             StoreAwayError: it is not known how many there are.
@@ -60,6 +68,7 @@ class SharedCapacity:
         self._name: Final = f"{name}:{bounded(caller)}"
         self._limit: Limit = (0, 0)
         self._granted = 0
+        self._elsewhere = (0, 0)
         self._is_own = False
         """Whether this replica counts by itself."""
         self._changed: Final = asyncio.Event()
@@ -72,6 +81,10 @@ class SharedCapacity:
     @property
     def limit(self) -> int:
         return self._limit[0]
+
+    @property
+    def elsewhere(self) -> tuple[int, int]:
+        return (0, 0) if self._is_own else self._elsewhere
 
     def of(self, limit: Limit) -> int:
         self._limit = limit
@@ -132,6 +145,7 @@ class SharedCapacity:
             claim = await self._places.claim(
                 self._name,
                 limit=self._limit[0],
+                queue=self._limit[1] + semaphore.resuming,
                 used=used,
                 wanted=semaphore.waiting,
                 again=self._changed.set,
@@ -141,9 +155,10 @@ class SharedCapacity:
             return False
         self._is_own = False
         self._granted = claim.capacity
+        self._elsewhere = (claim.running_elsewhere, claim.waiting_elsewhere)
         semaphore.resize(claim.capacity)
-        if not self._changed.is_set() and semaphore.shorten(max(0, self._limit[1] - claim.waiting_elsewhere)):
-            self._changed.set()  # the store does not know that they wait no more
+        if not self._changed.is_set():
+            semaphore.shorten(max(0, self._limit[1] - claim.waiting_elsewhere))
         return True
 
     def _count_alone(self) -> None:

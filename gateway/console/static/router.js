@@ -7,7 +7,16 @@ export const base = new URL("../", import.meta.url);
 export const HOME = "overview";
 
 const listeners = new Set();
+forgetToken();
 let current = read();
+
+/** Takes a token that was not good out of the URL: it may be a key, and the browser's history would keep it. */
+function forgetToken() {
+  const url = new URL(location.href);
+  if (!url.searchParams.has("token")) return;
+  url.searchParams.delete("token");
+  history.replaceState(history.state, "", url);
+}
 
 function read() {
   const inside = location.pathname.startsWith(base.pathname) ? location.pathname.slice(base.pathname.length) : "";

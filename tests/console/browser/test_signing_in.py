@@ -41,6 +41,16 @@ async def test_a_link_with_the_token_lets_in_and_leaves_the_url(ours: Tab) -> No
     ours.tolerated.append(REFUSED)
 
 
+async def test_a_key_that_somebody_put_into_the_url_does_not_let_in_nor_stay_there(
+    browser: Browser, locked: Served
+) -> None:
+    async with tab(browser, locked, signs_in=False) as ours:
+        ours.tolerated.append(REFUSED)
+        await ours.page.goto(f"{locked.console}traffic?token={KEY}&q=kept")
+        await expect(ours.heading("Sign in")).to_be_visible()
+        assert ours.page.url == f"{locked.console}traffic?q=kept"
+
+
 async def test_a_key_of_too_few_scopes_is_told_which_one_is_missing(browser: Browser, locked: Served) -> None:
     async with tab(browser, locked, signs_in=False) as ours:
         ours.tolerated.append(REFUSED)

@@ -86,5 +86,5 @@ class RedisSessionCount:
 
 
 def _member(nonce: str) -> bytes:
-    """What stands for a session: with its length byte and end it fills 16 bytes of the allocator, as no nonce does."""
+    """Return a session's member: with its length byte and end it fills 16 bytes of the allocator, as no nonce does."""
     return hashlib.blake2b(nonce.encode(), digest_size=_MEMBER_BYTES).digest()

@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from gateway.app.workers.worker import READY, VARIABLE, Worker, socket_path
 from gateway.transports.listener.socket_activation import Inherited
 
+log: Final = structlog.get_logger()
+
 _MOST_BYTES: Final = 4096
+_START_SECONDS: Final = 300.0
+"""How long a start may take: upstreams have their own times, and ten thousand tools on a busy machine theirs."""
 
 
 class WorkerProcess:
@@ -80,11 +85,19 @@ class WorkerProcess:
         return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
     async def becomes_ready(self) -> bool:
-        """Wait until it is ready; False if it has ended before."""
+        """Wait until it is ready; False if it has ended before, or has taken too long and is killed."""
         assert self._control is not None  # noqa: S101 - it was started
         said = b""
-        with suppress(OSError):
-            said = await asyncio.get_running_loop().sock_recv(self._control, len(READY))
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                said = await asyncio.get_running_loop().sock_recv(self._control, len(READY))
+        except TimeoutError:
+            log.error(  # noqa: TRY400 - the traceback would be of this wait
+                "worker killed: it did not become ready", worker=self.number, seconds=_START_SECONDS
+            )
+            self.send(signal.SIGKILL)
+        except OSError:
+            pass  # it has ended
         if said:
             self._ready_at = time.monotonic()
         self._has_said.set()

@@ -147,19 +147,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         new, left_out = self.states.keys() - shared, earlier.states.keys() - shared
         return (
             any(self.states[path] != earlier.states[path] for path in shared)
-            or any(_changed_at(self.states[path]) >= earlier.taken_at for path in new)
+            or any(self._changed_at(path) >= earlier.taken_at for path in new)
             or any(self.states[path] == _MISSING for path in new & set(map(str, self.plan.present)))
             or any(_state(path) == _MISSING != earlier.states[path] for path in left_out)
         )
+
+    def _changed_at(self, path: str) -> int:
+        """The time of the last change; of a directory, too, where it has taken the place of a file."""
+        inode, changed_at, _, _ = self.states[path]
+        if not inode or changed_at or not path.endswith(self.plan.suffixes):
+            return changed_at
+        try:
+            return os.stat(path).st_ctime_ns  # noqa: PTH116 - as below
+        except OSError:
+            return 0
 
 
 def _fits(name: str, pattern: str) -> bool:
     """Match a name as `glob` does, which skips hidden files."""
     return fnmatchcase(name, pattern) and name.startswith(".") <= pattern.startswith(".")
-
-
-def _changed_at(state: State) -> int:
-    return state[1]
 
 
 def _walk(root: str) -> Iterator[str]:

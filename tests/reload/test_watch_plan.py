@@ -9,7 +9,7 @@ import pytest
 
 from gateway.executors.files.executor import compile_file_globs
 from gateway.executors.files.globs import Globs
-from gateway.reload.watch_plan import MAX_DEPTH, WatchPlan
+from gateway.reload.watch_plan import MAX_DEPTH, Snapshot, WatchPlan
 from tests.executors.recording import make_scope
 from tests.reload.pipelines import opened
 
@@ -105,3 +105,14 @@ def test_directories_of_any_depth_below_a_root_are_looked_at_within_bounds(deep:
         assert MAX_DEPTH <= len(before.states) <= MAX_DEPTH + 2
         (deep / "d" / f"{len(plan.trees)}.md").write_text("new")
         assert plan.snapshot().differs_from(before)
+
+
+def test_a_directory_that_took_the_place_of_a_file_before_the_first_look_is_a_change(tmp_path: Path) -> None:
+    place = tmp_path / "one.yaml"
+    place.write_text("tools: {}")
+    loaded = Snapshot(taken_at=place.stat().st_ctime_ns + 1)
+    plan = WatchPlan(files=frozenset({place}), directories=frozenset({tmp_path}), present=frozenset({place}))
+    assert not plan.snapshot().differs_from(loaded)
+    place.unlink()
+    place.mkdir()
+    assert plan.snapshot().differs_from(loaded)

@@ -31,6 +31,8 @@ _INHERITED: Final = "LISTEN_FDS"
 _NOTICE_SHARE: Final = 0.25
 """The share of the time to drain for which connections are still accepted."""
 _MAX_NOTICE_SECONDS: Final = 10.0
+_LEAVING_SECONDS: Final = 1.0
+"""Time for the connections that are open when another process goes on with the sockets."""
 
 
 def check_view(name: str | None, views: Collection[str]) -> None:
@@ -104,6 +106,11 @@ class Listeners:
         notice = self._notice(seconds)
         await asyncio.sleep(notice)
         self.http.stop_accepting()
+        if self._leaves_sockets():
+            # Connections that were taken just now, and those that are kept, are answered before they are closed: a
+            # request that is on its way then is lost (RFC 9112 §9.5).
+            notice = min(seconds, _LEAVING_SECONDS)
+            await asyncio.sleep(notice)
         self._dispatcher.notifier.close()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.http.drain(seconds - notice))

@@ -31,7 +31,7 @@ _INHERITED: Final = "LISTEN_FDS"
 _NOTICE_SHARE: Final = 0.25
 """The share of the time to drain for which connections are still accepted."""
 _MAX_NOTICE_SECONDS: Final = 10.0
-_LEAVING_SECONDS: Final = 1.0
+_HANDOVER_SECONDS: Final = 1.0
 """Time for the connections that are open when another process goes on with the sockets."""
 
 
@@ -109,7 +109,7 @@ class Listeners:
         if self._leaves_sockets():
             # Connections that were taken just now, and those that are kept, are answered before they are closed: a
             # request that is on its way then is lost (RFC 9112 §9.5).
-            notice = min(seconds, _LEAVING_SECONDS)
+            notice = min(seconds, _HANDOVER_SECONDS)
             await asyncio.sleep(notice)
         self._dispatcher.notifier.close()
         async with asyncio.TaskGroup() as group:

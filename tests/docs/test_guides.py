@@ -20,6 +20,8 @@ from tests.ports import free_port
 from tests.programs import need, need_sandboxes
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
+SETTLED_SECONDS: Final = 30.0
+"""For a server to notice what was saved."""
 SECONDS: Final = 60
 
 
@@ -54,8 +56,10 @@ class Reader:
             case Typed(command, shown) if step.serves:
                 self._serve(self._here(command), shown)
             case Typed(command, _):
-                shown = self._type(self._here(command))
-                assert Typed(command, self._here(step.shown)).fits(shown), f"$ {command}\n{shown}"
+                expected, until = Typed(command, self._here(step.shown)), time.monotonic() + SETTLED_SECONDS
+                while not expected.fits(shown := self._type(self._here(command))):
+                    # A server that the reader asks may not have noticed yet what was just saved.
+                    assert "--url" in command and time.monotonic() < until, f"$ {command}\n{shown}"
 
     def _type(self, command: str) -> str:
         done = subprocess.run(

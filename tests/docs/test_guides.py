@@ -59,7 +59,8 @@ class Reader:
                 expected, until = Typed(command, self._here(step.shown)), time.monotonic() + SETTLED_SECONDS
                 while not expected.fits(shown := self._type(self._here(command))):
                     # A server that the reader asks may not have noticed yet what was just saved.
-                    assert "--url" in command and time.monotonic() < until, f"$ {command}\n{shown}"
+                    may_change = "--url" in command and time.monotonic() < until
+                    assert may_change, f"$ {command}\n{shown}"
 
     def _type(self, command: str) -> str:
         done = subprocess.run(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -71,6 +72,11 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+
+    @classmethod
+    def at(cls, path: str, message: str) -> Self:
+        """One problem: of a key of the file, or of a flag, a variable or a word of the command line."""
+        return cls([Problem(path=path, message=message)])
 
     @property
     def errors(self) -> tuple[Problem, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from gateway import __version__
-from gateway.authoring.validate.command import check
+from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
 from tests.fork_server import FORKED
 

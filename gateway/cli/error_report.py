@@ -4,8 +4,8 @@ import os
 import traceback
 from collections.abc import Sequence
 
-from gateway.command_line.client import RemoteError
-from gateway.command_line.console import Console, say
+from gateway.cli.client.client import RemoteError
+from gateway.cli.output.console import Console, say
 from gateway.config.diagnostics.render import render
 from gateway.config.variables import variable_of
 from gateway.errors import ConfigError, RpcError

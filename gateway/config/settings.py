@@ -138,13 +138,13 @@ class Settings(BaseSettings):
             return keys_in(self.secret_key.get_secret_value().encode()) if self.secret_key else ()
         variable = variable_of("secret_key_file")
         if self.secret_key is not None:
-            raise _refusal(variable, f"and {variable_of('secret_key')} are given; only one can be")
+            raise ConfigError.at(variable, f"and {variable_of('secret_key')} are given; only one can be")
         try:
             keys = keys_in(self.secret_key_file.read_bytes())
         except OSError as error:
-            raise _refusal(variable, f"cannot read {self.secret_key_file}: {error.strerror}") from error
+            raise ConfigError.at(variable, f"cannot read {self.secret_key_file}: {error.strerror}") from error
         if not keys:
-            raise _refusal(variable, f"{self.secret_key_file} is empty")
+            raise ConfigError.at(variable, f"{self.secret_key_file} is empty")
         return keys
 
     def store_url(self) -> str | None:
@@ -157,13 +157,15 @@ class Settings(BaseSettings):
             return self.store.get_secret_value().strip() if self.store else None
         variable = variable_of("store_file")
         if self.store is not None:
-            raise _refusal(variable, f"and {variable_of('store')} are given; only one can be")
+            raise ConfigError.at(variable, f"and {variable_of('store')} are given; only one can be")
         try:
             url = self.store_file.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            raise _refusal(variable, f"cannot read {self.store_file}: {getattr(error, 'strerror', error)}") from error
+            raise ConfigError.at(
+                variable, f"cannot read {self.store_file}: {getattr(error, 'strerror', error)}"
+            ) from error
         if not url:
-            raise _refusal(variable, f"{self.store_file} is empty")
+            raise ConfigError.at(variable, f"{self.store_file} is empty")
         return url
 
 
@@ -214,7 +216,3 @@ def _problem(detail: Mapping[str, Json], flags: Mapping[str, Json]) -> Problem:
     if not message.startswith("expected"):
         message = f"expected {message}"
     return Problem(message=message + given, path=flag_of(field) if field in flags else variable_of(field))
-
-
-def _refusal(variable: str, message: str) -> ConfigError:
-    return ConfigError([Problem(message=message, path=variable)])

@@ -16,7 +16,7 @@ import structlog
 from gateway.access.identity.identity import Identity
 from gateway.app.gateway import Gateway
 from gateway.audit.recorder import AuditRecorder
-from gateway.authoring.validate.command import check
+from gateway.cli.commands.validate.command import check
 from gateway.config.models.audit import Audit
 from gateway.config.models.document import Document
 from gateway.config.settings import read_settings

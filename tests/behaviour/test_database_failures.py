@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.authoring.validate.command import check
-from gateway.authoring.validate.query_check import refused_queries
+from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate.query_check import refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem

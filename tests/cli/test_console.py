@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.command_line.console import Console, say
-from gateway.command_line.render import Piece, pieces_of, show_tool_result
+from gateway.cli.output.console import Console, say
+from gateway.cli.output.results import Piece, pieces_of, show_tool_result
 
 
 class Terminal(io.StringIO):

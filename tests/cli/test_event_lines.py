@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway.authoring.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
-from gateway.authoring.dev.event_lines import EventLines, Line, log_line
+from gateway.cli.commands.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
+from gateway.cli.commands.dev.event_lines import EventLines, Line, log_line
 from gateway.errors import Problem
 from gateway.json_types import Json
 

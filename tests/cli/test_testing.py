@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.app.gateway import Gateway
-from gateway.authoring.test.running import Grade, run_tests
+from gateway.cli.commands.test.running import Grade, run_tests
 from gateway.config.settings import read_settings
 from tests.cli.typed import Run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.command_line.console import Console
+from gateway.cli.output.console import Console
 from tests.cli.typed import CONFIG
 
 SECONDS = 60

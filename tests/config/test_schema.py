@@ -8,7 +8,7 @@ from typing import Final
 import jsonschema_rs
 import pytest
 
-from gateway.authoring.schema import reference
+from gateway.cli.commands.schema import reference
 from gateway.config.docs.schema import document_schema
 from gateway.config.loader import load
 from gateway.config.models.document import Document

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.cli.serve import parser as serve_parser
+from gateway.cli.commands.serve import parser as serve_parser
 from tests.deploy.files import DEPLOY, doubts, read
 
 FOLDER: Final = DEPLOY / "compose"

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.app.gateway import CLEAN_UP_SECONDS
-from gateway.cli.serve import parser as serve_parser
+from gateway.cli.commands.serve import parser as serve_parser
 from gateway.config.settings import read_settings
 from tests.deploy.files import DEPLOY, doubts, read
 from tests.programs import need_named_by

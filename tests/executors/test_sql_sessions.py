@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.authoring.validate.command import check
+from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.sql.dialects import dialect_of

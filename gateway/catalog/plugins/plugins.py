@@ -22,7 +22,7 @@ from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
 from gateway.catalog.plugins.plugin_import import IMPORT_SECONDS, ImportFailedError, NoSuchModuleError, import_bounded
 from gateway.catalog.plugins.plugin_package import PackageFinder, PluginPackage, read_package
 from gateway.config.diagnostics.problems import Problems
-from gateway.errors import ConfigError, Problem
+from gateway.errors import ConfigError
 from gateway.executors.python.signature import Signature, read_signature
 from gateway.executors.threads import DaemonThreadPool
 
@@ -128,7 +128,7 @@ class Plugins:
                 begun.pop()
                 await self._shut_down(begun, threads)
                 message = f"startup() of {_short_name(module)} {error}"
-                raise ConfigError([Problem(message=message, path="plugins")]) from error
+                raise ConfigError.at("plugins", message) from error
         self._started.extend(begun)
 
     def unload_unused(self) -> list[ModuleType]:

@@ -1,0 +1,112 @@
+"""Options that several commands take, and the `Settings` made of those that are settings."""
+
+import argparse
+from argparse import Namespace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gateway.cli.arguments.parser import Parser
+from gateway.config.settings import NO_STATE, Settings, read_settings
+from gateway.config.variables import flag_of, variable_of
+
+TOKEN_HINT: Final = "$MCP_GATEWAY_TOKEN is shown to it."  # noqa: S105 - the variable's name
+_SHOWN_DEFAULTS: Final = {
+    "http": "as the file says, 127.0.0.1:8000",
+    "scopes": "all",
+    "log_format": "console on a terminal",
+    "poll": "30s",
+    "drain_timeout": "10s",
+    "view": "everything",
+    "store": "none",
+    "state_dir": "$STATE_DIRECTORY, or one of this file's in ~/.local/state/mcp-gateway",
+}
+"""Defaults whose value in `Settings` would not tell a reader of the help what happens."""
+
+
+class Option(NamedTuple):
+    """A flag that is a field of `Settings`."""
+
+    field: str
+    metavar: str | None
+    """The name of its value; None: the flag takes none."""
+    help: str
+
+
+HTTP: Final = Option("http", "HOST:PORT", "MCP endpoint at http://HOST:PORT/mcp; port 0 takes a free one")
+ALLOW_ANONYMOUS: Final = Option("allow_anonymous", None, "listen beyond loopback although the file has no `auth`")
+POLL: Final = Option("poll", "TIME", "compare the files this often, for file systems without events; 0 never")
+VIEW: Final = Option("view", "NAME", "the view to ask, in place of everything")
+_LOG_LEVEL: Final = Option("log_level", "LEVEL", "debug, info, warning or error")
+
+
+def add_option(group: argparse._ActionsContainer, option: Option, *, default: str | None = None) -> None:
+    """Add a flag whose help names its default and its environment variable."""
+    default = default or _SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
+    shown = "" if option.metavar is None else f"default: {default}; "
+    text = f"{option.help} ({shown}{variable_of(option.field)})"
+    if option.metavar is None:
+        group.add_argument(flag_of(option.field), action="store_true", help=text)
+    else:
+        group.add_argument(flag_of(option.field), metavar=option.metavar, help=text)
+
+
+def add_config(parser: Parser) -> None:
+    """Add the positional argument CONFIG."""
+    parser.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help=f"the file, or a directory of files (default: ${variable_of('config')}, then ./config.yaml)",
+    )
+
+
+def add_url(parser: Parser) -> None:
+    """Add `--url` for commands that ask a running server in place of a file, and `--log-level`."""
+    group = parser.add_argument_group("where to ask")
+    group.add_argument(
+        "--url",
+        default=None,
+        help="a running server, in place of CONFIG; without a path, /mcp is meant. $MCP_GATEWAY_TOKEN is shown to it",
+    )
+    add_option(group, VIEW)
+    add_log_level(group)
+
+
+def add_log_level(group: argparse._ActionsContainer, *, default: str | None = "error") -> None:
+    add_option(group, _LOG_LEVEL, default=default)
+
+
+def add_explain(parser: Parser, shows: str) -> None:
+    parser.add_argument(
+        "--explain", action="store_true", default=False, help=f"show {shows}. Of a file alone; JSON with --raw"
+    )
+
+
+def add_output(parser: Parser) -> None:
+    """Add `--raw` and `--output`: how a result is printed, or into which file its content goes."""
+    parser.add_argument("--raw", action="store_true", default=False, help="print the protocol's result, as JSON")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=None, metavar="FILE", help="write the content to a file, as images need it"
+    )
+
+
+def add_json(parser: Parser, shows: str) -> None:
+    parser.add_argument("--json", action="store_true", default=False, help=f"print {shows}")
+
+
+def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
+    """Settings from those parsed options that are fields of `Settings`.
+
+    Raises:
+        ConfigError: a value is not valid.
+    """
+    flags = {field: value for field, value in vars(options).items() if field in Settings.model_fields}
+    return read_settings(flags if config is None else {**flags, "config": config})
+
+
+def one_shot_settings(options: Namespace, config: str | None) -> Settings:
+    """Settings of a command that ends by itself: nothing is watched or kept; only errors are logged unless asked."""
+    settings = settings_of(options, config=config)
+    quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
+    alone = {"state_dir": NO_STATE, "store": None, "store_file": None}
+    return settings.model_copy(update={"no_watch": True, "stdio": False, **alone, **quiet})

@@ -1,0 +1,56 @@
+"""The argument parser of every command: the layout of its help and errors, and paragraphs that several epilogs share.
+
+Imports nothing but the standard library and `console`, so that `--help` and `--version` answer at once.
+"""
+
+import argparse
+import re
+import sys
+from typing import Final, NoReturn, TextIO
+
+from gateway.cli.output.console import Console
+
+EXIT_CODES: Final = """\
+exit codes:
+  0    it worked; `serve`: it was asked to stop
+  1    it ran and failed: a tool's error, no such resource, no server at the URL;
+       `validate --strict`: warnings
+  2    the file, a flag or a variable is wrong
+  130  interrupted, or 143 by SIGTERM: `serve` by the second signal"""
+
+CONFIG_AS_FIRST_WORD: Final = """\
+CONFIG defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. The first word is taken as CONFIG
+when it ends in .yaml or .yml, holds a slash, or names a directory."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with colours in its help on a terminal, and with errors of one line."""
+
+    def __init__(self, name: str, *, summary: str, epilog: str = "", words: str | None = None) -> None:
+        super().__init__(
+            prog=name,
+            usage=None if words is None else f"{name} {words} [options]",
+            description=summary,
+            epilog=epilog,
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=88),
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+        self.color = False  # Python 3.14 colours help by itself; ours works with every version
+
+    def print_help(self, file: TextIO | None = None) -> None:  # type: ignore[override]  # narrower than SupportsWrite
+        console = Console(file or sys.stdout)
+        console.line(_coloured(self.format_help(), console))
+
+    def error(self, message: str) -> NoReturn:
+        console = Console(sys.stderr)
+        console.line(f"{console.styled('error:', 'red')} {message}")
+        console.line(f"Try `{self.prog} --help`.")
+        sys.exit(2)
+
+
+def _coloured(text: str, console: Console) -> str:
+    """Help with headings bold, flags cyan and variables dim."""
+    text = re.sub(r"^(usage:|[a-z][\w ]*:)", lambda match: console.styled(match[0], "bold"), text, flags=re.MULTILINE)
+    text = re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda match: console.styled(match[0], "cyan"), text)
+    return re.sub(r"\$?MCP_GATEWAY_\w+", lambda match: console.styled(match[0], "dim"), text)

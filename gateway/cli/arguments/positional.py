@@ -1,0 +1,96 @@
+"""Parses the words after a command: CONFIG where it is given, and a tool's arguments as key=value."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from gateway.config.fs_checks import is_directory
+from gateway.errors import ConfigError
+from gateway.exact_json import large_integer
+from gateway.json_types import Json
+
+EXPECTED: Final = "expected key=text, key:=json or key@=file"
+
+
+def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
+    """CONFIG, or None if the first word is not one, and the remaining words. With a URL no word is CONFIG.
+
+    A directory counts as CONFIG, unless a name is needed and no name would follow.
+    """
+    if url is not None or not words:
+        return None, list(words)
+    is_name = needs_name and (len(words) == 1 or "=" in words[1])
+    if _is_path(words[0]) or (is_directory(words[0]) and not is_name):
+        return words[0], list(words[1:])
+    return None, list(words)
+
+
+def name_and_pairs(words: list[str], what: str) -> list[str]:
+    """The words as they are, the first of which names the tool or prompt.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if not words:
+        raise ConfigError.at(what, "is missing")
+    return words
+
+
+def _is_path(word: str) -> bool:
+    return "://" not in word and (word.endswith((".yaml", ".yml")) or "/" in word)
+
+
+def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:
+    """The arguments of the words `key=value`, which override those of the JSON object.
+
+    Raises:
+        ConfigError: a word is no argument, a file cannot be read, or the JSON is broken; the problem names it.
+    """
+    arguments = _object(json) if json is not None else {}
+    files: dict[str, list[str]] = {}
+    for key, value in map(_argument, pairs):
+        arguments[key] = value
+        if isinstance(value, str) and value.startswith("@"):  # several files of one key make a list
+            files.setdefault(key, []).append(value)
+            arguments[key] = files[key] if len(files[key]) > 1 else value
+    return arguments
+
+
+def _argument(pair: str) -> tuple[str, Json]:
+    key, separator, value = pair.partition("=")
+    if not separator or key in {"", ":", "@"}:
+        raise ConfigError.at(pair, EXPECTED)
+    match key[-1]:
+        case ":":
+            return key[:-1], _json(value, where=pair)
+        case "@":
+            return key[:-1], _file(value, where=pair)
+        case _:
+            return key, value
+
+
+def _object(json: str) -> dict[str, Json]:
+    value = _json(json, where="--json")
+    if not isinstance(value, dict):
+        raise ConfigError.at("--json", 'expected an object such as {"key": "value"}')
+    return value
+
+
+def _json(text: str, *, where: str) -> Json:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ConfigError.at(where, f"is not JSON: {error}") from error
+    if (large := large_integer(text)) is not None:  # orjson has made a float of it
+        raise ConfigError.at(where, f"{large:.40} has more than 64 bits: send it as text")
+    return value
+
+
+def _file(name: str, *, where: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError.at(where, f"cannot be read: {error}") from error

@@ -1,0 +1,120 @@
+"""A client of a daemon's admin API, and the address at which the daemon of a file serves it."""
+
+import re
+from argparse import Namespace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+
+from gateway.cli.arguments.options import settings_of
+from gateway.cli.client.client import RemoteError
+from gateway.cli.client.remote import TOKEN, credentials, decoded, endpoint, unreachable
+from gateway.cli.output.console import Console
+from gateway.config.definition_source import load_definitions
+from gateway.config.fs_checks import exists
+from gateway.config.models.address import Address
+from gateway.config.models.server import Listen
+from gateway.errors import ConfigError
+from gateway.json_types import Json, JsonObject
+
+_TIMEOUTS: Final = aiohttp.ClientTimeout(total=20, sock_connect=10)
+"""Seconds for the admin API: a daemon that does not answer soon is not well."""
+_ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
+"""The path of the MCP endpoint, or of a view's."""
+_OWN_PATH: Final = re.compile(r"/-(/.*)?$")
+"""The path of something of the daemon's own: its status, its console."""
+
+
+class NotThereError(RemoteError):
+    """The server has nothing at a path."""
+
+
+async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") -> JsonObject:
+    """The answer of the API of the daemon at a URL; `older` is the path by which daemons before the API knew it.
+
+    Raises:
+        RemoteError: no answer, or none of a daemon.
+    """
+    try:
+        return await get_json(admin_url(url, f"/-/api{path}"), method=method)
+    except NotThereError:
+        return await get_json(admin_url(url, older), method=method)
+
+
+async def get_json(url: str, *, method: str = "GET") -> JsonObject:
+    """The JSON object at a URL of the admin API.
+
+    Raises:
+        NotThereError: there is nothing.
+        RemoteError: no answer, or none of the admin API.
+    """
+    async with aiohttp.ClientSession(timeout=_TIMEOUTS, headers=credentials()) as session:
+        try:
+            async with session.request(method, url) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(url, error) from error
+    answer = decoded(body)
+    if response.status != 200 or not isinstance(answer, dict):
+        problem = NotThereError if response.status == 404 else RemoteError
+        raise problem(
+            f"{url}: answered {response.status} {response.reason}{_hint(response.status, _error_text(answer))}"
+        )
+    return answer
+
+
+def admin_url(url: str, path: str) -> str:
+    """The URL of a path of the admin API, below the prefix under which a proxy mounts the daemon.
+
+    Raises:
+        RemoteError: it is not a URL.
+    """
+    parts = urlsplit(endpoint(url, path="/"))
+    prefix = _ENDPOINT.sub("", _OWN_PATH.sub("", parts.path).rstrip("/"))
+    return urlunsplit(parts._replace(path=prefix + path, query=""))
+
+
+def _error_text(answer: Json) -> str | None:
+    """The error text of an answer: that of the admin API, or that of JSON-RPC."""
+    match answer:
+        case {"error": str() as text} | {"error": {"message": str() as text}}:
+            return text
+        case _:
+            return None
+
+
+def _hint(status: int, text: str | None) -> str:
+    if status in {401, 403}:
+        return f"; ${TOKEN} is to hold a key with the scope gateway:admin"
+    if status == 404 and text is not None:
+        return f": {text}; where the file has `listen.admin`, /-/… are at that address alone"
+    return ": this is no mcp-gateway, or something else answers in its place" if text is None else f": {text}"
+
+
+def daemon_url(options: Namespace, hints: Console) -> str:
+    """The URL at which the daemon of this file serves the admin API.
+
+    Raises:
+        ConfigError: the command line names a file that does not exist.
+    """
+    settings = settings_of(options)
+    listen = _listen(settings.config, is_named="config" in options, hints=hints)
+    if listen.admin is not None:
+        return f"http://{Address.parse(listen.admin).from_here}"
+    scheme = "http" if listen.tls is None else "https"
+    return f"{scheme}://{(settings.http or Address.parse(listen.http)).from_here}"
+
+
+def _listen(config: Path, *, is_named: bool, hints: Console) -> Listen:
+    """The `listen` section. Defaults if the file is broken: that is when its operator wants to see the status."""
+    try:
+        return load_definitions(config).document.listen
+    except ConfigError as error:
+        is_there = exists(config)
+        if is_named and not is_there:
+            raise
+        if is_there:
+            hints.line(f"{error.problems[0]}; so where it listens is not known, and the usual place is asked")
+        return Listen()

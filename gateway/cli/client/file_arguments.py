@@ -1,0 +1,63 @@
+"""Files on the command line: `photo=@path` where the tool's input is a file, which its schema tells.
+
+Elsewhere `@path` is text, such as `handle=@ada`.
+"""
+
+import base64
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from gateway.cli.client.client import Client, every_page
+from gateway.errors import ConfigError
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.media_types import media_type_of
+
+
+async def with_files(client: Client, params: JsonObject) -> JsonObject:
+    """The params of `tools/call` with files read for the arguments that name one.
+
+    Raises:
+        ConfigError: a file cannot be read.
+        RpcError: the server does not say which tools it has.
+    """
+    arguments: JsonObject = params.get("arguments", {})
+    if not any(map(_names_files, arguments.values())):
+        return params
+    tools = await every_page(client, "tools/list", "tools")
+    schema: JsonObject = next((tool["inputSchema"] for tool in tools if tool["name"] == params["name"]), {})
+    members = schema.get("properties", {})
+    read = {name: _read(name, value, members.get(name, {})) for name, value in arguments.items()}
+    return {**params, "arguments": read}
+
+
+def _names_files(value: Json) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, str) and item.startswith("@") for item in value)
+    return isinstance(value, str) and value.startswith("@")
+
+
+def _read(name: str, value: Json, schema: JsonObject) -> Json:
+    if not _names_files(value):
+        return value
+    if _is_file(schema) and isinstance(value, str):
+        return _data_uri(value[1:], where=f"{name}={value}")
+    if _is_file(schema.get("items")):
+        given = value if isinstance(value, list) else [value]
+        return [_data_uri(each[1:], where=f"{name}={each}") for each in given]
+    return value[-1] if isinstance(value, list) else value
+
+
+def _is_file(schema: Json) -> bool:
+    return isinstance(schema, Mapping) and schema.get("contentEncoding") == "base64"
+
+
+def _data_uri(path: str, *, where: str) -> str:
+    """RFC 2397, with the file's name as a parameter."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError.at(where, f"cannot be read: {error.strerror}") from error
+    name = "" if path == "-" else f";name={quote(Path(path).name, safe='')}"
+    return f"data:{media_type_of(path) or ''}{name};base64,{base64.b64encode(data).decode()}"

@@ -1,0 +1,44 @@
+"""Opens the client of `list`, `call`, `read` and `prompt`: of a gateway in this process, or of a URL."""
+
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+
+from gateway.app.gateway import Gateway
+from gateway.cli.arguments.options import one_shot_settings
+from gateway.cli.client.client import Client
+from gateway.cli.client.remote import remote_client
+from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.output.waiting import waiting
+
+
+def open_client(
+    options: Namespace, config: str | None, hints: Console, *, about: str | None = None
+) -> AbstractAsyncContextManager[Client]:
+    """A client of the server at `--url`, and of its `--view`; without a URL, of the file, which is served here."""
+    if options.url:
+        return remote_client(options.url, view=getattr(options, "view", None))
+    return _local_client(options, config, hints, about=about)
+
+
+@asynccontextmanager
+async def _local_client(
+    options: Namespace, config: str | None, hints: Console, *, about: str | None
+) -> AsyncIterator[Client]:
+    """Serve the file in this process, without a listener.
+
+    Definitions that this machine cannot serve are named on `hints`: all of them, or the one called `about`. A server
+    tells its operators alone which those are; here the caller is one.
+    """
+    with protect_stdout():
+        settings = one_shot_settings(options, config)
+        async with AsyncExitStack() as stack:
+            with waiting(hints, f"Making {settings.config} ready"):
+                gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
+            for each in gateway.status()["left_out"]:
+                if about in {None, each["name"]}:
+                    hints.line(f"{each['kind']}.{each['name']} is not on offer here: {each['reason']}")
+            for name, upstream in gateway.status()["upstreams"].items():
+                if reason := upstream.get("reason"):
+                    hints.line(f"{name} cannot be reached: {reason}")
+            yield gateway.memory_client()

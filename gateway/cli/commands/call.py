@@ -1,0 +1,89 @@
+"""The command `call`: one tool call, in this process or to a running server."""
+
+from argparse import Namespace
+from typing import Final
+
+from gateway.cli.arguments.options import add_explain, add_output, add_url
+from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
+from gateway.cli.arguments.positional import arguments_of, name_and_pairs, split_config
+from gateway.cli.client.file_arguments import with_files
+from gateway.cli.client.open_client import open_client
+from gateway.cli.client.task_calls import call_tool
+from gateway.cli.explain import show_explanation
+from gateway.cli.output.console import Console, say
+from gateway.cli.output.results import pieces_of, save, show_raw, show_tool_result
+from gateway.cli.output.waiting import waiting
+from gateway.json_types import JsonObject
+
+_WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
+"""MCP 2026-07-28: a request that names a level is sent log messages from that level on."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="[CONFIG] TOOL [key=value …]",
+        summary="Call a tool, from the file in this process or on a running server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml disk_usage path=/srv depth=2
+  {name} config.yaml search --json '{{"text": "needle", "paths": ["a", "b"]}}'
+  {name} config.yaml annotate 'labels:=["x", "y"]' text@=notes.txt
+  {name} --url http://127.0.0.1:8000 disk_usage path=/srv
+  {name} config.yaml describe_photo photo=@garden.jpg
+  {name} config.yaml chart -o chart.png
+  {name} config.yaml disk_usage path=/srv --explain
+
+arguments:
+  key=text     the text; where the tool wants a number, a boolean or a list, its JSON
+  key:=json    any JSON value
+  key@=file    the content of a text file; - is standard input
+  key=@file    a file, where the tool's input is one; several: files=@a.pdf files=@b.pdf
+
+Progress is shown on standard error.
+
+{CONFIG_AS_FIRST_WORD}
+
+{EXIT_CODES}""",
+    )
+    arguments.add_argument("words", nargs="+", metavar="TOOL", help="what to call, and with what")
+    arguments.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
+    add_explain(arguments, "the command, request or function, as it would be run; runs nothing")
+    add_output(arguments)
+    add_url(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    config, words = split_config(options.words, url=options.url, needs_name=True)
+    name, *pairs = name_and_pairs(words, "TOOL")
+    params = {"name": name, "arguments": arguments_of(pairs, json=options.json), "_meta": _WITH_LOG_MESSAGES}
+    if options.explain:
+        return await show_explanation(options, config, "tools/call", params, out, hints)
+
+    async def show(notification: JsonObject) -> None:
+        _show_notification(notification, hints)
+
+    async with open_client(options, config, hints, about=name) as client:
+        with_content = await with_files(client, params)
+        with waiting(hints, f"Calling {name}"):
+            result = await call_tool(client, with_content, show=show, hints=hints)
+    failed = result.get("isError") is True
+    if options.raw:
+        show_raw(result, out)
+    elif failed:
+        show_tool_result(result, out=hints, hints=hints)
+    elif options.output is not None:
+        save(pieces_of(result["content"]), options.output, hints=hints)
+    else:
+        show_tool_result(result, out=out, hints=hints)
+    return 1 if failed else 0
+
+
+def _show_notification(message: JsonObject, hints: Console) -> None:
+    match message:
+        case {"method": "notifications/progress", "params": {"progress": progress, **rest}}:
+            total = f"/{rest['total']:.15g}" if "total" in rest else ""
+            hints.foreign(f"[{progress:.15g}{total}] {rest.get('message', '')}".rstrip())
+        case {"method": "notifications/message", "params": {"level": level, "data": data}}:
+            hints.foreign(f"{level}: {say(data)}")

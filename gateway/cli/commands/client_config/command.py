@@ -1,0 +1,214 @@
+"""The command `client-config`: prints what to paste into a client, and where, so that it finds this server."""
+
+import re
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.app.listeners import check_view
+from gateway.cli.arguments.options import VIEW, add_log_level, add_option, one_shot_settings
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.client.remote import AuthRequirement, probe_auth, view_url
+from gateway.cli.commands.client_config.client_file import Change, change_of
+from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.prerequisites import Prerequisites, prerequisites_of
+from gateway.clients.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
+from gateway.clients.notations.notation import NotEditableError
+from gateway.config.variables import flag_of
+from gateway.errors import ConfigError
+
+_NAME: Final = "mcp-gateway"
+_WITH_LINKS: Final = [name for name, client in CLIENTS.items() if client.link is not None]
+_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="CLIENT [CONFIG | --url URL]",
+        summary="Print what to paste into a client, so that it finds this server.",
+        epilog=f"""\
+examples:
+  {name} claude           it starts `serve ./config.yaml --stdio`
+  {name} cursor config.yaml --name ops
+  {name} vscode --url https://tools.example.com/ops/mcp
+  {name} claude config.yaml --view support
+  {name} codex --write          it changes the client's file, after asking
+  {name} cursor --link          a link that installs it
+
+Where it is to be pasted is said on standard error. Variables that the file reads are named in
+`env`. No key and no value is ever printed: the client takes them from its environment or asks.""",
+    )
+    arguments.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=", ".join(CLIENTS))
+    arguments.add_argument(
+        "config_file", nargs="?", default=None, metavar="CONFIG", help="the file that is to be served"
+    )
+    arguments.add_argument(
+        "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
+    )
+    arguments.add_argument(
+        "--name", default=None, help="what the client calls it (default: `server.name`, or the URL's host)"
+    )
+    arguments.add_argument(
+        "--key-from",
+        default=None,
+        metavar="VARIABLE",
+        help="show the server the key in this variable (default: if it wants one)",
+    )
+    form = arguments.add_mutually_exclusive_group()
+    form.add_argument(
+        "--write", action="store_true", default=False, help="change the client's own file; shows the difference, asks"
+    )
+    form.add_argument(
+        "--link", action="store_true", default=False, help=f"print a link that installs it ({', '.join(_WITH_LINKS)})"
+    )
+    arguments.add_argument("--yes", action="store_true", default=False, help="do not ask before `--write`")
+    add_option(arguments, VIEW)
+    add_log_level(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    client = CLIENTS[options.client]
+    if options.link and client.link is None:
+        raise ConfigError.at(
+            "--link", f"{client.title} has no links that install a server; {', '.join(_WITH_LINKS)} have"
+        )
+    server: StdioServer | HttpServer
+    if options.url is not None:
+        if options.config_file is not None:
+            raise ConfigError.at("--url", f"and {options.config_file} are given; a client has one of them")
+        server = await _http_server(options, hints)
+        entry = client.http(server)
+    elif options.key_from is not None:
+        raise ConfigError.at("--key-from", "goes with --url; a server that the client starts asks for no key")
+    else:
+        server = _stdio_server(options, client, hints)
+        entry = client.stdio(server)
+    questions = client.questions(server)
+    if options.write:
+        return _write(options, client, _change(client, server.name, entry, questions), out, hints)
+    if options.link and client.link is not None:
+        out.line(client.link(server.name, entry, questions))
+        return 0
+    hints.line(hints.styled(f"For {client.title}: {client.place}", "dim"))
+    inputs: Definition = {"inputs": [*questions]} if questions else {}
+    out.line(client.notation.render({**inputs, client.section: {server.name: entry}}))
+    return 0
+
+
+def _change(client: Client, name: str, entry: Definition, questions: list[Definition]) -> Change:
+    try:
+        return change_of(client, name, entry, questions)
+    except NotEditableError as error:
+        raise ConfigError.at(
+            client.file, f"is not changed: {error}. Without `--write` you see what to paste"
+        ) from error
+    except OSError as error:
+        raise ConfigError.at(client.file, f"cannot be read: {error.strerror}") from error
+
+
+def _write(options: Namespace, client: Client, change: Change, out: Console, hints: Console) -> int:
+    """Show the difference, ask, and write."""
+    if change.before == change.after:
+        hints.line(f"{change.path} has it already.")
+        return 0
+    for line in change.difference:
+        out.line(out.styled(out.clean(line), _STYLES[line[0]]) if line[:1] in _STYLES else out.clean(line))
+    if not options.yes and not _agrees(hints, f"Write {change.path}? [y/N] "):
+        hints.line("Nothing was written.")
+        return 1
+    try:
+        copy = change.write()
+    except OSError as error:
+        raise ConfigError.at(str(change.path), f"cannot be written: {error.strerror}") from error
+    hints.line(f"Wrote {change.path}" + ("" if copy is None else f"; what it was is in {copy.name}"))
+    hints.line(f"{client.title} reads it when it starts.")
+    return 0
+
+
+def _agrees(hints: Console, question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError.at("--write", "asks first, and nobody can answer here; `--yes` writes without asking")
+    hints.line(question)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioServer:
+    settings = one_shot_settings(options, options.config_file)
+    with protect_stdout():
+        prerequisites = prerequisites_of(settings)
+    check_view(settings.view, prerequisites.views)
+    for hint in _variable_hints(prerequisites, client):
+        hints.line(hint)
+    command, *arguments = _own_command()
+    config = str(settings.config.absolute())
+    return StdioServer(
+        name=options.name or _named(prerequisites.name, settings.view),
+        command=command,
+        arguments=[*arguments, "serve", config, "--stdio", *_view_flag(settings.view)],
+        variables=prerequisites.variables,
+    )
+
+
+def _named(name: str, view: str | None) -> str:
+    """A name that tells the views of one server apart."""
+    return name if view is None else f"{name}-{view}"
+
+
+def _view_flag(view: str | None) -> list[str]:
+    return [] if view is None else [flag_of("view"), view]
+
+
+def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[str]:
+    if prerequisites.unset:
+        yield f"Not set here, so that the file could not be checked: {', '.join(prerequisites.unset)}"
+    if prerequisites.variables:
+        yield f"What `env` names is not written into the file: {client.source_of_variables}."
+    optional = [name for name, variable in prerequisites.variables.items() if not variable.is_needed]
+    if optional:
+        yield f"The server starts without these, too; leave out what you do not set: {', '.join(optional)}"
+
+
+def _own_command() -> list[str]:
+    """The command that starts this program whatever the client's PATH and working directory are."""
+    found = shutil.which(sys.argv[0])
+    if found is not None and Path(found).name.startswith("mcp-gateway"):
+        return [str(Path(found).absolute())]
+    return [sys.executable, "-m", "gateway"]
+
+
+async def _http_server(options: Namespace, hints: Console) -> HttpServer:
+    view = getattr(options, "view", None)
+    url = view_url(options.url, view)
+    name = options.name or _named(urlsplit(url).hostname or _NAME, view)
+    variable = options.key_from
+    if variable is not None and _VARIABLE.fullmatch(variable) is None:  # do not quote it: it may be the key
+        raise ConfigError.at("--key-from", "expected the name of a variable that holds the key, such as OPS_API_KEY")
+    match await probe_auth(url):
+        case AuthRequirement.KEY if variable is None:
+            variable = _variable_for(name)
+        case AuthRequirement.LOGIN:
+            hints.line("The server takes OAuth: the client asks you to log in.")
+        case AuthRequirement.SOMETHING_ELSE:
+            hints.line(f"What answers there now is no MCP server at {urlsplit(url).path}, or not for this machine.")
+        case AuthRequirement.UNKNOWN:
+            hints.line(
+                "Nobody answers there now, so whether the server wants a key is not known (--key-from VARIABLE)."
+            )
+        case _:
+            pass
+    if variable is not None:
+        hints.line(f"The client takes the key from {variable}, or asks for it; it is not written into the file.")
+    return HttpServer(name=name, url=url, key_variable=variable)
+
+
+def _variable_for(name: str) -> str:
+    """The name of an environment variable for the key; POSIX lets none begin with a digit."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+    return f"{'MCP_' * (not words[:1].isalpha())}{words}_API_KEY"

@@ -1,0 +1,120 @@
+"""The command `completion`: prints what a shell runs to complete this command's words.
+
+The script asks the command itself, with the words that are typed so far, so that it knows every command and flag, and
+the tools and prompts of the file.
+"""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gateway.cli.arguments.options import one_shot_settings
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.arguments.positional import split_config
+from gateway.cli.commands import COMMANDS, load
+from gateway.cli.output.console import Console
+from gateway.config.definition_source import load_definitions
+from gateway.json_types import Json
+
+_BASH: Final = """\
+_mcp_gateway() {
+  local IFS=$'\\n'
+  COMPREPLY=($("$1" completion bash --words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o bashdefault -o default -F _mcp_gateway mcp-gateway mcp-gateway-daemon
+"""
+_ZSH: Final = """\
+_mcp_gateway() {
+  local -a found
+  found=("${(@f)$("${words[1]}" completion zsh --words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if (( ${#found[1]} )); then compadd -- "${found[@]}"; else _files; fi
+}
+compdef _mcp_gateway mcp-gateway mcp-gateway-daemon
+"""
+_FISH: Final = """\
+function __mcp_gateway
+  set -l typed (commandline -opc) (commandline -ct)
+  set -l found ($typed[1] completion fish --words $typed[2..-1] 2>/dev/null)
+  if count $found >/dev/null
+    printf '%s\\n' $found
+  else
+    __fish_complete_path (commandline -ct)
+  end
+end
+for name in mcp-gateway mcp-gateway-daemon
+  complete -c $name -f -a '(__mcp_gateway)'
+end
+"""
+_SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_NAMES: Final = {"call": "tools", "prompt": "prompts"}
+"""The part of the file whose names a command takes."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Print what a shell runs to complete commands, flags, and names of tools and prompts.",
+        epilog=f"""\
+examples:
+  source <({name} bash)    # in ~/.bashrc
+  source <({name} zsh)     # in ~/.zshrc, after compinit
+  {name} fish > ~/.config/fish/completions/mcp-gateway.fish""",
+    )
+    arguments.add_argument("shell", metavar="SHELL", choices=_SCRIPTS, help=", ".join(_SCRIPTS))
+    arguments.add_argument("--words", nargs=argparse.REMAINDER, default=None, help=argparse.SUPPRESS)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, _hints: Console) -> int:
+    if options.words is None:
+        out.line(_SCRIPTS[options.shell])
+        return 0
+    for candidate in candidates(options.words):
+        out.line(candidate)
+    return 0
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """The words that may stand in place of the last one. None: names of files, which shells know themselves."""
+    *before, current = words or [""]
+    return sorted({word for word in _possible(before, current) if word.startswith(current)})
+
+
+def _possible(before: Sequence[str], current: str) -> Iterable[str]:
+    match before:
+        case []:
+            return [*COMMANDS, "help", "--help", "--version"]
+        case ["help"]:
+            return COMMANDS
+        case [name, *others] if name in COMMANDS:
+            return _of_command(name, others, current)
+        case _:
+            return []
+
+
+def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]:
+    # argparse has no public way to what a parser knows.
+    actions = load(COMMANDS[name])[0].parser(name)._actions  # noqa: SLF001
+    if current.startswith("-"):
+        return [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
+    positional = [word for word in before if not word.startswith("-")]
+    asked = next((action for action in actions if before and before[-1] in action.option_strings), None)
+    if asked is None or asked.nargs == 0:  # the last word is no flag that takes a value
+        asked = next((action for action in actions if not action.option_strings and not positional), None)
+        if name in _NAMES:
+            return _names(_NAMES[name], positional)
+    return [] if asked is None or asked.choices is None else map(str, asked.choices)
+
+
+def _names(part: str, positional: Sequence[str]) -> Iterable[str]:
+    """The names that the file defines; none once a name is typed, or where the file cannot be read."""
+    config, rest = split_config(positional, url=None, needs_name=True)
+    if rest:
+        return []
+    try:
+        settings = one_shot_settings(Namespace(), config)
+        names: Mapping[str, Json] = getattr(load_definitions(settings.config).document, part)
+    except Exception:  # noqa: BLE001 - Boundary: whoever presses Tab is told of no mistakes
+        return []
+    return names

@@ -1,0 +1,93 @@
+"""The command `dev`: serves a file while it is written, and shows calls, clients and changes."""
+
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from gateway.cli.arguments.options import (
+    ALLOW_ANONYMOUS,
+    HTTP,
+    POLL,
+    Option,
+    add_config,
+    add_log_level,
+    add_option,
+    settings_of,
+)
+from gateway.cli.arguments.parser import EXIT_CODES, Parser
+from gateway.cli.commands.dev.browser import has_browser, open_in_browser
+from gateway.cli.commands.dev.developing import develop
+from gateway.cli.commands.dev.plain_view import PlainView, View
+from gateway.cli.commands.dev.raw_terminal import raw_terminal
+from gateway.cli.output.console import Console
+from gateway.config.settings import NO_STATE
+
+_DRAIN: Final = timedelta(seconds=1)
+_LIVE: Final = "gateway.cli.commands.dev.live_view"
+"""Needs the extra `dev`, and is imported only when there is a terminal."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Serve the file while you write it, and show here what arrives, what runs and what changes.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml --http :9000
+  {name} config.yaml --open                  the console in the browser
+  {name} config.yaml --log-level debug       every message, too
+
+A file that cannot be served is shown with its mistakes, and served as soon as it is right. In a
+pipe or a file there are plain lines; Ctrl-C ends it.
+
+{EXIT_CODES}""",
+    )
+    add_config(arguments)
+    for option in (HTTP, ALLOW_ANONYMOUS, POLL):
+        add_option(arguments, option)
+    add_option(arguments, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s")
+    add_log_level(arguments, default=None)
+    arguments.add_argument(
+        "--open", action="store_true", default=False, help="serve the console, too, and open it in the browser"
+    )
+    return arguments
+
+
+async def run(options: Namespace, out: Console, _hints: Console) -> int:
+    settings = settings_of(options)
+    drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": _DRAIN}
+    settings = settings.model_copy(
+        update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
+    )
+    with ExitStack() as stack:
+        terminal = stack.enter_context(raw_terminal())
+        console = Console(terminal.stream)
+        view: View = PlainView(console)
+        if out.is_terminal and os.environ.get("TERM") != "dumb":
+            try:
+                live = import_module(_LIVE).LiveView
+            except ImportError:
+                console.line("(a live view comes with the extra: pip install 'mcp-gateway-daemon[dev]')")
+            else:
+                view = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
+        terminal.hand_over(view.written)
+        show_console: Callable[[str], None] | None = None
+        if options.open:
+            folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
+            show_console = partial(_show_console, folder=Path(folder))
+        await develop(settings, view.report, on_exit=terminal.leave, show_console=show_console)
+    return 0
+
+
+def _show_console(url: str, *, folder: Path) -> None:
+    """Open the console where there is a browser; its URL is shown in any case, as the log line of it is."""
+    if has_browser():
+        open_in_browser(url, folder=folder)

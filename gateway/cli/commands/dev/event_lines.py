@@ -1,0 +1,145 @@
+"""Turns the events of `dev` into lines of styled text. Writes nothing."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from gateway.cli.commands.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
+from gateway.config.diagnostics.render import render
+from gateway.json_types import Json
+from gateway.reload.planning import ChangeKind
+
+Piece = tuple[str, str]
+"""Text and its style on a terminal: one that `gateway.cli.output.console` knows, or the empty string."""
+Line = list[Piece]
+
+MAX_ARGUMENTS_LENGTH: Final = 120
+_SIGNS: Final = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
+_SHOWN_OTHERWISE: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
+"""Log events that the view shows in another form."""
+_LEVELS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
+_FRAME: Final = frozenset({"timestamp", "level", "event"})
+
+
+class EventLines:
+    """Keeps the current state, and makes lines of what changes."""
+
+    def __init__(self, *, has_problems_in_full: bool) -> None:
+        """`has_problems_in_full`: the lines show every problem of the file, rather than that there are some."""
+        self._has_problems_in_full: Final = has_problems_in_full
+        self.running: Final[dict[str, tuple[CallStarted, datetime]]] = {}
+        """Calls that run, with their start, by id and in the order of their starts."""
+        self.snapshot = StatusSnapshot(status={}, url=None, problems=())
+        self._clients: Counter[str] = Counter()
+        self._has_served = False
+
+    def take(self, event: DevEvent) -> Iterator[Line]:
+        """Update the state, and make the lines that stay on the screen."""
+        match event:
+            case CallStarted():
+                self.running[event.id] = (event, datetime.now(UTC))
+            case CallEnded():
+                yield from self._ended(event)
+            case Reloaded():
+                yield from _reloaded(event)
+            case StatusSnapshot():
+                yield from self._snapshot_taken(event)
+
+    def _ended(self, ending: CallEnded) -> Iterator[Line]:
+        began, _ = self.running.pop(ending.id, (None, None))
+        if began is None:
+            return
+        mark = ("✓ ", "green") if ending.is_good else ("✗ ", "red")
+        yield [
+            clock(),
+            mark,
+            (began.what, "bold"),
+            *_spaced((cut(began.arguments), "")),
+            *_spaced((ending.outcome, "" if ending.is_good else "red")),
+            *_spaced((shown_seconds(ending.seconds), "dim")),
+            *_spaced((began.client, "dim")),
+        ]
+
+    def _snapshot_taken(self, snapshot: StatusSnapshot) -> Iterator[Line]:
+        before, self.snapshot = self.snapshot, snapshot
+        if snapshot.url is not None and not self._has_served:
+            self._has_served = True
+            yield [clock(), ("serving ", ""), (snapshot.url, "bold")]
+        for tool, page in snapshot.apps.items():
+            if before.apps.get(tool) != page:
+                yield [clock(), ("app ", ""), (tool, "bold"), ("  ", ""), (page.absolute().as_uri(), "")]
+        if snapshot.problems != before.problems:
+            yield from _problems(snapshot, in_full=self._has_problems_in_full)
+        clients = Counter(_clients(snapshot.status))
+        yield from (
+            [clock(), ("+ ", "green"), (client, ""), (" connected", "dim")] for client in clients - self._clients
+        )
+        yield from ([clock(), ("- ", "red"), (client, ""), (" left", "dim")] for client in self._clients - clients)
+        self._clients = clients
+
+
+def log_line(line: str) -> Line | None:
+    """A styled line for one that the process wrote: a log record, or what a plugin printed. None if it is hidden."""
+    try:
+        entry = json.loads(line)
+        event = entry.pop("event")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return [(line, "")]
+    if event in _SHOWN_OTHERWISE:
+        return None
+    level = str(entry.get("level", "info"))
+    facts = "".join(f"  {key}={_plain(value)}" for key, value in entry.items() if key not in _FRAME)
+    return [clock(), (f"{level} ", _LEVELS.get(level, "cyan")), (str(event), ""), (facts, "dim")]
+
+
+def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
+    note = "" if reloaded.changes else ": the same is offered"
+    yield [clock(), ("↻ ", "cyan"), (f"generation {reloaded.generation}{note}", "bold")]
+    for change in reloaded.changes:
+        yield [("           ", ""), (f"{change.sign} {change.place}", _SIGNS[change.sign]), (f"  {change.what}", "dim")]
+
+
+def _problems(snapshot: StatusSnapshot, *, in_full: bool) -> Iterator[Line]:
+    if not snapshot.problems:
+        yield [clock(), ("✓ ", "green"), ("the file is right again", "bold")]
+        return
+    yield [clock(), ("✗ ", "red"), (title_of_problems(snapshot), "red")]
+    for line in render(snapshot.problems, colour=False).splitlines() if in_full else ():
+        yield [(f"           {line}", "")]
+
+
+def title_of_problems(snapshot: StatusSnapshot) -> str:
+    """The title above the problems: what is served meanwhile."""
+    generation = snapshot.status.get("generation")
+    meanwhile = "nothing is served until it is right" if generation is None else f"generation {generation} goes on"
+    return f"the file cannot be served as it is; {meanwhile}"
+
+
+def _clients(status: Mapping[str, Json]) -> Iterator[str]:
+    for entry in status.get("clients", {}).get("sessions", ()):
+        if entry["client"] is not None:
+            yield from [f"{entry['client']} ({entry['revision']}, {entry['transport']})"] * entry["sessions"]
+
+
+def clock() -> Piece:
+    return datetime.now().astimezone().strftime("%H:%M:%S   "), "dim"
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= MAX_ARGUMENTS_LENGTH else text[: MAX_ARGUMENTS_LENGTH - 1] + "…"
+
+
+def shown_seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _spaced(piece: Piece) -> list[Piece]:
+    """The piece after two spaces; empty if it has no text."""
+    text, style = piece
+    return [(f"  {text}", style)] if text else []
+
+
+def _plain(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,142 @@
+"""The view of `dev` on a terminal: lines that scroll, and below them the current state. Needs the extra `dev`.
+
+Why rich: it knows the width of characters, and what to redraw when the window changes. Why an extra: structlog imports
+it if it is installed, which doubles the time to start.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self, TextIO
+
+from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.text import Text
+
+from gateway.cli.commands.dev.developing import DevEvent
+from gateway.cli.commands.dev.event_lines import EventLines, Line, cut, log_line, shown_seconds, title_of_problems
+from gateway.cli.output.console import Console, counted
+from gateway.config.diagnostics.render import render
+
+_KINDS: Final = ("tool", "resource", "prompt")
+_KEPT: Final = 200
+_MAX_CALLS: Final = 8
+"""Running calls that are shown; further ones are counted."""
+
+
+class LiveView:
+    """Lines that scroll, and below them the state, redrawn several times a second."""
+
+    def __init__(self, console: Console, stream: TextIO, *, config: str) -> None:
+        self._plain_console: Final = console
+        self._config: Final = config
+        self._event_lines: Final = EventLines(has_problems_in_full=False)
+        self._lines: Final[deque[Text]] = deque(maxlen=_KEPT)
+        """The latest lines, to be written again when the window's width changes: a terminal does not unwrap lines."""
+        self._console: Final = RichConsole(
+            file=stream, force_terminal=True, highlight=False, no_color=not console.has_colour
+        )
+        self._width = self._console.width
+        self._live = self._region_below()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def report(self, event: DevEvent) -> None:
+        if self._console.width != self._width:
+            self._redraw()
+        for line in self._event_lines.take(event):
+            self._show(line)
+
+    def written(self, line: str) -> None:
+        if (shown := log_line(line)) is not None:
+            self._show(shown)
+
+    def _show(self, line: Line) -> None:
+        text = self._text(line)
+        self._lines.append(text)
+        self._console.print(text, soft_wrap=True)
+
+    def _redraw(self) -> None:
+        self._width = self._console.width
+        self._live.stop()
+        self._console.clear()
+        for text in tuple(self._lines)[-self._console.height :]:
+            self._console.print(text, soft_wrap=True)
+        self._live = self._region_below()  # a new one: the old one would continue at its old place
+        self._live.start()
+
+    def _region_below(self) -> Live:
+        return Live(
+            console=self._console,
+            get_renderable=self._region,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+
+    def _text(self, line: Line) -> Text:
+        return Text.assemble(*((self._plain_console.clean(text), style) for text, style in line))
+
+    def _region(self) -> Group:
+        return Group(*self._parts())
+
+    def _parts(self) -> Iterator[RenderableType]:
+        """The parts of the state: problems, running calls, sections that need a restart, and the status line."""
+        snapshot = self._event_lines.snapshot
+        if snapshot.problems:
+            room = max(self._console.height - _MAX_CALLS - 6, 3)
+            lines = render(snapshot.problems, colour=False).splitlines()
+            hidden = [f"… {len(lines) - room} lines more"] if len(lines) > room else []
+            text = self._text([("\n".join([*lines[:room], *hidden]), "")])
+            yield Panel(text, title=title_of_problems(snapshot), border_style="red", title_align="left")
+        else:
+            yield Rule(style="dim")
+        running = list(self._event_lines.running.values())
+        for began, at in running[:_MAX_CALLS]:
+            seconds = (datetime.now(UTC) - at).total_seconds()
+            yield self._one_line(
+                [
+                    ("▸ ", "cyan"),
+                    (began.what, "bold"),
+                    (f"  {cut(began.arguments)}", ""),
+                    (f"  {shown_seconds(seconds)}", "cyan"),
+                ]
+            )
+        if len(running) > _MAX_CALLS:
+            yield self._one_line([(f"  … and {len(running) - _MAX_CALLS} more", "dim")])
+        for section in snapshot.status.get("restart_required", ()):
+            yield self._one_line([(f"! {section} changed: takes effect with a restart", "yellow")])
+        yield self._one_line(self._status_line())
+
+    def _status_line(self) -> Line:
+        snapshot = self._event_lines.snapshot
+        if not snapshot.status:
+            return [("dev ", "bold"), (self._config, ""), ("  waits for the file to be right; Ctrl-C ends it", "dim")]
+        status = snapshot.status
+        counts = ", ".join(counted(len(status[f"{kind}s"]), kind) for kind in _KINDS if status[f"{kind}s"])
+        facts = [
+            snapshot.url or "",
+            f"generation {status['generation']}",
+            counts or "nothing on offer",
+            counted(status["sessions"], "session"),
+        ]
+        state = [] if status["state"] == "ready" else [(f"  {status['state']}", "yellow")]
+        return [("dev ", "bold"), (self._config, ""), (f"  {'  '.join(filter(None, facts))}", "dim"), *state]
+
+    def _one_line(self, line: Line) -> Text:
+        text = self._text(line)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text

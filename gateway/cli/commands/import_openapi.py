@@ -1,0 +1,166 @@
+"""The command `import`: writes the tools of an OpenAPI document as YAML, for people who want to edit them."""
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.output.console import Console
+from gateway.cli.output.waiting import waiting
+from gateway.config.models.document import Document
+from gateway.config.models.openapi import OpenApi
+from gateway.errors import ConfigError, DeadlineExceededError, ExecutionError
+from gateway.executors.services import running_services
+from gateway.json_types import Json, JsonObject
+from gateway.openapi.document import DocumentError
+from gateway.openapi.fetching import compile_fetching
+from gateway.openapi.local import LocalDocuments
+from gateway.openapi.offered import DocumentEntry, LeftOut, Offered, offered_by
+from gateway.openapi.operations import Operation, clean, operations_of
+from gateway.openapi.references import Node, References
+from gateway.openapi.remote import FetchedDocuments, fetch_bundle
+from gateway.openapi.servers import base_url
+from gateway.openapi.swagger import converted, is_swagger
+from gateway.openapi.written import as_yaml
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """The sections of a file, and the operations that are not in them."""
+
+    sections: dict[str, Json]
+    left_out: list[LeftOut]
+    credentials: list[str]
+    """What to add, for each scheme of the document that its requests need."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Write the operations of an OpenAPI document (3.0, 3.1, Swagger 2.0) as tools in YAML, to be edited.",
+        epilog=f"""\
+examples:
+  {name} openapi shop.openapi.yaml > tools.d/shop.yaml
+  {name} openapi https://shop.example.com/openapi.json --include 'tag:orders'
+  {name} openapi shop.openapi.yaml --include getItem --prefix shop_ --connection shop
+
+To serve a document as it is, and follow its changes, name it under `openapi:` in the file.
+
+exit codes:
+  0    written; what is no tool was named
+  2    the document cannot be read""",
+    )
+    arguments.add_argument("kind", choices=["openapi"], help="the kind of the document")
+    arguments.add_argument("document", metavar="DOCUMENT", help="its path, or its URL")
+    arguments.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="an operationId, `METHOD /path`, `tag:NAME` or `method:NAME`, each a glob; may be repeated, and each adds "
+        "(default: GET and HEAD)",
+    )
+    arguments.add_argument("--prefix", default=None, help="put before the names (default: the connection's name and _)")
+    arguments.add_argument(
+        "--connection",
+        default=None,
+        metavar="NAME",
+        help="the connection that they use (default: one with the document's base URL is written)",
+    )
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    try:
+        with waiting(hints, f"Reading {options.document}"):
+            documents = await _documents(options.document)
+            imported = imported_from(
+                documents.open,
+                documents.uri,
+                include=options.include,
+                prefix=options.prefix,
+                connection=options.connection,
+            )
+    except (DocumentError, ExecutionError, DeadlineExceededError, ValueError) as error:
+        raise ConfigError.at(options.document, str(error)) from error
+    out.line(as_yaml(imported.sections).rstrip("\n"))
+    for message in imported.credentials:
+        hints.line(message)
+    for each in imported.left_out:
+        hints.line(f"not written: {each.operation}: {each.reason}")
+    return 0
+
+
+def imported_from(
+    open_document: Callable[[str], JsonObject],
+    uri: str,
+    *,
+    include: list[str],
+    prefix: str | None = None,
+    connection: str | None = None,
+) -> Imported:
+    """The sections of a file for the operations of a document that fit one of `include`.
+
+    Raises:
+        DocumentError: it is no document that can be read.
+    """
+
+    def opened(wanted: str) -> JsonObject:
+        root = open_document(wanted)
+        return converted(root) if is_swagger(root) else root
+
+    references = References(opened)
+    root = references.root(uri)
+    name = connection or clean(_title(root) or urlsplit(uri).path.rpartition("/")[2].partition(".")[0]).lower()
+    entry: dict[str, Json] = {"document": uri, "connection": name}
+    operations = [each for each in operations_of(Node(root, uri), references) if isinstance(each, Operation)]
+    if include:
+        chosen = [each.key for each in operations if any(_fits(each, pattern) for pattern in include)]
+        entry["include"] = {"operations": chosen or include}
+    if prefix is not None:
+        entry["prefix"] = prefix
+    config = OpenApi.model_validate(entry)
+    offered = offered_by(root, uri=uri, references=references, entry=DocumentEntry(name=name, config=config))
+    return Imported(
+        sections=_sections(offered, root, uri, name, connection),
+        left_out=offered.left_out,
+        credentials=[message.partition(" (or ")[0] for _, message in offered.errors],
+    )
+
+
+def _fits(operation: Operation, pattern: str) -> bool:
+    kind, colon, value = pattern.partition(":")
+    if colon and kind == "tag":
+        return value in operation.tags
+    if colon and kind == "method":
+        return value.lower() == operation.method
+    return operation.fits(pattern)
+
+
+def _sections(offered: Offered, root: JsonObject, uri: str, name: str, connection: str | None) -> dict[str, Json]:
+    sections: dict[str, Json] = {}
+    if connection is None:
+        operation = Operation(method="get", path="/", node=Node({}, uri), item=Node({}, uri))
+        sections["connections"] = {name: {"base_url": base_url(operation, Node(root, uri))}}
+    for kind in ("tools", "resources"):
+        if made := {each.name: each.data for each in offered.made if each.kind == kind}:
+            sections[kind] = made
+    return sections
+
+
+def _title(root: JsonObject) -> str:
+    info = root.get("info")
+    title = info.get("title") if isinstance(info, Mapping) else None
+    return title if isinstance(title, str) and len(title) <= 24 else ""
+
+
+async def _documents(document: str) -> LocalDocuments | FetchedDocuments:
+    if not document.startswith(("https://", "http://")):
+        return LocalDocuments(Path(document))
+    # Whoever typed the URL may reach it.
+    config = OpenApi.model_validate({"document": document, "allow_private": True})
+    async with running_services() as services:
+        fetching = compile_fetching(config, None, document=Document(), services=services)
+        return FetchedDocuments(document, await fetch_bundle(document, fetching, None))

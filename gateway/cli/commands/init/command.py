@@ -1,0 +1,89 @@
+"""The command `init`: writes a small commented file to start from."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.commands.init.first_file import FIRST_FILE, of_document, of_servers
+from gateway.cli.commands.init.sqlite_tables import NoTablesError, of_database
+from gateway.cli.output.console import Console
+from gateway.cli.output.waiting import waiting
+from gateway.config.fs_checks import is_directory
+from gateway.errors import ConfigError
+
+_KINDS: Final[dict[str, Callable[[str, Path], str]]] = {
+    "mcp-json": of_servers,
+    "openapi": of_document,
+    "sqlite": of_database,
+}
+"""The kinds of files to start from, and the text that is made of one; it names it relative to a directory."""
+_ALIASES: Final = {"mcp.json": "mcp-json"}
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="[PATH] [--from KIND FILE]",
+        summary="Write a small commented file to start from.",
+        epilog=f"""\
+examples:
+  {name}
+  {name} ops/config.yaml
+  {name} --from mcp-json .mcp.json            the servers that an MCP client has
+  {name} --from openapi shop.openapi.yaml     an API's document, or its URL
+  {name} --from sqlite shop.db                a database, read only""",
+    )
+    arguments.add_argument("path", nargs="?", type=Path, default=Path("config.yaml"), help="(default: config.yaml)")
+    arguments.add_argument(
+        "--from",
+        nargs=2,
+        dest="source",
+        metavar=("KIND", "FILE"),
+        default=None,
+        help=f"start from: {', '.join(_KINDS)}",
+    )
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    path = options.path / "config.yaml" if is_directory(options.path) else options.path
+    if options.source is None:
+        text = FIRST_FILE
+    else:
+        with waiting(hints, f"Reading {options.source[1]}"):
+            text = _text_of(*options.source, path=path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ConfigError.at(str(path), "exists already, and is not overwritten") from error
+    except OSError as error:
+        raise ConfigError.at(str(path), f"cannot be written: {error.strerror}") from error
+    out.line(f"Wrote {path}. Now:")
+    tried = (f"mcp-gateway list {path}", "what it offers")
+    if options.source is None:
+        tried = (f"mcp-gateway call {path} hello name=Ada", "try a tool, without a server")
+    for command, what in (
+        (f"mcp-gateway validate {path}", "check it after each change"),
+        tried,
+        (f"mcp-gateway serve {path}", "serve it at http://127.0.0.1:8000/mcp"),
+    ):
+        out.line(f"  {out.styled(command, 'cyan')}  # {what}")
+    return 0
+
+
+def _text_of(kind: str, file: str, *, path: Path) -> str:
+    """The text of the configuration file at `path` that is made of another."""
+    kind = _ALIASES.get(kind, kind)
+    if kind not in _KINDS:
+        raise ConfigError.at("--from", f"there is no kind {kind!r}; expected one of {', '.join(_KINDS)}")
+    is_url = "://" in file and kind == "openapi"
+    if not is_url and not Path(file).is_file():
+        raise ConfigError.at(file, "there is no such file")
+    try:
+        return _KINDS[kind](file, path.parent)
+    except NoTablesError as error:
+        raise ConfigError.at(file, str(error)) from error

@@ -1,0 +1,119 @@
+"""The command `lock`: pins the digest of every definition, or compares the file with what was pinned."""
+
+import os
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.catalog.lockfile.lock import Difference, differences, read_lock, rendered
+from gateway.cli.arguments.options import add_config, one_shot_settings
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
+from gateway.cli.output.console import Console, protect_stdout
+from gateway.config.diagnostics.render import shown_path
+from gateway.config.settings import Settings
+from gateway.errors import ConfigError
+
+_MODE: Final = 0o644
+"""The lock holds no secret, and reviewers must be able to read it."""
+_COLOURS: Final = {True: "yellow", False: "green"}
+"""By whether anything differs."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The definitions that differ from the lock."""
+
+    path: Path
+    """Of the lock."""
+    differences: Sequence[Difference]
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Pin the digest of every definition in mcp-gateway.lock, beside the file.",
+        epilog=f"""\
+examples:
+  {name} config.yaml                        after a review: this is how it shall be
+  {name} --check config.yaml                in CI: is it still so?
+
+What differs from the lock is reported by `serve` and `validate`; with `server.lock: enforce`
+it is not served until the lock is written anew. A rotated secret changes nothing.
+
+exit codes:
+  0    the lock was written; with --check: nothing differs from it
+  1    with --check: something does
+  2    the file cannot be served, or there is no lock to check""",
+    )
+    add_config(arguments)
+    arguments.add_argument("--check", action="store_true", default=False, help="write nothing; list what differs")
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    settings = one_shot_settings(options, None)
+    with protect_stdout():
+        async with asked_sources(settings) as sources:
+            job = compare_lock if options.check else write_lock
+            compared = job(settings, sources=sources)
+    for difference in compared.differences:
+        out.line(str(difference))
+    hints.line(hints.styled(_summary(compared, is_check=options.check), _COLOURS[bool(compared.differences)]))
+    return 1 if options.check and compared.differences else 0
+
+
+def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> Comparison:
+    """Write the digest of every definition as it is now, and return what that changed. Plugins are imported.
+
+    Raises:
+        ConfigError: the file cannot be served, or the lock cannot be written.
+    """
+    with dry_run(settings, heeds_lock=False, sources=sources) as dry:
+        pins = dry.catalog.pins
+        lock = read_lock(dry.loaded.root)
+    text = rendered(pins)
+    try:
+        if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
+            _replace(lock.path, text)
+    except OSError as error:
+        raise ConfigError.at(str(lock.path), f"cannot be written: {error.strerror}") from error
+    return Comparison(path=lock.path, differences=differences(pins, lock.pins or {}))
+
+
+def compare_lock(settings: Settings, *, sources: AskedSources | None = None) -> Comparison:
+    """The definitions that are not as they were locked.
+
+    Raises:
+        ConfigError: the file cannot be served, or there is no lock that can be read.
+    """
+    with dry_run(settings, heeds_lock=False, sources=sources) as dry:
+        lock = read_lock(dry.loaded.root)
+        if lock.pins is None:
+            message = f"{lock.problem or 'there is no such file'}; `mcp-gateway lock` writes it"
+            raise ConfigError.at(str(lock.path), message)
+        return Comparison(path=lock.path, differences=differences(dry.catalog.pins, lock.pins))
+
+
+def _summary(compared: Comparison, *, is_check: bool) -> str:
+    path, count = shown_path(compared.path), len(compared.differences)
+    if not count:
+        return f"every definition is as {path} has it"
+    definitions = f"{count} definition{'s' * (count != 1)}"
+    return f"{definitions} not as {path} has it" if is_check else f"{path} written: {definitions} new or different"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace the file atomically (rename(2)): a daemon may be reading it."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), _MODE)
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,121 @@
+"""The command `plan`: shows what serving a file would change, and for whom."""
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.catalog.manifest import Manifest
+from gateway.cli.arguments.options import TOKEN_HINT, add_json, add_log_level, one_shot_settings
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.client.admin_api import ask_daemon
+from gateway.cli.client.client import RemoteError
+from gateway.cli.dry_run import manifest_of
+from gateway.cli.output.console import Console, protect_stdout
+from gateway.errors import ConfigError, Problem
+from gateway.reload.planning import ChangeKind, Plan, plan
+
+_STYLES: Final = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="NEW.yaml [OLD.yaml | --url URL]",
+        summary="Show what serving another file would add, change and remove, and for whom. Serves nothing.",
+        epilog=f"""\
+examples:
+  {name} new.yaml --url http://127.0.0.1:8000     against the server that runs
+  {name} new.yaml config.yaml                     against another file
+  git show HEAD:config.yaml > old.yaml; {name} config.yaml old.yaml
+
+OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. Secrets are masked, so that a secret that
+changes is no change here.
+
+exit codes:
+  0    the new file could be served
+  1    with --exit-code: something would change
+  2    one of the files cannot be served, or the server could not be asked""",
+    )
+    arguments.add_argument("new", metavar="NEW.yaml", help="the file, or directory of files, that is to be served")
+    arguments.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the one that is served now")
+    arguments.add_argument("--url", default=None, help=f"the server that runs now, in place of OLD.yaml. {TOKEN_HINT}")
+    arguments.add_argument(
+        "--exit-code", action="store_true", default=False, help="exit with 1 if anything would change"
+    )
+    add_json(arguments, "the plan as JSON")
+    add_log_level(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    if options.url is not None and options.old is not None:
+        raise ConfigError.at("--url", f"and {options.old} are given; the new file is compared with one of them")
+    warnings: list[Problem] = []
+    try:
+        with protect_stdout():
+            new = await manifest_of(one_shot_settings(options, options.new), on_upstream=warnings.append)
+            old = await _served(options.url) if options.url is not None else await _old(options)
+    except RemoteError as error:
+        hints.line(f"{hints.styled('error:', 'red')} {error}")
+        return 2  # as diff(1): 1 means that something differs
+    found = plan(old, new)
+    if options.json:
+        shown = {**found.as_json(), **({"warnings": list(map(str, warnings))} if warnings else {})}
+        out.line(json.dumps(shown, indent=2, ensure_ascii=False))
+    else:
+        for line in _lines(found, out):
+            out.line(line)
+        for warning in warnings:
+            hints.line(f"{hints.styled('warning:', 'yellow')} {hints.clean(str(warning))}")
+        hints.line(_summary(found, hints))
+    return 1 if options.exit_code and not found.is_empty else 0
+
+
+async def _old(options: Namespace) -> Manifest:
+    settings = one_shot_settings(options, options.old)
+    new = one_shot_settings(options, options.new)
+    if settings.config.resolve() == new.config.resolve():
+        raise ConfigError.at(
+            str(new.config), "is compared with itself; name the OLD file, or with --url a server that runs"
+        )
+    return await manifest_of(settings)
+
+
+async def _served(url: str) -> Manifest:
+    try:
+        return Manifest.from_json(await ask_daemon(url, "/manifest", older="/-/config"))
+    except ValueError as error:
+        raise RemoteError(f"{url}: answers, and with no manifest of an mcp-gateway") from error
+
+
+def _lines(found: Plan, out: Console) -> Iterator[str]:
+    width = max((len(change.place) for change in found.changes), default=0)
+    for change in found.changes:
+        place = out.styled(f"{change.sign} {change.place.ljust(width)}", _STYLES[change.sign])
+        yield f"{place}  {out.clean(change.what)}"
+        for line in change.difference:
+            style = {"+": "green", "-": "red"}.get(line[:1])
+            yield f"    {out.styled(out.clean(line), style) if style else out.clean(line)}"
+    if found.effects:
+        yield ""
+        yield out.styled("Who notices", "bold")
+    for name, effect in found.effects.items():
+        yield f"  {out.clean(name)}"
+        yield from (f"    {out.styled(f'+ {place}', 'green')}" for place in effect.gains)
+        yield from (f"    {out.styled(f'- {place}', 'red')}" for place in effect.loses)
+        if effect.announced:
+            yield f"    is told that {' and '.join(effect.announced)} changed"
+    if found.restart_required:
+        yield ""
+        yield out.styled(f"Needs a restart: {', '.join(found.restart_required)}", "yellow")
+
+
+def _summary(found: Plan, hints: Console) -> str:
+    if found.is_empty:
+        return hints.styled("nothing changes", "green")
+    words = {ChangeKind.ADDED: "added", ChangeKind.CHANGED: "changed", ChangeKind.REMOVED: "removed"}
+    counts = {sign: sum(change.sign is sign for change in found.changes) for sign in words}
+    text = ", ".join(f"{count} {words[sign]}" for sign, count in counts.items() if count)
+    silent = "" if found.effects else "; nobody's lists change"
+    return (text or "the lists change") + silent

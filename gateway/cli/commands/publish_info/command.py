@@ -1,0 +1,199 @@
+"""The command `publish-info`: writes the `server.json` with which a registry of MCP servers lists this one."""
+
+import hashlib
+import zipfile
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from gateway.app.listeners import check_view
+from gateway.catalog.compile.wire_definitions import server_info
+from gateway.cli.arguments.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.commands.publish_info.server_json import (
+    BUNDLE_HOSTS,
+    Published,
+    bundle_package,
+    daemon_package,
+    is_version,
+    server_json,
+)
+from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.prerequisites import Prerequisites, prerequisites_of
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.models.address import is_loopback_name
+from gateway.config.models.document import Document
+from gateway.errors import ConfigError
+from gateway.json_types import JsonObject
+from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, is_qualified, qualified_name
+from gateway.transports.http_sse import SSE_PATH
+
+_OUTPUT: Final = Path("server.json")
+_MANIFEST: Final = "manifest.json"
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Write the server.json with which a registry of MCP servers lists this one.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} --name io.github.ada/ops --repository https://github.com/ada/ops
+  {name} --bundle ops.mcpb --bundle-url https://example.com/ops.mcpb
+  {name} config.yaml --pypi -o -
+
+A server that others reach is listed by `listen.public_url`; what each starts on their own machine,
+by a package. `mcp-publisher publish` sends the file to the official registry.""",
+    )
+    add_config(arguments)
+    arguments.add_argument(
+        "-o", "--output", type=Path, default=_OUTPUT, metavar="FILE", help=f"where to; - prints it (default: {_OUTPUT})"
+    )
+    arguments.add_argument(
+        "--name",
+        default=None,
+        help="its name under a reversed domain, such as com.example/ops (default: `server.name` under the domain of "
+        "`server.website_url`, or of `listen.public_url`)",
+    )
+    arguments.add_argument("--repository", default=None, metavar="URL", help="where its source is")
+    arguments.add_argument(
+        "--bundle", type=Path, default=None, metavar="FILE", help="list this MCP bundle, which `bundle` made"
+    )
+    arguments.add_argument("--bundle-url", default=None, metavar="URL", help="where the bundle can be fetched")
+    arguments.add_argument(
+        "--pypi", action="store_true", default=False, help="list the daemon, run by uvx, with a file that users have"
+    )
+    add_option(arguments, VIEW)
+    add_log_level(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    settings = one_shot_settings(options, None)
+    with protect_stdout():
+        prerequisites = prerequisites_of(settings)
+        if prerequisites.unset:
+            raise ConfigError.at(
+                str(settings.config), f"is not checked without {', '.join(prerequisites.unset)}; set them"
+            )
+        check_view(settings.view, prerequisites.views)
+        loaded = load(settings.config)
+    published = _published(options, loaded, prerequisites, view=settings.view)
+    for hint in _doubts(options, loaded.document):
+        hints.line(hint)
+    text = orjson.dumps(server_json(published), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    if options.output == Path("-"):
+        out.line(text.decode())
+        return 0
+    try:
+        options.output.write_bytes(text)
+    except OSError as error:
+        raise ConfigError.at(str(options.output), f"cannot be written: {error.strerror}") from error
+    out.line(f"Wrote {options.output} of {published.name}.")
+    return 0
+
+
+def _published(
+    options: Namespace, loaded: LoadedConfig, prerequisites: Prerequisites, *, view: str | None
+) -> Published:
+    """All that is published, or a refusal of what a registry would not take."""
+    info = loaded.redactor.json(server_info(loaded.document.server))
+    version = str(info["version"])
+    if not is_version(version):
+        raise ConfigError.at(
+            "server.version", f"is {version!r}; a registry takes one version such as 1.4.0, and no range"
+        )
+    packages = [*_bundles(options, version), *([daemon_package(prerequisites.variables)] if options.pypi else [])]
+    endpoint = _endpoint(loaded.document, view)
+    if endpoint is None and not packages:
+        raise ConfigError.at(
+            "listen.public_url",
+            "is not set: a registry would know no way to the server. Set it, or name a package (--bundle, --pypi)",
+        )
+    return Published(
+        name=_name(options, loaded, view),
+        server_info=info,
+        endpoint=endpoint,
+        packages=packages,
+        repository=None if options.repository is None else _web_url("--repository", options.repository),
+    )
+
+
+def _name(options: Namespace, loaded: LoadedConfig, view: str | None) -> str:
+    if options.name is not None:
+        if not is_qualified(options.name):
+            raise ConfigError.at("--name", "expected a name under a reversed domain, such as com.example/ops")
+        return str(options.name)
+    document = loaded.document
+    name = document.server.name if view is None else f"{document.server.name}-{view}"
+    found = qualified_name(loaded.redactor.text(name), [document.server.website_url, document.listen.public_url])
+    if found is None:
+        raise ConfigError.at(
+            "server.name",
+            "a registry's names begin with a reversed domain, and neither `server.website_url` nor `listen.public_url` "
+            "has one: say --name com.example/ops, or io.github.USER/ops",
+        )
+    return found
+
+
+def _endpoint(document: Document, view: str | None) -> PublicEndpoint | None:
+    listen, auth = document.listen, document.auth
+    if listen.public_url is None:
+        return None
+    host = urlsplit(listen.public_url).hostname or ""
+    if is_loopback_name(host):
+        raise ConfigError.at(
+            "listen.public_url", f"is {listen.public_url}, which nobody else reaches; a registry takes none"
+        )
+    base, suffix = listen.public_url.rstrip("/"), "" if view is None else f"/{view}"
+    return PublicEndpoint(
+        url=f"{base}{listen.path.rstrip('/')}{suffix}",
+        sse_url=f"{base}{SSE_PATH}{suffix}" if listen.sse else None,
+        takes_keys=auth is not None and bool(auth.api_keys),
+        takes_tokens=auth is not None and auth.oauth is not None,
+    )
+
+
+def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
+    if (options.bundle is None) != (options.bundle_url is None):
+        raise ConfigError.at("--bundle", "goes with --bundle-url: a client fetches it there, and compares its digest")
+    if options.bundle is None:
+        return
+    try:
+        with zipfile.ZipFile(options.bundle) as archive:
+            archive.getinfo(_MANIFEST)
+        digest = hashlib.sha256(options.bundle.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError.at(str(options.bundle), f"cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ConfigError.at(str(options.bundle), "is no MCP bundle; `mcp-gateway bundle` makes one") from error
+    yield bundle_package(_web_url("--bundle-url", options.bundle_url), sha256=digest, version=version)
+
+
+def _web_url(flag: str, url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or any(char.isspace() for char in url):
+        raise ConfigError.at(flag, "expected a URL such as https://github.com/ada/ops")
+    return url
+
+
+def _doubts(options: Namespace, document: Document) -> Iterator[str]:
+    """Hints at what a registry takes, and its readers or the official one may not."""
+    server, public_url = document.server, document.listen.public_url
+    if server.version is None:
+        yield "`server.version` is not set, so the daemon's own stands for it: a registry takes each version once."
+    if server.description is None:
+        yield "`server.description` is not set: say in it what the server is for."
+    elif len(server.description) > MAX_TEXT:
+        yield f"`server.description` is cut: a registry shows {MAX_TEXT} characters."
+    if public_url is not None and public_url.startswith("http://"):
+        yield f"{public_url} is not encrypted; the official registry wants https."
+    if options.bundle_url is not None and urlsplit(options.bundle_url).hostname not in BUNDLE_HOSTS:
+        yield "The official registry takes bundles from releases at github.com and gitlab.com alone."
+    if options.pypi:
+        yield "The official registry lists a package for those who own it; others take this as it is."

@@ -1,0 +1,48 @@
+"""The command `read`: the contents of one resource, from this process or from a running server."""
+
+from argparse import Namespace
+
+from gateway.cli.arguments.options import add_explain, add_output, add_url
+from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.client.open_client import open_client
+from gateway.cli.explain import show_explanation
+from gateway.cli.output.console import Console
+from gateway.cli.output.results import pieces_of, show_contents
+from gateway.cli.output.waiting import waiting
+from gateway.errors import ConfigError
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="[CONFIG] URI",
+        summary="Read a resource, from the file in this process or from a running server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml runbooks:///web.md
+  {name} --url http://127.0.0.1:8000 incident://42 --raw
+
+{CONFIG_AS_FIRST_WORD}""",
+    )
+    arguments.add_argument("words", nargs="+", metavar="URI", help="what to read")
+    add_explain(arguments, "the file, command or request behind it; reads nothing")
+    add_output(arguments)
+    add_url(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    match options.words:
+        case [uri]:
+            config = None
+        case [config, uri] if options.url is None:
+            pass
+        case _:
+            raise ConfigError.at(" ".join(options.words), "expected one URI, with CONFIG or --url before it")
+    if options.explain:
+        return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)
+    async with open_client(options, config, hints, about=uri.partition(":")[0]) as client:
+        with waiting(hints, f"Reading {uri}"):
+            result = await client.request("resources/read", {"uri": uri})
+    show_contents(result, pieces_of(result["contents"]), options, out, hints)
+    return 0

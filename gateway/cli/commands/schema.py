@@ -1,0 +1,57 @@
+"""The command `schema`: the JSON Schema of the configuration file, or its reference as Markdown.
+
+Both are generated from the models and from the tables of template filters and tests.
+"""
+
+import json
+from argparse import Namespace
+from typing import Final
+
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.output.console import Console
+from gateway.config.docs.reference import keys_reference, markdown_table
+from gateway.config.docs.schema import document_schema
+from gateway.language.templates.filters import FILTERS, TESTS
+
+_HEAD: Final = """\
+# Reference of the configuration file
+
+Made by `mcp-gateway schema --markdown`; an editor gets the same from `config/schema.json`.
+"""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Print the JSON Schema of the configuration file, for editors; or its reference, for people.",
+        epilog=f"""\
+examples:
+  {name} > schema.json
+  {name} --markdown > reference.md
+
+and as the first line of the file:
+  # yaml-language-server: $schema=./schema.json""",
+    )
+    arguments.add_argument(
+        "--markdown", action="store_true", default=False, help="the reference of all keys, as Markdown"
+    )
+    return arguments
+
+
+async def run(options: Namespace, out: Console, _hints: Console) -> int:
+    out.line(reference().rstrip("\n") if options.markdown else json.dumps(document_schema(), indent=2))
+    return 0
+
+
+def reference() -> str:
+    """The reference of the configuration language, as Markdown."""
+    return "\n".join(
+        [
+            _HEAD,
+            keys_reference(),
+            "## Filters in templates\n",
+            markdown_table(("filter", "meaning"), [(f"`{name}`", each.meaning) for name, each in FILTERS.items()]),
+            "## Tests in templates\n",
+            markdown_table(("test", "meaning"), [(f"`is {name}`", each.meaning) for name, each in TESTS.items()]),
+        ]
+    )

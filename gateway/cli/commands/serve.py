@@ -1,0 +1,118 @@
+"""The command `serve`: serves the file until a signal asks it to stop."""
+
+import os
+from argparse import Namespace
+from typing import Final
+
+import structlog
+
+from gateway.app.gateway import Gateway, take_sockets
+from gateway.app.signals import StartSignals
+from gateway.app.workers.supervisor import Supervisor
+from gateway.app.workers.worker import take_worker
+from gateway.cli.arguments.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_option, settings_of
+from gateway.cli.arguments.parser import EXIT_CODES, Parser
+from gateway.cli.output.console import Console
+from gateway.config.settings import Settings
+from gateway.config.variables import flag_of, variable_of
+from gateway.errors import ConfigError
+
+log: Final = structlog.get_logger(__name__)
+
+
+_OPTIONS: Final = {
+    "where to listen": (
+        HTTP,
+        Option("stdio", None, "speak MCP on standard input and output; alone, unless --http is given too"),
+        ALLOW_ANONYMOUS,
+        Option("scopes", "A,B", "what the caller on stdio may do; needs --stdio"),
+        Option("view", "NAME", "the view that the caller on stdio is served; needs --stdio"),
+    ),
+    "changes of the file": (
+        Option("no_watch", None, "reload on SIGHUP and POST /-/reload alone"),
+        POLL,
+    ),
+    "what survives a restart": (
+        Option("state_dir", "DIR", "sessions, tasks and the signing key; none keeps them in memory"),
+        Option("workers", "N", "processes that serve the address; auto: one for each processor; needs --store"),
+        Option("store", "URL", "Redis, for several replicas that work as one: redis://HOST:PORT, rediss://…"),
+    ),
+    "stopping and logging": (
+        Option("drain_timeout", "TIME", "how long calls may go on after SIGTERM or Ctrl-C"),
+        Option("log_level", "LEVEL", "debug, info, warning or error; debug shows every message, secrets masked"),
+        Option("log_format", "FORMAT", "json or console"),
+    ),
+}
+"""The flags, by the heading of their group in the help."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Serve the file as an MCP server, and again whenever it changes.",
+        epilog=f"""\
+examples:
+  {name} config.yaml                       http://127.0.0.1:8000/mcp
+  {name} config.yaml --stdio               for clients that start their servers
+  {name} config.yaml --http :9000 --allow-anonymous
+
+The order is flag, variable, file, default. $MCP_GATEWAY_SECRET_KEY (or …_SECRET_KEY_FILE)
+holds keys, one a line, newest first, for daemons that share them; otherwise the state
+directory has one of its own. $MCP_GATEWAY_STORE (or …_STORE_FILE) is where a URL with a
+password belongs: arguments are visible to everybody on the machine.
+
+{EXIT_CODES}""",
+    )
+    add_config(arguments)
+    for title, options in _OPTIONS.items():
+        group = arguments.add_argument_group(title)
+        for option in options:
+            add_option(group, option)
+    return arguments
+
+
+async def run(options: Namespace, _out: Console, _hints: Console) -> int:
+    settings = settings_of(options)
+    if "store" in options and "@" in options.store:
+        raise ConfigError.at(
+            flag_of("store"), f"has credentials, which everybody here could see: set {variable_of('store')}"
+        )
+    if settings.scopes is not None and not settings.stdio:  # they would seem to bind callers over HTTP
+        where = flag_of("scopes") if "scopes" in options else variable_of("scopes")
+        raise ConfigError.at(
+            where, "is for the caller on stdio: add --stdio; over HTTP, scopes belong to keys (`auth`)"
+        )
+    if settings.view is not None and not settings.stdio:
+        where = flag_of("view") if "view" in options else variable_of("view")
+        raise ConfigError.at(where, f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}")
+    worker = take_worker(os.environ)
+    if worker is None and settings.worker_count > 1:
+        _require_what_workers_need(settings, is_flag="workers" in options)
+        return await Supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
+    with StartSignals():
+        async with Gateway(settings, worker=worker) as gateway:
+            try:
+                await gateway.serve()
+            except ConfigError:
+                raise
+            except Exception:  # Boundary: the log, which masks secrets, has what ended the daemon
+                log.exception("daemon failed")
+                return 1
+    return 0
+
+
+def _require_what_workers_need(settings: Settings, *, is_flag: bool) -> None:
+    """Refuse several workers where they could not work as one.
+
+    Raises:
+        ConfigError: what they lack, with the line to add.
+    """
+    where = flag_of("workers") if is_flag else variable_of("workers")
+    if settings.stdio:
+        raise ConfigError.at(where, "cannot share standard input: leave out --stdio, or serve with one worker")
+    if settings.store_url() is None:
+        message = f"more than one worker needs a store that they share: set {variable_of('store')}=redis://HOST:PORT"
+        raise ConfigError.at(where, message)
+    if not settings.signing_keys():
+        message = f"more than one worker needs the same signing keys: set {variable_of('secret_key')} or …_FILE"
+        raise ConfigError.at(where, message)

@@ -1,0 +1,232 @@
+"""The command `status`: prints the state of a running server, problems first."""
+
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final
+
+from gateway.cli.arguments.options import TOKEN_HINT, add_config, add_json
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.client.admin_api import ask_daemon, daemon_url
+from gateway.cli.output.console import Console, counted
+from gateway.cli.output.results import show_raw
+from gateway.config.variables import variable_of
+from gateway.json_types import Json, JsonObject
+
+_KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
+_LABEL: Final = 9
+"""Columns of a label."""
+_COUNTED: Final = {"concurrency": "calls at once", "unread": "bytes of unread answers"}
+"""The noun of a limit whose name is none."""
+_MAX_FILES: Final = 8
+_DIGITS: Final = 12
+"""Digits of a digest that are shown."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Show how a running server is doing.",
+        epilog=f"""\
+examples:
+  {name}
+  {name} /etc/mcp-gateway/config.yaml
+  {name} --url https://tools.example.com/ops --json
+
+Without --url the server is asked on this machine, where {variable_of("http")} or the file says
+that it listens: at `listen.admin`, if there is one. {TOKEN_HINT}
+
+exit codes:
+  0    it serves what the file says
+  1    it could not be asked, or serves an older file than the one that is there""",
+    )
+    add_config(arguments)
+    arguments.add_argument("--url", default=None, help="the server, wherever it is")
+    add_json(arguments, "the status as JSON")
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    answer = await ask_daemon(options.url or daemon_url(options, hints), "/status", older="/-/status")
+    problems = list(_problems(answer))
+    if options.json:
+        show_raw(answer, out)
+        return 1 if problems else 0
+    out.line(_head(answer, out))
+    for problem in problems:
+        out.line(out.styled(f"✗ {out.clean(problem)}", "red"))
+    for warning in _warnings(answer):
+        out.line(out.styled(f"! {out.clean(warning)}", "yellow"))
+    for label, text in _facts(answer):
+        out.line(f"{out.styled(label.ljust(_LABEL), 'bold')}  {out.cut(out.clean(text), beside=_LABEL + 2)}")
+    return 1 if problems else 0
+
+
+def _head(status: JsonObject, out: Console) -> str:
+    state = status.get("state", "unknown")
+    parts = [
+        out.styled(f"mcp-gateway {out.clean(str(status.get('version', '?')))}", "bold"),
+        out.styled(str(state), "green" if state == "ready" else "red"),
+        f"up {_duration(status.get('uptime_seconds', 0))}",
+        f"generation {status.get('generation', '?')}",
+    ]
+    return "  ".join(parts)
+
+
+def _problems(status: JsonObject) -> Iterator[str]:
+    """Problems that need somebody now, and that make the exit code 1."""
+    if status.get("state") not in {"ready", None}:
+        yield f"it is {status['state']}, and takes no calls"
+    if problems := status.get("problems"):
+        since = _ago(status.get("last_reload"))
+        yield f"the files cannot be served as they are ({since}); generation {status.get('generation')} goes on"
+        yield from (f"  {problem}" for problem in problems)
+    if problem := (status.get("audit") or {}).get("trouble"):
+        yield f"the audit log cannot be written: {problem}"
+
+
+def _warnings(status: JsonObject) -> Iterator[str]:
+    """Warnings."""
+    yield from _warnings_of_file(status)
+    yield from _warnings_of_process(status)
+    yield from _warnings_of_upstreams(status)
+    yield from (f"warning: {warning}" for warning in status.get("warnings", ()))
+
+
+def _warnings_of_file(status: JsonObject) -> Iterator[str]:
+    if sections := status.get("restart_required"):
+        yield f"{' and '.join(sections)} changed in the file: takes effect with a restart"
+    for each in status.get("left_out", ()):
+        yield f"{each['kind']}.{each['name']} is not on offer: {each['reason']}"
+    for place in status.get("disabled", ()):
+        yield f"{place} was switched off by a plugin"
+    lock = status.get("lock") or {}
+    if problem := lock.get("trouble"):
+        yield f"the lock cannot be used: {problem}"
+    yield from lock.get("differs", ())
+
+
+def _warnings_of_process(status: JsonObject) -> Iterator[str]:
+    if stuck := status.get("threads_stuck"):
+        yield f"{counted(stuck, 'thread')} of plugins stuck: the function has not returned after its deadline"
+    if stuck := status.get("worker_threads_stuck"):
+        yield f"{counted(stuck, 'thread')} of the daemon stuck: a file or a large output was not done at its deadline"
+    if problem := (status.get("store") or {}).get("problem"):
+        yield f"what should survive a restart is in memory alone: {problem}"
+    if problem := status.get("tasks_problem"):
+        yield f"no task can be made: {problem}"
+    if error := status.get("watch_error"):
+        yield f"changes are noticed late: {error}"
+    if error := (status.get("auth") or {}).get("signing_keys_error"):
+        yield f"the keys that access tokens are checked with cannot be fetched: {error}"
+    if dropped := (status.get("audit") or {}).get("dropped"):
+        yield f"{counted(dropped, 'record')} of the audit log dropped"
+    for name, use in status.get("limits", {}).items():
+        if use["limit"] is not None and use["used"] >= use["limit"]:
+            yield f"all {use['limit']} {_COUNTED.get(name, name)} are in use (limits.{name})"
+
+
+def _warnings_of_upstreams(status: JsonObject) -> Iterator[str]:
+    for name, each in status.get("upstreams", {}).items():
+        if reason := each.get("reason"):
+            yield f"the upstream {name} is {each['state']}: {reason}; next try in {each['next_try_seconds']} s"
+        for kind, reason in each.get("missing", {}).items():
+            yield f"the upstream {name} does not tell its {kind}: {reason}"
+
+
+def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
+    files = status.get("files", {})
+    yield (
+        "config",
+        f"{status.get('config', '?')} ({counted(len(files), 'file')}), read {_ago(status.get('last_reload'))}",
+    )
+    yield from _files(files)
+    yield from _primitives(status)
+    yield from _views(status.get("views", {}))
+    yield from _upstreams(status.get("upstreams", {}))
+    yield "state", (status.get("store") or {}).get("directory") or "in memory alone"
+    running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
+    yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
+    if tasks := ", ".join(f"{count} {name}" for name, count in (status.get("task_statuses") or {}).items()):
+        yield "tasks", tasks
+    yield "in use", ", ".join(_use(name, use) for name, use in status.get("limits", {}).items())
+    if refused := ", ".join(f"{count} by {name}" for name, count in status.get("refused", {}).items() if count):
+        yield "refused", refused
+    label = "clients"
+    for client in _clients(status.get("clients", {})):
+        yield label, client
+        label = ""
+
+
+def _files(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The first digits of each file's digest: SHA-256 as of sha256sum(1), but keyed for files of secrets."""
+    label = "files"
+    for path, digest in islice(files.items(), _MAX_FILES):
+        yield label, f"{digest[:_DIGITS]}  {path}"
+        label = ""
+    if len(files) > _MAX_FILES:
+        yield label, f"… and {len(files) - _MAX_FILES} more (--json)"
+
+
+def _use(name: str, use: JsonObject) -> str:
+    counted_as = _COUNTED.get(name, name)
+    return f"{use['used']} {counted_as}" if use["limit"] is None else f"{use['used']} of {use['limit']} {counted_as}"
+
+
+def _primitives(status: JsonObject) -> Iterator[tuple[str, str]]:
+    """The names of what is served, a line for each kind and backend."""
+    for kind, noun in _KINDS.items():
+        by_backend: dict[str, list[str]] = defaultdict(list)
+        for name, backend in status.get(kind, {}).items():
+            by_backend[backend].append(name)
+        label = kind
+        for backend, names in by_backend.items():
+            yield label, f"{counted(len(names), f'{backend} {noun}')}: {', '.join(names)}"
+            label = ""
+
+
+def _views(views: JsonObject) -> Iterator[tuple[str, str]]:
+    label = "views"
+    for name, each in views.items():
+        held = ", ".join(counted(each[kind], noun) for kind, noun in _KINDS.items() if each.get(kind))
+        searched = "" if "listed_tools" not in each else f"; {counted(each['listed_tools'], 'tool')} listed"
+        yield label, f"{name}: {held or 'nothing'}{searched}"
+        label = ""
+
+
+def _upstreams(upstreams: JsonObject) -> Iterator[tuple[str, str]]:
+    label = "upstreams"
+    for name, each in upstreams.items():
+        offers = ", ".join(f"{count} {kind}" for kind, count in each.get("offers", {}).items() if count)
+        how = " ".join(filter(None, [each.get("revision"), each.get("transport") and f"over {each['transport']}"]))
+        facts = [f"{name}: {each['state']}", how, offers, counted(each["sessions"], "session")]
+        yield label, ", ".join(filter(None, facts))
+        label = ""
+
+
+def _clients(clients: JsonObject) -> Iterator[str]:
+    for entry in (*clients.get("sessions", ()), *clients.get("recent", ())):
+        count = counted(entry["sessions"], "session") if "sessions" in entry else counted(entry["calls"], "call")
+        if entry["client"] is None:
+            yield f"{count} of {entry['kinds']} other kinds of clients"
+        else:
+            yield f"{entry['client']}  {entry['revision']} ({entry['era']}) on {entry['transport']}, {count}"
+
+
+def _ago(moment: Json) -> str:
+    try:
+        then = datetime.fromisoformat(moment)
+    except (TypeError, ValueError):
+        return "at a time unknown"
+    return f"{_duration((datetime.now(UTC) - then).total_seconds())} ago"
+
+
+def _duration(seconds: float) -> str:
+    """A time in its two largest units."""
+    amount = max(0, int(seconds))
+    days, hours, minutes = amount // 86_400, amount // 3600 % 24, amount // 60 % 60
+    parts = [f"{days} d" * bool(days), f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]
+    shown = [part for part in parts if part][:2]
+    return " ".join(shown) or f"{amount} s"

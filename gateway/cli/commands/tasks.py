@@ -1,0 +1,84 @@
+"""The command `tasks`: lists the tasks of a running server, shows one, or cancels it."""
+
+from argparse import Namespace
+from typing import Final
+from urllib.parse import quote
+
+from gateway.cli.arguments.options import TOKEN_HINT, add_json
+from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.arguments.positional import split_config
+from gateway.cli.client.admin_api import ask_daemon, daemon_url
+from gateway.cli.output.console import Console, say
+from gateway.cli.output.results import show_raw
+from gateway.config.variables import variable_of
+from gateway.errors import ConfigError
+from gateway.json_types import JsonObject
+
+_ACTIONS: Final = ("list", "show", "cancel")
+_COLUMNS: Final = ("taskId", "tool", "status", "createdAt", "principal", "statusMessage")
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="[list|show|cancel] [CONFIG] [ID]",
+        summary="List the tasks of a running server, show one, or cancel it.",
+        epilog=f"""\
+examples:
+  {name}
+  {name} list --url https://tools.example.com/ops
+  {name} show 5f0c6d0a3f2b4c1e9d8a7b6c5d4e3f2a
+  {name} cancel 5f0c6d0a3f2b4c1e9d8a7b6c5d4e3f2a
+
+Without --url the server is asked on this machine, where {variable_of("http")} or the file says
+that it listens: at `listen.admin`, if there is one. {TOKEN_HINT}
+
+{CONFIG_AS_FIRST_WORD}""",
+    )
+    arguments.add_argument("words", nargs="*", default=[], metavar="ID", help="the task's id, for show and cancel")
+    arguments.add_argument("--url", default=None, help="the server, wherever it is")
+    add_json(arguments, "the answer as JSON")
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    action, words = "list", list(options.words)
+    if words and words[0] in _ACTIONS:
+        action, *words = words
+    config, ids = split_config(words, url=options.url)
+    if config is not None:
+        options.config = config
+    if len(ids) != (action != "list"):
+        raise ConfigError.at(
+            " ".join(options.words) or "tasks", f"expected {'no id' if action == 'list' else 'one id'}"
+        )
+    path = "/tasks" if action == "list" else f"/tasks/{quote(ids[0], safe='')}"
+    if action == "cancel":
+        path += "/cancel"
+    url, method = options.url or daemon_url(options, hints), "POST" if action == "cancel" else "GET"
+    answer = await ask_daemon(url, path, older=f"/-{path}", method=method)
+    if options.json:
+        show_raw(answer, out)
+    elif action == "list":
+        _list(answer, out, hints)
+    else:
+        _show(answer, out)
+    return 0
+
+
+def _list(answer: JsonObject, out: Console, hints: Console) -> None:
+    tasks = answer.get("tasks", [])
+    if not tasks:
+        hints.line("There are no tasks.")
+        return
+    out.table([[_cell(task, column) for column in _COLUMNS] for task in tasks])
+
+
+def _cell(task: JsonObject, column: str) -> str:
+    return "" if task.get(column) is None else str(task[column])
+
+
+def _show(task: JsonObject, out: Console) -> None:
+    width = max(map(len, task))
+    for name, value in task.items():
+        out.fact(name, say(value), width=width)

@@ -1,0 +1,129 @@
+"""The command `test`: runs the tests of the tools, and reports them to people (text) and programs (JSON, JUnit)."""
+
+import json
+import re
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from gateway.cli.arguments.options import add_json, add_log_level, one_shot_settings
+from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.arguments.positional import split_config
+from gateway.cli.commands.test.running import Grade, Verdict, run_tests
+from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.output.waiting import waiting
+from gateway.errors import ConfigError
+
+_MARKS: Final = {
+    Grade.PASSED: ("✓", "green"),
+    Grade.FAILED: ("✗", "red"),
+    Grade.SKIPPED: ("–", "yellow"),
+}
+_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 has not (§2.2, production 2)."""
+_SIDES: Final = {"- ": "red", "+ ": "green"}
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="[CONFIG] [TOOL …]",
+        summary="Run what stands under `tests:` of the tools, each test as a call without a server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml disk_usage 'get_*'
+  {name} config.yaml --junit report.xml
+
+Commands and functions run for real. An HTTP backend sends its request to a server on loopback
+that answers what the test says under `http`, or without that to the real one.
+
+{CONFIG_AS_FIRST_WORD}
+
+exit codes:
+  0    all passed, or were left out because something that the tool requires is not here
+  1    one failed
+  2    the file cannot be served, or there is no such tool""",
+    )
+    arguments.add_argument(
+        "words", nargs="*", default=[], metavar="TOOL", help="names, or globs of them (default: all)"
+    )
+    add_json(arguments, "the verdicts as a JSON list")
+    arguments.add_argument("--junit", type=Path, default=None, metavar="FILE", help="write them as JUnit XML, too")
+    add_log_level(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    config, names = split_config(options.words, url=None)
+    verdicts: list[Verdict] = []
+    with protect_stdout(), waiting(hints, "Running tests") as tell:
+        async for verdict in run_tests(one_shot_settings(options, config), names):
+            verdicts.append(verdict)
+            tell(f"Running tests: {len(verdicts)} done")
+    if options.junit is not None:
+        _write_junit(verdicts, options.junit)
+    if options.json:
+        out.line(json.dumps([msgspec.to_builtins(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
+    else:
+        _show(verdicts, out)
+    hints.line(_summary(verdicts, hints))
+    return 1 if any(verdict.grade is Grade.FAILED for verdict in verdicts) else 0
+
+
+def _show(verdicts: Sequence[Verdict], out: Console) -> None:
+    for tool, group in groupby(verdicts, key=lambda verdict: verdict.tool):
+        out.line(out.styled(tool, "bold"))
+        for verdict in group:
+            mark, style = _MARKS[verdict.grade]
+            reason = f": {verdict.reason}" if verdict.reason else ""
+            took = out.styled(f"({verdict.seconds * 1000:.0f} ms)", "dim")
+            out.line(f"  {out.styled(mark, style)} {verdict.name}{out.clean(reason)} {took}")
+            for line in verdict.difference:
+                side = _SIDES.get(line[:2])
+                text = out.clean(line)
+                out.line(f"      {out.styled(text, side) if side else text}")
+
+
+def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
+    if not verdicts:
+        return "there are no tests; they stand under `tests:` of a tool"
+    counts = Counter(verdict.grade for verdict in verdicts)
+    text = ", ".join(f"{counts[grade]} {grade}" for grade in Grade if counts[grade])
+    seconds = sum(verdict.seconds for verdict in verdicts)
+    return hints.styled(f"{text} in {seconds:.1f} s", "red" if counts[Grade.FAILED] else "green")
+
+
+def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
+    """Write JUnit XML, which build servers read."""
+    counts = Counter(verdict.grade for verdict in verdicts)
+    suite = ET.Element(
+        "testsuite",
+        name="mcp-gateway",
+        tests=str(len(verdicts)),
+        failures=str(counts[Grade.FAILED]),
+        skipped=str(counts[Grade.SKIPPED]),
+    )
+    for verdict in verdicts:
+        case = ET.SubElement(
+            suite, "testcase", classname=verdict.tool, name=verdict.name, time=f"{verdict.seconds:.3f}"
+        )
+        if verdict.grade is Grade.FAILED:
+            failure = ET.SubElement(case, "failure", message=_in_xml(verdict.reason))
+            failure.text = _in_xml("\n".join(verdict.difference))
+        elif verdict.grade is Grade.SKIPPED:
+            ET.SubElement(case, "skipped", message=_in_xml(verdict.reason))
+    try:
+        ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise ConfigError.at("--junit", f"cannot write {path}: {error.strerror}") from error
+
+
+def _in_xml(text: str) -> str:
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)

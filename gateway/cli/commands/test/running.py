@@ -1,0 +1,173 @@
+"""Runs the tests of the tools: makes each call through the dispatcher, and compares its result with the expectation.
+
+Commands and functions run for real. HTTP backends send to a stub server on loopback if the test has its answer, or else
+to the real one. `confirm` is answered with yes.
+"""
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from difflib import get_close_matches
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.catalog.compile.arguments import CompiledArguments
+from gateway.catalog.primitives import Tool
+from gateway.cli.commands.test.comparison import Mismatch, mismatch
+from gateway.cli.commands.test.given_files import given_files
+from gateway.cli.commands.test.stub_server import StubServer, diverted_to
+from gateway.cli.dry_run import DryRun, offline_gateway
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import is_file
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.tool_tests import ToolTest
+from gateway.config.settings import Settings
+from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.input_requests.requests import CONFIRMATION_KEY
+from gateway.transports.memory import MemoryClient
+
+_CAPABILITIES: Final[JsonObject] = {"elicitation": {"form": {}}}
+_ACCEPT: Final[JsonObject] = {"action": "accept", "content": {}}
+
+
+class Grade(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one test."""
+
+    tool: str
+    name: str
+    grade: Grade
+    seconds: float = 0.0
+    reason: str = ""
+    """One line that says why it did not pass."""
+    difference: tuple[str, ...] = ()
+    """The difference from what was expected: see `Mismatch`."""
+
+
+async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIterator[Verdict]:
+    """Run the tests of the tools whose names match one of the globs, or of all, one after the other.
+
+    Raises:
+        ConfigError: the file cannot be served, or a glob matches no tool.
+    """
+    async with offline_gateway(settings) as dry:
+        tools = dry.loaded.document.tools
+        _check_patterns(patterns, list(tools))
+        for name, config in tools.items():
+            if patterns and not any(fnmatchcase(name, pattern) for pattern in patterns):
+                continue
+            for index, test in enumerate(config.tests):
+                yield await _Attempt(dry, name, index, test).verdict()
+
+
+def check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
+    """Warn of tests whose stub answer is a file that does not exist. A `Check` of the compiler."""
+    for name, tool in loaded.document.tools.items():
+        for index, test in enumerate(tool.tests):
+            if test.http is None or test.http.file is None:
+                continue
+            place = problems.at("tools", name, "tests", index, "http", "file")
+            if not is_file(place.directory / test.http.file):
+                place.warning(f"there is no file `{test.http.file}`")
+
+
+def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
+    problems = []
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            problems.append(Problem(path=pattern, message=f"no tool of the file is called so{hint}"))
+    if problems:
+        raise ConfigError(problems)
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    """A run of one test."""
+
+    dry: DryRun
+    tool: str
+    index: int
+    test: ToolTest
+
+    async def verdict(self) -> Verdict:
+        redactor = self.dry.loaded.redactor
+        name = redactor.text(self.test.name or f"test {self.index + 1}")
+        tool = self.dry.catalog.tools.get(self.tool)
+        if tool is None:
+            return Verdict(tool=self.tool, name=name, grade=Grade.SKIPPED, reason=self._why_left_out())
+        began = time.monotonic()
+        found = await self._mismatch(tool)
+        seconds = time.monotonic() - began
+        if found is None:
+            return Verdict(tool=self.tool, name=name, grade=Grade.PASSED, seconds=seconds)
+        return Verdict(
+            tool=self.tool,
+            name=name,
+            grade=Grade.FAILED,
+            seconds=seconds,
+            reason=redactor.text(found.reason),
+            difference=tuple(map(redactor.text, found.difference)),
+        )
+
+    def _why_left_out(self) -> str:
+        left_out = self.dry.catalog.left_out
+        reasons: Iterator[str] = (each.reason for each in left_out if (each.kind, each.name) == ("tools", self.tool))
+        return next(reasons, "it is not on offer")
+
+    async def _mismatch(self, tool: Tool) -> Mismatch | None:
+        try:
+            async with self._with_stub(tool) as prepared:
+                result = await _confirmed(self._client(prepared), self.tool, self._arguments(tool))
+        except ExecutionError as error:
+            return Mismatch(str(error))
+        except RpcError as error:
+            result = {"isError": True, "content": [{"type": "text", "text": error.message}]}
+        if result.get("resultType") == "input_required":
+            return Mismatch("asks its user for more than a yes, which nobody can answer here")
+        return mismatch(result, self.test.expect)
+
+    @asynccontextmanager
+    async def _with_stub(self, tool: Tool) -> AsyncIterator[Tool]:
+        if self.test.http is None:
+            yield tool
+            return
+        async with StubServer(self.test.http, directory=self._directory()) as stub:
+            yield replace(tool, executor=diverted_to(tool.executor, stub))
+
+    def _arguments(self, tool: Tool) -> JsonObject:
+        """The arguments, with files read where the test names one: `photo: {file: photo.png}`."""
+        place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "with")
+        places = tool.arguments.files if isinstance(tool.arguments, CompiledArguments) else None
+        return given_files(self.test.with_, places, directory=place.directory)
+
+    def _directory(self) -> Path:
+        place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "http", "file")
+        return place.directory
+
+    def _client(self, tool: Tool) -> MemoryClient:
+        catalog = self.dry.catalog
+        offered = dataclasses.replace(catalog, tools={**catalog.tools, self.tool: tool})
+        return self.dry.client(offered, capabilities=_CAPABILITIES)
+
+
+async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:
+    """Call a tool, and accept its confirmation if it has one."""
+    params: dict[str, Json] = {"name": tool, "arguments": arguments}
+    result = await client.request("tools/call", params)
+    if result.get("resultType") != "input_required" or set(result["inputRequests"]) != {CONFIRMATION_KEY}:
+        return result
+    state = {key: value for key, value in result.items() if key == "requestState"}
+    return await client.request("tools/call", {**params, "inputResponses": {CONFIRMATION_KEY: _ACCEPT}, **state})

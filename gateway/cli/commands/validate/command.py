@@ -1,0 +1,147 @@
+"""The command `validate`: reports every problem of a file, without serving it."""
+
+import json
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec.structs import replace
+
+from gateway.audit.audit_file import check_audit_file
+from gateway.catalog.primitives import Unavailable
+from gateway.cli.arguments.options import add_config, add_json, one_shot_settings
+from gateway.cli.arguments.parser import Parser
+from gateway.cli.commands.test.running import check_test_files
+from gateway.cli.commands.validate.cross_check import cross_check_schemas
+from gateway.cli.commands.validate.query_check import refused_queries
+from gateway.cli.dry_run import AskedSources, DryRun, asked_sources, dry_run
+from gateway.cli.output.console import Console, counted, protect_stdout
+from gateway.cli.output.waiting import waiting
+from gateway.config.diagnostics.render import as_json, render
+from gateway.config.loader import LoadedConfig
+from gateway.config.settings import Settings
+from gateway.errors import ConfigError, Problem, Severity
+from gateway.reload.exposure import exposures
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Check the file, and all that it names, without serving it. Every mistake is shown at once.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} --strict config.yaml && systemctl reload mcp-gateway
+  {name} --connect config.yaml
+
+exit codes:
+  0    it can be served; warnings may have been shown
+  1    there are warnings, and --strict was given
+  2    it cannot be served""",
+    )
+    add_config(arguments)
+    arguments.add_argument("--strict", action="store_true", default=False, help="fail on warnings too")
+    arguments.add_argument(
+        "--connect",
+        action="store_true",
+        default=False,
+        help="ask the upstreams what they offer, and the databases to prepare each query, and check that too",
+    )
+    arguments.add_argument(
+        "--list", action="store_true", default=False, help="name each operation of OpenAPI documents that is no tool"
+    )
+    add_json(arguments, "the problems as a JSON list")
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    settings = one_shot_settings(options, None)
+    problems: Sequence[Problem]
+    try:
+        with protect_stdout():
+            left_out: list[Unavailable] = []
+            asking = " and asking its servers and databases" * options.connect
+            with waiting(hints, f"Checking {settings.config}{asking}"):
+                problems = await _checked(settings, connects=options.connect, on_left_out=left_out.append)
+            _show_left_out(left_out, lists_all=options.list, hints=hints)
+    except ConfigError as error:
+        problems = error.problems
+    errors = sum(problem.severity is Severity.ERROR for problem in problems)
+    if options.json:
+        out.line(json.dumps([as_json(problem) for problem in problems], indent=2))
+    else:
+        if problems:
+            out.line(render(problems, colour=out.has_colour))
+        hints.line(_summary(str(settings.config), errors, len(problems) - errors, hints))
+    if errors:
+        return 2
+    return 1 if problems and options.strict else 0
+
+
+async def _checked(
+    settings: Settings, *, connects: bool, on_left_out: Callable[[Unavailable], None]
+) -> Sequence[Problem]:
+    if not connects:
+        return check(settings, on_left_out=on_left_out)
+    async with asked_sources(settings) as sources:
+        queries: list[Awaitable[Sequence[Problem]]] = []
+        problems = check(
+            settings,
+            on_left_out=on_left_out,
+            sources=sources,
+            on_checked=lambda dry: queries.append(refused_queries(dry.loaded, dry.catalog.databases)),
+        )
+        refused = [problem for query in queries for problem in await query]
+        return (*problems, *refused, *(() if sources is None else sources.unreachable))
+
+
+def _show_left_out(left_out: Sequence[Unavailable], *, lists_all: bool, hints: Console) -> None:
+    """Name what is not on offer; of documents' operations, which may be a thousand, how many, unless all are wanted."""
+    for each in left_out:
+        if lists_all or each.kind != "openapi":
+            hints.line(str(each))
+    counts = Counter(each.name.partition(":")[0] for each in left_out if each.kind == "openapi")
+    for name, count in counts.items() if not lists_all else ():
+        hints.line(f"openapi.{name}: {counted(count, 'operation')} not on offer; --list says which, and why")
+
+
+def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
+    counts = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
+    if errors:
+        return hints.styled(f"{config} cannot be served: {', '.join(counts)}", "red")
+    return hints.styled(f"{config} is valid" + f" ({', '.join(counts)})" * bool(counts), "green")
+
+
+def check(
+    settings: Settings,
+    *,
+    on_left_out: Callable[[Unavailable], None] = lambda _: None,
+    sources: AskedSources | None = None,
+    on_checked: Callable[[DryRun], None] = lambda _: None,
+) -> Sequence[Problem]:
+    """Load and compile the file, and return its warnings.
+
+    `on_left_out` is called for each definition that is right, and cannot be served on this machine; `on_checked` with
+    what was compiled.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    with dry_run(settings, checks=(check_audit_file, check_test_files), sources=sources) as dry:
+        for each in dry.catalog.left_out:
+            on_left_out(each)
+        on_checked(dry)
+        exposed = _exposures(dry.loaded, settings)
+        return (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
+
+
+def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
+    """Warnings for addresses that `serve` refuses unless a flag overrules the file."""
+    if settings.allow_anonymous or not settings.serves_http:
+        return []
+    overruled = set() if settings.http is None else {"listen.http"}
+    return [
+        replace(problem, severity=Severity.WARNING)
+        for key, problem in exposures(loaded).items()
+        if key not in overruled
+    ]

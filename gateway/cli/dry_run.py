@@ -1,0 +1,222 @@
+"""Loads and compiles a file without serving it, for commands that inspect it or call its tools without a listener."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.catalog.compile.compiler import Check, compile_catalog
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.lockfile.lock import read_lock
+from gateway.catalog.manifest import Manifest, manifest
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.primitives import Catalog
+from gateway.catalog.store import CatalogStore
+from gateway.config.definition_source import DefinitionSource, load_definitions
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.secrets.redactor import Redactor
+from gateway.config.settings import Settings
+from gateway.errors import ConfigError, Problem, Severity
+from gateway.executors.cache import ResponseCache
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.output.output_store import OutputStore
+from gateway.executors.processes.processes import Processes
+from gateway.executors.services import Services, running_services
+from gateway.executors.threads import DaemonThreadPool
+from gateway.json_types import JsonObject
+from gateway.openapi.remote import RemoteSource
+from gateway.openapi.source import OpenApiSource
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.reload.interpreter import gc_paused
+from gateway.reload.listener_identity import with_identity
+from gateway.reload.pipeline import CHECKS
+from gateway.state.keys import random_keys
+from gateway.telemetry.logs import Logs
+from gateway.transports.memory import MemoryClient
+from gateway.upstreams.source import UpstreamSource
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A loaded file, the catalog compiled from it, and the services behind its executors."""
+
+    loaded: LoadedConfig
+    catalog: Catalog
+    services: Services
+
+    def client(self, offered: Catalog, *, capabilities: JsonObject) -> MemoryClient:
+        """A client of the newest revision, with a dispatcher of its own that serves this catalog."""
+        dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
+        return MemoryClient(dispatcher, capabilities=capabilities)
+
+
+class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Upstreams, and documents with URLs, that were asked once for what they offer."""
+
+    upstreams: UpstreamSource
+    documents: RemoteSource
+
+    @property
+    def all(self) -> tuple[DefinitionSource, ...]:
+        return self.upstreams, OpenApiSource(self.documents)
+
+    @property
+    def unreachable(self) -> list[Problem]:
+        """A warning for each upstream that does not answer, or does not tell all its lists."""
+        found = []
+        for name, server in self.upstreams.servers.items():
+            if server.offer is None:
+                reasons = [f"cannot be reached: {server.pool.reason or 'no answer in time'}"]
+            else:
+                reasons = [f"does not tell its {kind}: {reason}" for kind, reason in server.offer.missing.items()]
+            place = f"upstreams.{name}"
+            found += [Problem(message=reason, path=place, severity=Severity.WARNING) for reason in reasons]
+        return found
+
+
+@contextmanager
+def dry_run(
+    settings: Settings,
+    *,
+    heeds_lock: bool = True,
+    checks: Sequence[Check] = (),
+    sources: AskedSources | None = None,
+    dependencies: FileDependencies | None = None,
+) -> Iterator[DryRun]:
+    """Load and compile the file, or the directory of files. No tool can run, and plugins are only imported.
+
+    Definitions that differ from the lock are warned of if `heeds_lock`; none is left out for it. Problems that `checks`
+    find are reported with the others. Without `sources` that were asked, upstreams are checked, and offer nothing.
+    `dependencies` are filled in.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    plugins, services = Plugins(), _idle_services()
+    with _loaded(settings, _unasked(services) if sources is None else sources.all) as loaded:
+        try:
+            yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
+        finally:
+            plugins.close()
+
+
+async def manifest_of(settings: Settings, *, on_upstream: Callable[[Problem], None] = lambda _: None) -> Manifest:
+    """The manifest of what the file, and its upstreams, would offer.
+
+    `on_upstream` is called for each warning of what an upstream offers, such as a name that is taken.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    async with asked_sources(settings) as sources:
+        with dry_run(settings, sources=sources) as dry:
+            offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
+            for warning in dry.catalog.warnings:
+                if warning.path.startswith("upstreams.") or warning.path in offered:
+                    on_upstream(warning)
+            return manifest(dry.loaded.document, dry.catalog)
+
+
+@asynccontextmanager
+async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
+    """Load, compile and start services and plugins, so that tools can be called.
+
+    Raises:
+        ConfigError: it cannot be served; it has every problem, warnings too.
+    """
+    plugins = Plugins()
+    async with asked_sources(settings) as sources:
+        with _loaded(settings, (OpenApiSource(),) if sources is None else sources.all) as loaded:
+            async with _started(loaded, plugins) as dry:
+                yield dry
+
+
+@asynccontextmanager
+async def _started(loaded: LoadedConfig, plugins: Plugins) -> AsyncIterator[DryRun]:
+    async with running_services(threads=loaded.document.limits.threads) as services:
+        try:
+            dry = _compiled(loaded, services, plugins, heeds_lock=False)
+            await plugins.start(services.hook_threads)
+            yield dry
+        finally:
+            await plugins.stop(services.hook_threads)
+
+
+@asynccontextmanager
+async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None]:
+    """Connect to the upstreams of the file, for at most five seconds, and fetch the documents that it names by URL.
+
+    None where there are neither, or the file cannot be read.
+    """
+    try:
+        document = load(settings.config).document
+    except ConfigError:  # reported by whoever loads it next
+        document = None
+    has_documents = document is not None and any(each.is_remote for each in document.openapi.values())
+    if document is None or not (document.upstreams or has_documents):
+        yield None
+        return
+    async with running_services() as services:
+        upstreams = UpstreamSource(services=services, documents=None)
+        documents = RemoteSource(services=services, documents=None)
+        try:
+            await upstreams.follow(document, lambda: None)
+            await documents.follow(document, lambda: None)
+            yield AskedSources(upstreams=upstreams, documents=documents)
+        finally:
+            await documents.close()
+            await upstreams.close()
+
+
+@contextmanager
+def _loaded(settings: Settings, sources: Sequence[DefinitionSource]) -> Iterator[LoadedConfig]:
+    """The loaded file, with logging that masks its secrets."""
+    redactors: list[Redactor] = []
+
+    def mask(text: str) -> str:
+        return redactors[0].text(text) if redactors else text
+
+    with Logs(level=settings.log_level, style=settings.log_format, mask=mask):
+        with gc_paused():
+            definitions = load_definitions(settings.config, sources)
+            loaded, _ = with_identity(definitions, dependencies=FileDependencies())
+        redactors.append(loaded.redactor)
+        yield loaded
+
+
+def _unasked(services: Services) -> tuple[DefinitionSource, ...]:
+    return UpstreamSource(services=services, documents=None), OpenApiSource()
+
+
+def _compiled(  # noqa: PLR0913 - what a file is compiled with
+    loaded: LoadedConfig,
+    services: Services,
+    plugins: Plugins,
+    *,
+    heeds_lock: bool,
+    checks: Sequence[Check] = (),
+    dependencies: FileDependencies | None = None,
+) -> DryRun:
+    lock = replace(read_lock(loaded.root), excludes=False) if heeds_lock else None
+    with gc_paused():
+        catalog = compile_catalog(
+            loaded,
+            services=services,
+            plugins=plugins,
+            generation=1,
+            lock=lock,
+            checks=(*CHECKS, *checks),
+            dependencies=dependencies,
+        )
+    return DryRun(loaded=loaded, catalog=catalog, services=services)
+
+
+def _idle_services() -> Services:
+    """Services that are not started: executors can be built with them, and not run."""
+    return Services(
+        processes=Processes(),
+        http=HttpClients(),
+        threads=DaemonThreadPool(1),
+        cache=ResponseCache(),
+        output_store=OutputStore(),
+    )

@@ -1,0 +1,117 @@
+"""The flag `--explain` of `call`, `read` and `prompt`: shows what would be done, and does none of it.
+
+How, says `gateway.catalog.explained`.
+"""
+
+import json
+import shlex
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gateway.catalog.explained import Explained, explaining
+from gateway.catalog.primitives import Catalog
+from gateway.cli.arguments.options import one_shot_settings
+from gateway.cli.client.file_arguments import with_files
+from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
+from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.output.results import show_raw
+from gateway.config.settings import Settings
+from gateway.errors import ConfigError, ExecutionError, RpcError
+from gateway.json_types import Json, JsonObject
+
+_EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+"""The capabilities of a client that no definition refuses."""
+
+
+async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what every command has
+    options: Namespace, config: str | None, method: str, params: JsonObject, out: Console, hints: Console
+) -> int:
+    if options.url is not None:
+        raise ConfigError.at(
+            "--explain", "goes with a file: what a server behind a URL would do, only that server knows"
+        )
+    try:
+        with protect_stdout():
+            explained = await explain(one_shot_settings(options, config), method, params)
+    except ExecutionError as error:
+        hints.foreign(str(error))
+        return 1
+    if options.raw:
+        show_raw(explained.as_json(), out)
+        return 0
+    facts = explained.as_json()
+    out.line(f"{out.styled(facts.pop('name'), 'bold')} {facts.pop('does')}")
+    facts |= {key: facts.pop(key) for key in _LAST & facts.keys()}
+    rows = [_row(key, value) for key, value in facts.items() if value not in ({}, [])]
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        out.fact(label, text, width=width)
+    return 0
+
+
+def _row(key: str, value: Json) -> tuple[str, str]:
+    label, words = _WORDS.get(key, (key.replace("_", " "), _plain))
+    return label, words(value)
+
+
+def _plain(value: Json) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_plain, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _members(value: Json) -> str:
+    return "\n".join(f"{name}: {_plain(member)}" for name, member in value.items())
+
+
+def _seconds(value: Json) -> str:
+    return f"{value:g} s"
+
+
+_LAST: Final = frozenset({"confined_by"})
+"""Facts that are long and seldom looked for: shown last."""
+_WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
+    "arguments": ("arguments", _members),
+    "confirm": ("asks first", _plain),
+    "argv": ("command", shlex.join),
+    "headers": ("headers", _members),
+    "timeout_seconds": ("timeout", _seconds),
+    "cache_seconds": ("cached for", _seconds),
+    "confined_by": ("confined by", shlex.join),
+}
+"""Label and text of facts that read better so than as their key and JSON."""
+
+
+async def explain(settings: Settings, method: str, params: JsonObject) -> Explained:
+    """Explain `tools/call`, `resources/read` or `prompts/get`.
+
+    Raises:
+        ConfigError: the file cannot be served.
+        ExecutionError: the call would be refused; the text is what its caller would be told.
+        RpcError: so would it, as a protocol error.
+    """
+    async with asked_sources(settings) as sources:
+        return await _explained(settings, method, params, sources)
+
+
+async def _explained(settings: Settings, method: str, params: JsonObject, sources: AskedSources | None) -> Explained:
+    with dry_run(settings, sources=sources) as dry:
+        explained: list[Explained] = []
+        client = dry.client(explaining(dry.catalog, explained.append), capabilities=_EVERYTHING)
+        try:
+            given = await with_files(client, params) if method == "tools/call" else params
+            result = await client.request(method, given)
+        except RpcError as error:
+            if (reason := _why_left_out(dry.catalog, params)) is None:
+                raise
+            raise ExecutionError(reason) from error
+    if not explained:
+        raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))
+    return explained[0]
+
+
+def _why_left_out(catalog: Catalog, params: JsonObject) -> str | None:
+    """The reason why a definition of the file is not served; None if it is, or if there is no such definition."""
+    asked = params.get("name") or params["uri"].partition(":")[0]
+    return next((str(each) for each in catalog.left_out if each.name == asked), None)

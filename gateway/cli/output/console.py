@@ -1,0 +1,133 @@
+"""Output for people: coloured on a terminal, plain text in a pipe or a file. Keeps foreign output out of it."""
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Final, TextIO
+
+from gateway.control_characters import strip_control_characters, visible
+from gateway.json_types import Json
+
+_ERASE: Final = "\r\x1b[2K"
+"""ECMA-48 8.3.41: the line under the cursor."""
+_STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+class Console:
+    """Writes lines, styles and tables to one output stream of the process."""
+
+    def __init__(self, stream: TextIO, environ: Mapping[str, str] = os.environ) -> None:
+        self._stream = stream
+        self.is_terminal = stream.isatty()
+        self.has_colour = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        self.is_redrawable = self.is_terminal and environ.get("TERM", "dumb") != "dumb" and not environ.get("CI")
+        """Whether a person sees a line change: in the log of a build each change would be a line of its own."""
+        self._is_drawn = False
+        self._lock = threading.RLock()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; practically unlimited without one."""
+        return shutil.get_terminal_size().columns if self.is_terminal else 10_000
+
+    def line(self, text: str = "") -> None:
+        with self._lock:
+            self.erase()
+            self._stream.write(text if text.endswith("\n") else text + "\n")
+            self._stream.flush()
+
+    def redraw(self, text: str) -> None:
+        """Show one line in place of the last that was drawn; other lines go above it."""
+        with self._lock:
+            self._stream.write(_ERASE + self.styled(self.cut(_one_line(text), beside=1), "dim"))
+            self._stream.flush()
+            self._is_drawn = True
+
+    def erase(self) -> None:
+        """Take away the line that was drawn."""
+        with self._lock:
+            if self._is_drawn:
+                self._stream.write(_ERASE)
+                self._stream.flush()
+            self._is_drawn = False
+
+    def foreign(self, text: str) -> None:
+        """Write text that a server sent, cleaned for the terminal."""
+        self.line(self.clean(text))
+
+    def clean(self, text: str) -> str:
+        """Text that a server sent; for a terminal without control sequences, which could move its cursor."""
+        return _printable(text) if self.is_terminal else text
+
+    def fact(self, label: str, text: str, *, width: int) -> None:
+        """Write a label and its text, whose further lines are aligned below the first."""
+        first, *others = self.clean(text).splitlines() or [""]
+        self.line(f"  {self.styled(label.ljust(width), 'cyan')}  {first}".rstrip())
+        for line in others:
+            self.line(f"  {' ' * width}  {line}".rstrip())
+
+    def styled(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colour else text
+
+    def cut(self, text: str, *, beside: int) -> str:
+        """One line, cut to the width that is left beside so many columns."""
+        room = max(self.width - beside, 20)
+        return text if len(text) <= room else text[: room - 1] + "…"
+
+    def table(self, rows: Iterable[Sequence[str]], *, style: str = "bold") -> None:
+        """Write rows in columns: the first column in `style`, the last cut at the terminal's edge."""
+        cells = [[_one_line(cell) for cell in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for row in cells:
+            padded = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+            last = self.cut(row[-1], beside=sum(map(len, padded)) + 2 * len(padded))
+            self.line("  ".join([self.styled(padded[0], style), *padded[1:], last]).rstrip())
+
+
+@contextmanager
+def protect_stdout() -> Iterator[None]:
+    """Redirect writes to `sys.stdout` and descriptor 1 to standard error, for as long as the context lasts.
+
+    Standard output is for a command's result, and plugins, which are loaded and called meanwhile, may print.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def say(value: Json) -> str:
+    """A JSON value as a person would write it."""
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(say, value)) or "none"
+        case dict():
+            return ", ".join(f"{key} {say(item)}" for key, item in value.items()) or "none"
+        case _:
+            return str(value)
+
+
+def counted(count: int, noun: str, several: str | None = None) -> str:
+    """A number with its noun: `1 tool`, `2 tools`."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_printable(text).split())
+
+
+def _printable(text: str) -> str:
+    """Without terminal escapes; characters that hide or direct text are shown as escapes."""
+    return visible(strip_control_characters(text), has_lines=True)

@@ -1,0 +1,105 @@
+"""Prints or saves the content of a result: text as it is, bytes into a file."""
+
+import base64
+import json
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import orjson
+
+from gateway import exact_json
+from gateway.cli.output.console import Console
+from gateway.errors import ConfigError
+from gateway.json_types import Json, JsonObject
+
+_ABSENT: Final[Json] = object()
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A content block, or one entry of a resource's contents."""
+
+    content: str | bytes
+    media_type: str = "application/octet-stream"
+
+    def to_bytes(self) -> bytes:
+        return self.content.encode(errors="surrogateescape") if isinstance(self.content, str) else self.content
+
+
+def pieces_of(blocks: Iterable[JsonObject]) -> list[Piece]:
+    return [_piece(block) for block in blocks]
+
+
+def _piece(block: JsonObject) -> Piece:
+    match block:
+        case {"type": "resource", "resource": dict() as contents}:
+            return _piece(contents)
+        case {"type": "resource_link", "uri": uri, "name": name}:
+            return Piece(content=f"{name}: {uri}")
+        case {"text": str() as text}:
+            return Piece(content=text)
+        case {"data": str() as data} | {"blob": str() as data}:
+            return Piece(content=base64.b64decode(data), media_type=block.get("mimeType", "application/octet-stream"))
+        case _:
+            return Piece(content=json.dumps(block))
+
+
+def show_raw(result: JsonObject, out: Console) -> None:
+    out.line(json.dumps(result, indent=2 if out.is_terminal else None, ensure_ascii=False))
+
+
+def show_pieces(pieces: Sequence[Piece], *, out: Console, hints: Console) -> None:
+    for piece in pieces:
+        if isinstance(piece.content, str):
+            out.foreign(piece.content)
+        else:
+            size = f"{piece.media_type}, {len(piece.content)} bytes"
+            hints.line(hints.styled(f"({size}: `--output FILE` writes it to a file)", "dim"))
+
+
+def show_contents(
+    result: JsonObject, pieces: Sequence[Piece], options: Namespace, out: Console, hints: Console
+) -> None:
+    """Print a result, or save its contents, as `--raw` and `--output` say."""
+    if options.raw:
+        show_raw(result, out)
+    elif options.output is not None:
+        save(pieces, options.output, hints=hints)
+    else:
+        show_pieces(pieces, out=out, hints=hints)
+
+
+def show_tool_result(result: JsonObject, *, out: Console, hints: Console) -> None:
+    """Print the content; on a terminal, structured content replaces the text block that repeats it."""
+    pieces = pieces_of(result["content"])
+    structured = result.get("structuredContent", _ABSENT)
+    if out.is_terminal and structured is not _ABSENT:
+        pieces = [piece for piece in pieces if not _repeats(piece, structured)]
+        pieces.append(Piece(content=json.dumps(structured, indent=2, ensure_ascii=False)))
+    show_pieces(pieces, out=out, hints=hints)
+
+
+def _repeats(piece: Piece, value: Json) -> bool:
+    try:
+        return bool(exact_json.loads(piece.content) == value)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
+    """Write the only binary piece to a file, or, if there is none, the text of all.
+
+    Raises:
+        ConfigError: several pieces are binary, or the file cannot be written.
+    """
+    binary = [piece for piece in pieces if isinstance(piece.content, bytes)]
+    if len(binary) > 1:
+        raise ConfigError.at("--output", f"the answer has {len(binary)} files; `--raw` prints them all")
+    data = b"\n".join(piece.to_bytes() for piece in binary or pieces)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise ConfigError.at("--output", f"cannot write {path}: {error.strerror}") from error
+    hints.line(f"wrote {path} ({len(data)} bytes)")

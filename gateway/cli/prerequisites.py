@@ -1,0 +1,70 @@
+"""The environment variables that a server needs from the client that starts it. Clients pass on little of their own."""
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from gateway.cli.dry_run import dry_run
+from gateway.config.definition_source import load_definitions
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.config.models.document import Document
+from gateway.config.reading.interpolation import Variable
+from gateway.config.secrets.literal_secrets import SECRET_KEY
+from gateway.config.settings import Settings
+
+_PASSED_ON: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
+"""Variables that clients pass on: the list of the official SDKs, with which most clients are built."""
+
+
+class Prerequisites(msgspec.Struct, frozen=True, kw_only=True):
+    """The server's name, its views, and the variables that its file reads."""
+
+    name: str
+    variables: Mapping[str, Variable]
+    unset: tuple[str, ...]
+    """Variables that the server needs and that are not set here. If there are any, the file was not checked."""
+    views: tuple[str, ...] = ()
+
+
+def prerequisites_of(settings: Settings) -> Prerequisites:
+    """Find the variables that the file reads.
+
+    Raises:
+        ConfigError: it cannot be read, or, with all variables set, cannot be served.
+    """
+    loaded = load_definitions(settings.config)
+    needed = (name for name, variable in loaded.variables.items() if variable.is_needed)
+    unset = tuple(name for name in needed if name not in os.environ)
+    if not unset:
+        with dry_run(settings) as dry:
+            loaded = dry.loaded
+    variables = dict(loaded.variables)
+    for name, variable in _named_by_definitions(loaded.document):
+        variables.setdefault(name, variable)
+    return Prerequisites(
+        name=_name(loaded),
+        views=tuple(loaded.document.views),
+        variables={name: variable for name, variable in variables.items() if name not in _PASSED_ON},
+        unset=unset,
+    )
+
+
+def _name(loaded: LoadedConfig) -> str:
+    return loaded.redactor.text(loaded.document.server.name)
+
+
+def _named_by_definitions(document: Document) -> Iterator[tuple[str, Variable]]:
+    """The variables of `requires.env`, and those of `inherit_env` that are set here."""
+    definitions = chain[Tool | Resource | Prompt](
+        document.tools.values(), document.resources.values(), document.prompts.values()
+    )
+    for definition in definitions:
+        names = list(definition.requires.env)
+        if not isinstance(definition, Prompt) and definition.shell is not None:
+            names += [name for name in definition.shell.inherit_env if name in os.environ]
+        for name in names:
+            yield name, Variable(is_needed=False, is_secret=SECRET_KEY.search(name) is not None)

@@ -174,7 +174,7 @@ def test_rooms_form_no_cycle() -> None:
         depth(room)
 
 
-SHARED: Final = {"gateway.executors.services", "gateway.protocol.call.call"}
+SHARED: Final = {"gateway.executors.shared_services", "gateway.protocol.call.call"}
 """Made of what the files beside them bring, and handed to those files."""
 
 

@@ -40,11 +40,10 @@ from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.loader import load
 from gateway.config.models.address import Address
 from gateway.config.models.console import ConsolePage
-from gateway.config.settings import MIN_KEY_LENGTH, Settings
-from gateway.config.variables import variable_of
+from gateway.config.settings import MIN_KEY_LENGTH, Settings, variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
-from gateway.executors.services import Services, running_services
+from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.remote import RemoteSource
 from gateway.openapi.source import OpenApiSource
@@ -61,7 +60,7 @@ from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.metrics_exposition import MetricsExposition
 from gateway.telemetry.observer import Observer
 from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing
@@ -522,9 +521,9 @@ class Gateway:
             listeners=lambda: self._listeners,
         )
 
-    def _metrics(self) -> Metrics:
+    def _metrics(self) -> MetricsExposition:
         sources = metric_sources(self._components(), health=self._health, calls=self._call_metrics)
-        return Metrics(sources, counted=[self._call_metrics, UpstreamMetrics(self._upstreams)])
+        return MetricsExposition(sources, counted=[self._call_metrics, UpstreamMetrics(self._upstreams)])
 
     async def _sighup(self) -> JsonObject:
         """Reopen the audit log, as log rotation expects of SIGHUP (logrotate(8)), and reload the files."""

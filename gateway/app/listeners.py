@@ -8,8 +8,7 @@ from typing import Final
 import structlog
 
 from gateway.config.models.address import Address
-from gateway.config.settings import Settings
-from gateway.config.variables import flag_of
+from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.language.templates.expressions import did_you_mean
 from gateway.protocol.dispatcher import Dispatcher

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 import msgspec
 
-from gateway.catalog.parts import scoped, viewed
+from gateway.catalog.caller_parts import scoped, viewed
 from gateway.catalog.primitives import Catalog, Resource, ResourceTemplate, Skill
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document

@@ -14,10 +14,10 @@ from typing import ClassVar, Final, Protocol
 import msgspec
 
 from gateway.catalog.access import EVERYBODY, Access
+from gateway.catalog.compile_steps import NO_STEPS, StepRecord
 from gateway.catalog.fingerprints import definition_digest, fingerprint
 from gateway.catalog.lockfile.digests import DefinitionDigests
 from gateway.catalog.lockfile.lock import Difference
-from gateway.catalog.steps import NO_STEPS, StepRecord
 from gateway.catalog.views import View
 from gateway.config.models.rates import RateLimit
 from gateway.config.models.server import SamplingLimits

@@ -22,7 +22,7 @@ from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.processes.processes import Processes
-from gateway.executors.services import Services, running_services
+from gateway.executors.shared_services import Services, running_services
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
 from gateway.openapi.remote import RemoteSource

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.cli.client.client import RemoteError
 from gateway.cli.output.console import Console, say
 from gateway.config.diagnostics.render import render
-from gateway.config.variables import variable_of
+from gateway.config.settings import variable_of
 from gateway.errors import ConfigError, RpcError
 
 

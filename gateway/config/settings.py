@@ -14,13 +14,15 @@ from urllib.parse import parse_qs, unquote
 from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gateway.config.cpu_quota import usable_processors
 from gateway.config.models.address import Address
 from gateway.config.models.auth import SCOPE
 from gateway.config.models.base import Duration
-from gateway.config.processors import usable_processors
-from gateway.config.variables import PREFIX, flag_of, variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
+
+PREFIX: Final = "MCP_GATEWAY_"
+"""The beginning of the environment variables."""
 
 MIN_KEY_LENGTH: Final = 16
 """Bytes of a signing key that clients, who hold what it signed and may try at home, do not find."""
@@ -172,6 +174,16 @@ class Settings(BaseSettings):
 def keys_in(text: bytes) -> tuple[bytes, ...]:
     """The keys of a text that has one a line; space around them and empty lines do not count."""
     return tuple(filter(None, map(bytes.strip, text.splitlines())))
+
+
+def variable_of(field: str) -> str:
+    """The environment variable of a field of `Settings`."""
+    return PREFIX + field.upper()
+
+
+def flag_of(field: str) -> str:
+    """The command-line flag of a field of `Settings`."""
+    return "--" + field.replace("_", "-")
 
 
 def read_settings(flags: Mapping[str, Json]) -> Settings:

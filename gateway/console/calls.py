@@ -14,7 +14,7 @@ from gateway.console.answers import answered, body_of, refused
 from gateway.console.api_path import ApiPath
 from gateway.console.open_views import NO_VIEW, OpenViews
 from gateway.errors import ArgumentsError, RpcError
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import random_keys

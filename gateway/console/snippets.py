@@ -7,7 +7,7 @@ from gateway.clients.clients import CLIENTS, HttpServer
 from gateway.clients.notations.json_notation import JsonNotation
 from gateway.clients.notations.toml_notation import TomlNotation
 from gateway.clients.notations.yaml_notation import YamlNotation
-from gateway.config.variables import PREFIX
+from gateway.config.settings import PREFIX
 from gateway.json_types import Json
 
 KEY_VARIABLE: Final = PREFIX + "TOKEN"

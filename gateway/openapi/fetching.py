@@ -19,7 +19,7 @@ from gateway.executors.http.request import Header, Request
 from gateway.executors.http.sender import Sender, origin_of
 from gateway.executors.http.tls import ClientIdentity, compile_tls
 from gateway.executors.outbound_auth.compiler import compile_connection
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.openapi.document import MAX_BYTES, DocumentError
 
 SECONDS: Final = 60.0

@@ -21,7 +21,7 @@ from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.validated import content_key
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.http.sender import origin_of
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.openapi.document import MAX_BYTES, DocumentError, Source, read
 from gateway.openapi.fetching import Fetching, NotModified, compile_fetching

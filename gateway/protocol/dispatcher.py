@@ -14,10 +14,10 @@ from gateway.access.identity.identity import Identity
 from gateway.access.limits.concurrency import ConcurrencyLimiter
 from gateway.access.limits.rate_limiter import RateLimiter
 from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
-from gateway.catalog.parts import CatalogParts
+from gateway.catalog.caller_parts import CallerParts
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.protocol import handshake, message_log, results
 from gateway.protocol.call.call import Call, ServerState
@@ -101,7 +101,7 @@ class Dispatcher:
         cursors = Cursors(keys)
         self._store: Final = store
         self._max_depth: Final = max_depth
-        parts = CatalogParts()
+        parts = CallerParts()
         self.views: Final = ServedViews(store, parts)
         self._is_stopping = False
         self.notifier: Final = ChangeNotifier(parts)

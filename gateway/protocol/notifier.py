@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from gateway.access.identity.identity import Identity
-from gateway.catalog.parts import CatalogParts
+from gateway.catalog.caller_parts import CallerParts
 from gateway.catalog.primitives import Catalog
 from gateway.json_types import JsonObject
 from gateway.plugin import ListKind
@@ -87,7 +87,7 @@ Subscriber = Subscription | _SessionSubscriber
 class ChangeNotifier:
     """Sessions of the legacy era, and subscriptions of the modern one."""
 
-    def __init__(self, parts: CatalogParts) -> None:
+    def __init__(self, parts: CallerParts) -> None:
         self._parts: Final = parts
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         """A session that nothing else holds is gone from here too."""

@@ -11,7 +11,7 @@ from typing import Final
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import Address
-from gateway.config.variables import flag_of
+from gateway.config.settings import flag_of
 from gateway.errors import Problem
 
 _KEYS: Final = ("http", "admin")

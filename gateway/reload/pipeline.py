@@ -28,12 +28,12 @@ from gateway.audit.audit_file import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.compile.file_sizes import check_file_sizes
+from gateway.catalog.compile_steps import NO_STEPS, StepRecord
 from gateway.catalog.file_dependencies import FileDependencies, RootPlace
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, read_lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
-from gateway.catalog.steps import NO_STEPS, StepRecord
 from gateway.catalog.store import CatalogStore, Succession
 from gateway.config.definition_source import DefinitionSource, load_definitions, merge
 from gateway.config.loader import LoadedConfig
@@ -43,7 +43,7 @@ from gateway.config.models.server import Limits, Listen
 from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Location, Problem
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.threads import DaemonThreadPool
 from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces, definition_places
 from gateway.reload.exposure import check_still_closed, exposures

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from gateway.config.variables import variable_of
+from gateway.config.settings import variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox

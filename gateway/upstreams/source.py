@@ -15,7 +15,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.bridge import ParkedCalls
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of

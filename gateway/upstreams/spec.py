@@ -18,7 +18,7 @@ from gateway.executors.http.tls import compile_tls
 from gateway.executors.outbound_auth.compiler import compile_authorization
 from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
 from gateway.executors.shell.program import Launch as ProgramLaunch

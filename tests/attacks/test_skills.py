@@ -14,7 +14,7 @@ from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.config.loader import load
 from gateway.errors import ConfigError
-from gateway.executors.services import Services, running_services
+from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
 from tests.attacks.client import PATIENCE_SECONDS
 from tests.attacks.target import Plan, Target

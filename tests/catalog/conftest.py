@@ -10,7 +10,7 @@ from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.config.loader import load
-from gateway.executors.services import Services, running_services
+from gateway.executors.shared_services import Services, running_services
 
 Compile = Callable[..., Catalog]
 

@@ -15,7 +15,7 @@ from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.invocation import Blocks, RawOutput, Value
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from tests.catalog.conftest import Compile
 from tests.executors.recording import make_invocation

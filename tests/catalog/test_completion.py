@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.catalog.compile.completion import fitting
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from tests.catalog.conftest import Compile
 from tests.executors.recording import make_invocation
 

@@ -11,7 +11,7 @@ from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from tests.effort import cost
 
 SMALL = 40

@@ -13,7 +13,7 @@ from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError, Problem, Severity
-from gateway.executors.services import Services, running_services
+from gateway.executors.shared_services import Services, running_services
 
 TESTDATA: Final = Path(__file__).parent / "testdata"
 INVALID: Final = sorted(TESTDATA.glob("invalid-*.yaml"))

@@ -11,7 +11,7 @@ from gateway.catalog.lockfile.lock import Change, Lock, differences, parsed, rea
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 
 FILES = {
     "config.yaml": """

@@ -12,7 +12,7 @@ from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Catalog
 from gateway.cli.commands.validate.cross_check import cross_check_schemas
 from gateway.config.loader import load
-from gateway.executors.services import running_services
+from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
 from tests.effort import cost
 

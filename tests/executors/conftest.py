@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.executors.services import Services, running_services
+from gateway.executors.shared_services import Services, running_services
 from tests.executors.recording import RecordingContext, RecordingPermit
 from tests.executors.shell_tool import Tool
 

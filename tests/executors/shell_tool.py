@@ -7,7 +7,7 @@ from typing import Final
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.json_types import Json, JsonObject
 from tests.executors.recording import make_invocation, make_scope, messages_of

@@ -15,7 +15,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.explanation import Explainable
 from gateway.executors.http.executor import HttpExecutor, compile_http
 from gateway.executors.invocation import RawOutput
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.scope import Inputs, Scope

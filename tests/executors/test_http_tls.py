@@ -19,7 +19,7 @@ from gateway.executors.http.tls import compile_tls
 from gateway.executors.invocation import Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.processes.processes import Processes
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 from tests.local_server import listening

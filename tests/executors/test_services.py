@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import ClientSession
 
-from gateway.executors.services import running_services
+from gateway.executors.shared_services import running_services
 
 
 async def test_services_run_until_the_block_ends() -> None:

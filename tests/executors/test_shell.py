@@ -16,7 +16,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Failure, RawOutput
 from gateway.executors.processes.process_table import child_pids
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.json_types import JsonObject
 from gateway.telemetry.trace import TraceContext, Untraced

@@ -14,7 +14,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.explanation import Explainable
 from gateway.executors.invocation import Executor, RawOutput
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.scratch import Scratch
 from gateway.json_types import JsonObject
@@ -128,7 +128,7 @@ from tests.executors.test_shell_files import *
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 tempfile.tempdir = {str(tmp_path)!r}
 async def main():
-    from gateway.executors.services import running_services
+    from gateway.executors.shared_services import running_services
     async with running_services() as services:
         executor = compiled(services, {{"command": ["cat", "{{{{ photo }}}}"]}})
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))

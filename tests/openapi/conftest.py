@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.executors.services import Services, running_services
+from gateway.executors.shared_services import Services, running_services
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.openapi import OpenApi
 from gateway.executors.http.executor import HttpExecutor
 from gateway.executors.http.request import Request
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.openapi.local import LocalDocuments
 from gateway.openapi.offered import DocumentEntry, Offered, offered_by

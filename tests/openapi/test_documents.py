@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.openapi.document import MAX_BYTES, DocumentError, Source, location_of, read
 from tests.openapi.shop_documents import compiled, config_of, document, inputs_of, offer, operation

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from gateway.errors import ExecutionError
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from tests.openapi.shop_documents import compiled, config_of, document, inputs_of, offer, operation, request_of
 

@@ -10,7 +10,7 @@ from gateway.audit.recorder import AuditRecorder
 from gateway.config.definition_source import DefinitionSource
 from gateway.config.loader import load
 from gateway.errors import ConfigError
-from gateway.executors.services import running_services
+from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 

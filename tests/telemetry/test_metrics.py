@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.telemetry.metric_definitions import READ
-from gateway.telemetry.metrics import Metrics, Reading
+from gateway.telemetry.metrics_exposition import MetricsExposition, Reading
 
 
 def sources(**readings: Reading) -> Mapping[str, Callable[[], Reading]]:
@@ -34,7 +34,7 @@ class Slow(Collector):
 async def test_the_loop_goes_on_while_thousands_of_series_are_written() -> None:
     loop = asyncio.get_running_loop()
     turns, writing = 0, asyncio.Event()
-    metrics = Metrics(sources(), counted=[Slow(lambda: loop.call_soon_threadsafe(writing.set))])
+    metrics = MetricsExposition(sources(), counted=[Slow(lambda: loop.call_soon_threadsafe(writing.set))])
     scrape = asyncio.create_task(metrics.exposition(""))
     async with asyncio.timeout(10):
         await writing.wait()
@@ -53,7 +53,7 @@ async def test_sources_are_asked_where_the_event_loop_is() -> None:
         where.append(asyncio.get_running_loop())
         return 7
 
-    metrics = Metrics({**sources(), "mcp_gateway_streams": streams}, counted=[])
+    metrics = MetricsExposition({**sources(), "mcp_gateway_streams": streams}, counted=[])
     text, media_type = await metrics.exposition("")
     assert b"\nmcp_gateway_streams 7.0\n" in text
     assert media_type.startswith("text/plain; version=0.0.4")
@@ -62,7 +62,7 @@ async def test_sources_are_asked_where_the_event_loop_is() -> None:
 
 async def test_label_values_cannot_break_out_of_their_line() -> None:
     nasty = 'a"b\\c\nmcp_gateway_ready 0'
-    metrics = Metrics(sources(mcp_gateway_primitives={(nasty,): 1}), counted=[])
+    metrics = MetricsExposition(sources(mcp_gateway_primitives={(nasty,): 1}), counted=[])
     text, _ = await metrics.exposition("")
     assert text.count(b"\nmcp_gateway_ready ") == 1
     assert b'mcp_gateway_primitives{kind="a\\"b\\\\c\\nmcp_gateway_ready 0"} 1.0\n' in text

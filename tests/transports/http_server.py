@@ -22,7 +22,7 @@ from gateway.config.models.server import Limits, Listen, Quota
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
-from gateway.executors.services import running_services
+from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys

@@ -7,7 +7,7 @@ import msgspec
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.listeners import Listeners
 from gateway.audit.recorder import AuditRecorder
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.openapi.remote import RemoteSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding

@@ -7,7 +7,7 @@ from gateway import __version__
 from gateway.app.reports.components import Components
 from gateway.catalog.primitives import Catalog
 from gateway.catalog.search import OWN_NAMES
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import Candidate, ReloadPipeline
@@ -16,7 +16,7 @@ from gateway.state.replica import Replica
 from gateway.tasks.task import TaskStatus
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
-from gateway.telemetry.metrics import Reading
+from gateway.telemetry.metrics_exposition import Reading
 from gateway.upstreams.source import UpstreamSource
 
 Sources = Mapping[str, Callable[[], Reading]]

@@ -15,7 +15,7 @@ from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
 from gateway.config.models.server import Quota
 from gateway.config.models.tasks import TaskLimits
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import Candidate, ReloadPipeline

@@ -17,7 +17,7 @@ from gateway.app.workers.worker import Worker
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.metrics_exposition import MetricsExposition
 
 _PLAIN: Final = "text/plain"
 
@@ -29,7 +29,9 @@ AnswerConsole = Callable[[str, str, Mapping[str, str]], Awaitable[Json]]
 class AllWorkers:
     """This worker and its siblings."""
 
-    def __init__(self, worker: Worker, *, health: Health, metrics: Metrics, logs: Logs, reload: Reload) -> None:
+    def __init__(
+        self, worker: Worker, *, health: Health, metrics: MetricsExposition, logs: Logs, reload: Reload
+    ) -> None:
         """Ask nobody yet; all given are those of this worker alone, `reload` as SIGHUP does it."""
         self._worker: Final = worker
         self._siblings: Final = Siblings(Path(worker.directory), without=worker.number)

@@ -7,8 +7,7 @@ from typing import Final
 
 from gateway.config.models.address import Address
 from gateway.config.models.server import Listen
-from gateway.config.settings import Settings
-from gateway.config.variables import flag_of
+from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.transports.listener.http_listener import reason_of
 from gateway.transports.listener.socket_activation import ADMIN, Inherited

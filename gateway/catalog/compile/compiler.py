@@ -19,6 +19,7 @@ from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.references import check_aliases, warn_of_dangling_references
 from gateway.catalog.compile.skills import key_of, resource_config
 from gateway.catalog.compile.views import compile_searches, compile_views
+from gateway.catalog.compile_steps import NO_STEPS, StepRecord, Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, SECTIONS, Name, digests_of
@@ -31,7 +32,6 @@ from gateway.catalog.primitives import (
     ResourceTemplate,
 )
 from gateway.catalog.skills.discovery import FoundSkill, find_skills
-from gateway.catalog.steps import NO_STEPS, StepRecord, Steps
 from gateway.config.definition_source import not_offered
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -42,7 +42,7 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.tls import files_of
 from gateway.executors.outbound_auth.compiler import compile_connection, key_file_of
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 from gateway.language.uris.overlap import TemplateIndex
 

@@ -16,7 +16,7 @@ from gateway.config.models.databases import Database
 from gateway.config.models.entry_of import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.http.authorization import Authorization
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabaseProfile
 from gateway.language.scope import Scope
 from gateway.plugin import ListKind

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from gateway.catalog.compile_steps import Steps
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.steps import Steps
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_file
 from gateway.config.models.databases import Database

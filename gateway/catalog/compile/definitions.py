@@ -16,18 +16,18 @@ from gateway.catalog.compile.requirements import unmet
 from gateway.catalog.compile.resources import CompiledResources, compile_resource
 from gateway.catalog.compile.skills import compile_skill
 from gateway.catalog.compile.tools import compile_tool
+from gateway.catalog.compile_steps import Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.fingerprints import definition_digest
 from gateway.catalog.lockfile.digests import DefinitionDigests, Name, functions_of
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool, Unavailable
 from gateway.catalog.skills.discovery import FoundSkill
-from gateway.catalog.steps import Steps
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.common_keys import Definition
 from gateway.config.models.entry_of import entries_named_by
 from gateway.config.reading.validated import content_key
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.plugin import ListKind
 
 P = TypeVar("P", bound=Primitive)

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gateway.catalog.compile_steps import Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.client_visible_text import ClientVisibleText, texts_of_definition, texts_of_server
 from gateway.catalog.lints.confusables import confusable_names, mixed_scripts
 from gateway.catalog.lints.invisible_characters import invisible_characters_in
 from gateway.catalog.lints.prompt_injection import instructions_in, prompt_injection_in
 from gateway.catalog.primitives import Primitive, Prompt, Tool
-from gateway.catalog.steps import Steps
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell

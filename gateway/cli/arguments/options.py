@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.cli.arguments.parser import Parser
-from gateway.config.settings import NO_STATE, Settings, read_settings
-from gateway.config.variables import flag_of, variable_of
+from gateway.config.settings import NO_STATE, Settings, flag_of, read_settings, variable_of
 
 TOKEN_HINT: Final = "$MCP_GATEWAY_TOKEN is shown to it."  # noqa: S105 - the variable's name
 _SHOWN_DEFAULTS: Final = {

@@ -13,7 +13,7 @@ import orjson
 
 from gateway import __version__, exact_json
 from gateway.cli.client.client import Listener, RemoteError, every_page
-from gateway.config.variables import PREFIX
+from gateway.config.settings import PREFIX
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.wire import headers, meta

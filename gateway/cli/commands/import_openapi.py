@@ -13,7 +13,7 @@ from gateway.cli.output.waiting import waiting
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.errors import ConfigError, DeadlineExceededError, ExecutionError
-from gateway.executors.services import running_services
+from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.document import DocumentError
 from gateway.openapi.fetching import compile_fetching

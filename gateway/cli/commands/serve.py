@@ -13,8 +13,7 @@ from gateway.app.workers.worker import take_worker
 from gateway.cli.arguments.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_option, settings_of
 from gateway.cli.arguments.parser import EXIT_CODES, Parser
 from gateway.cli.output.console import Console
-from gateway.config.settings import Settings
-from gateway.config.variables import flag_of, variable_of
+from gateway.config.settings import Settings, flag_of, variable_of
 from gateway.errors import ConfigError
 
 log: Final = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from gateway.cli.arguments.parser import Parser
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.output.console import Console, counted
 from gateway.cli.output.results import show_raw
-from gateway.config.variables import variable_of
+from gateway.config.settings import variable_of
 from gateway.json_types import Json, JsonObject
 
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}

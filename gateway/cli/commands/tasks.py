@@ -10,7 +10,7 @@ from gateway.cli.arguments.positional import split_config
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.output.console import Console, say
 from gateway.cli.output.results import show_raw
-from gateway.config.variables import variable_of
+from gateway.config.settings import variable_of
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
 

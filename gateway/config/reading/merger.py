@@ -20,9 +20,9 @@ from gateway.config.models.document import MAIN_FILE_ONLY, Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.upstreams import Upstream
 from gateway.config.models.views import View
-from gateway.config.reading.client_file import read_client_file
 from gateway.config.reading.inclusion import Inclusion, Part, Request
 from gateway.config.reading.interpolation import Interpolator
+from gateway.config.reading.mcp_servers_file import read_client_file
 from gateway.config.reading.nodes import (
     START,
     Diagnostic,

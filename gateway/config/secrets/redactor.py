@@ -2,30 +2,28 @@
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from threading import Lock
+from typing import Final
 
 import orjson
 
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.secrets.canonical import canonical, covered, has_escapes
-from gateway.config.secrets.needles import Needles
 from gateway.config.secrets.secret_encodings import (
     MIN_SECRET_LENGTH,
     canonical_forms_of,
     encodings_of,
     verbatim_forms_of,
 )
+from gateway.config.secrets.substring_search import SubstringSearch
 from gateway.json_types import Json
 
 _MIN_WORD_LENGTH: Final = 3
-
-
-class Growing(Protocol):
-    """Secrets that were not known when a redactor was made: see `ObtainedSecrets`."""
-
-    @property
-    def redactor(self) -> "Redactor | None": ...
+MAX_OBTAINED: Final = 128
+"""Obtained secrets that are looked for in all that leaves. An older token is near its end, or that of a caller who
+was here long ago."""
 
 
 class Redactor:
@@ -35,13 +33,13 @@ class Redactor:
     one. Each form is looked for by itself: that takes a hundredth of the time that one pattern with all of them would.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, obtained: Growing | None = None) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, obtained: "ObtainedSecrets | None" = None) -> None:
         self._obtained: Final = obtained
         self._secrets: Final = frozenset(filter(None, secrets))
         verbatim = {form for each in self._secrets for form in verbatim_forms_of(each)}
-        self._verbatim: Final = Needles(map(_bytes, verbatim))
-        self._in_json: Final = Needles([*map(_bytes, verbatim), *map(_in_json, verbatim)])
-        self._canonical: Final = Needles(form for each in self._secrets for form in canonical_forms_of(each))
+        self._verbatim: Final = SubstringSearch(map(_bytes, verbatim))
+        self._in_json: Final = SubstringSearch([*map(_bytes, verbatim), *map(_in_json, verbatim)])
+        self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
         self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
         self._longest_torn: Final = (
             max((len(form) for each in self._secrets for form in encodings_of(each)), default=1) - 1
@@ -61,7 +59,7 @@ class Redactor:
         """One that masks the secrets of both."""
         return Redactor(self._secrets | other._secrets, obtained=self._obtained or other._obtained)
 
-    def with_obtained(self, obtained: Growing) -> "Redactor":
+    def with_obtained(self, obtained: "ObtainedSecrets") -> "Redactor":
         """One that masks these secrets too, also those that are still to come."""
         return Redactor(self._secrets, obtained=obtained)
 
@@ -85,7 +83,7 @@ class Redactor:
         return covered(data, found, _MASK_BYTES) if found else data
 
     def _found_verbatim(self, data: bytes) -> list[bytes]:
-        """The needles that the canonical form may lack: the text before a secret may be the start of an escape."""
+        """The forms that the canonical form may lack: the text before a secret may be the start of an escape."""
         return self._verbatim.found(data) if has_escapes(data) or not self._are_canonical else []
 
     def finds(self, text: str) -> bool:
@@ -156,6 +154,28 @@ class Redactor:
             return self.finds(str(number))
         except ValueError:  # more digits than `str` writes (`sys.set_int_max_str_digits`), and no JSON either
             return False
+
+
+class ObtainedSecrets:
+    """Secrets that the daemon was given while it runs: the access tokens of what it calls. The newest stay.
+
+    Added by the threads that obtain them; read by all that mask.
+    """
+
+    def __init__(self) -> None:
+        self._secrets: Final[OrderedDict[str, None]] = OrderedDict()
+        self._adding: Final = Lock()
+        self.redactor: Redactor | None = None
+        """Masks them; None as long as there are none."""
+
+    def add(self, secret: str) -> None:
+        """Mask it from now on. Takes about a millisecond for each that is kept."""
+        with self._adding:
+            self._secrets[secret] = None
+            self._secrets.move_to_end(secret)
+            while len(self._secrets) > MAX_OBTAINED:
+                self._secrets.popitem(last=False)
+            self.redactor = Redactor(self._secrets)
 
 
 _MASK_BYTES: Final = MASK.encode("ascii")

@@ -27,7 +27,7 @@ from gateway.executors.http.sender import ConnectionFailedError, Response, Sende
 from gateway.executors.http.tls import ClientIdentity, compile_tls
 from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.language.templates.expressions import did_you_mean

@@ -8,7 +8,7 @@ from typing import Final, Self
 import msgspec
 
 from gateway.access.identity.credentials import Credential
-from gateway.config.secrets.obtained_secrets import ObtainedSecrets
+from gateway.config.secrets.redactor import ObtainedSecrets
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.outbound_auth.metadata import ServerMetadata
 from gateway.executors.outbound_auth.shared_fetches import SharedFetches

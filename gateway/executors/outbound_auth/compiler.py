@@ -22,7 +22,7 @@ from gateway.executors.outbound_auth.client_authentication import ClientAuthenti
 from gateway.executors.outbound_auth.metadata import MAX_BYTES
 from gateway.executors.outbound_auth.token_client import TokenClient
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 
 
 def compile_connection(

@@ -19,7 +19,7 @@ from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.processes.bounded_buffer import BoundedBuffer
 from gateway.executors.processes.process_tree import Command, Sink, Sinks
 from gateway.executors.processes.processes import Processes
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.executors.shell.argv import compile_argv
 from gateway.executors.shell.environment import Environment, compile_environment, compile_input_variables
 from gateway.executors.shell.file_paths import FilePaths

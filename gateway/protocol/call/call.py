@@ -17,7 +17,7 @@ from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
 from gateway.catalog.primitives import Catalog, Primitive, TaskRules, Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.services import Services
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter

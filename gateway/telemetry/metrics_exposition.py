@@ -19,7 +19,7 @@ Reading = float | Mapping[tuple[str, ...], float]
 """A number, or numbers by the values of the labels."""
 
 
-class Metrics:
+class MetricsExposition:
     """All metrics of the process."""
 
     def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:

@@ -15,7 +15,7 @@ MAX_PARTS: Final = 256
 """Parts that are kept; the least recently used is dropped, and made again when it is needed."""
 
 
-class CatalogParts:
+class CallerParts:
     """The parts of the catalogs that are in use, each made once."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ _FEWEST: Final = 400
 _MOST_SAMPLES: Final = 100_000
 
 
-class Needles:
+class SubstringSearch:
     """Byte strings that are looked for together, of 8 bytes and more."""
 
     def __init__(self, needles: Iterable[bytes]) -> None:

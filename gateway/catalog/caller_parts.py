@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.catalog.primitives import Catalog, Primitive, Resource, ResourceTemplate
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Primitive, Resource, ResourceTemplate
 from gateway.catalog.views import View
 
 MAX_PARTS: Final = 256

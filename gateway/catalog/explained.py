@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.catalog.primitives import Catalog, Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.explanation import Explainable
 from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult

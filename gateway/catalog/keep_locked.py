@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import get_args
 
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name
-from gateway.catalog.primitives import Catalog, Primitive
+from gateway.catalog.primitives import Primitive
 from gateway.config.models.document import Document
 from gateway.plugin import ListKind
 

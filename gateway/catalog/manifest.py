@@ -11,7 +11,8 @@ from typing import Final, Self
 import msgspec
 
 from gateway.catalog.caller_parts import scoped, viewed
-from gateway.catalog.primitives import Catalog, Resource, ResourceTemplate, Skill
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Resource, ResourceTemplate, Skill
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
 from gateway.config.secrets.masked_document import masked_document

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.primitives import Catalog, Tool
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Tool
 from gateway.catalog.tool_index import ToolIndex
 from gateway.errors import ExecutionError
 from gateway.executors.explanation import Explanation

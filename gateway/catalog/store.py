@@ -8,13 +8,16 @@ from typing import Final
 import msgspec
 import structlog
 
-from gateway.catalog import disabled as overlay
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.tombstones import Tombstones, TombstonesByName
+from gateway.errors import ExecutionError
 from gateway.plugin import ListKind
 
 Callback = Callable[[Catalog, Catalog], None]
 """Called with the old catalog and the new one, on the event loop's thread; must not block."""
+
+Disabled = frozenset[tuple[ListKind, str]]
+"""Primitives that plugins switched off: kinds, and names as they are in the file."""
 
 log: Final = structlog.get_logger()
 
@@ -27,7 +30,7 @@ class Succession(msgspec.Struct, frozen=True, kw_only=True):
     whole: Catalog
     offered: Catalog
     """The catalog without what is disabled."""
-    disabled: overlay.Disabled
+    disabled: Disabled
     gone: TombstonesByName
 
 
@@ -38,7 +41,7 @@ class CatalogStore:
         self.tombstones: Final = Tombstones(clock=clock)
         self._whole = catalog
         """The catalog of the files, with the primitives that plugins have switched off."""
-        self._disabled: overlay.Disabled = frozenset()
+        self._disabled: Disabled = frozenset()
         self._current = catalog
         self._announced = catalog
         """The catalog that the subscribers know."""
@@ -49,14 +52,14 @@ class CatalogStore:
         return self._current
 
     @property
-    def disabled(self) -> overlay.Disabled:
+    def disabled(self) -> Disabled:
         """The primitives that plugins have switched off, by kind and name."""
         return self._disabled
 
     def prepare(self, catalog: Catalog) -> Succession:
         """Do the part of a swap to `catalog` that need not be done on the loop's thread."""
-        old, disabled = self._current, overlay.prune_disabled(catalog, self._disabled)
-        offered = overlay.apply_disabled(catalog, disabled)
+        old, disabled = self._current, _pruned(catalog, self._disabled)
+        offered = _without(catalog, disabled)
         return Succession(
             old=old, whole=catalog, offered=offered, disabled=disabled, gone=self.tombstones.gone(old, offered)
         )
@@ -91,7 +94,7 @@ class CatalogStore:
         Raises:
             ExecutionError: the file has no such definition.
         """
-        overlay.check_name(self._whole, kind, name)
+        _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled | {(kind, name)})
 
     def enable(self, kind: ListKind, name: str) -> None:
@@ -100,7 +103,7 @@ class CatalogStore:
         Raises:
             ExecutionError: the file has no such definition.
         """
-        overlay.check_name(self._whole, kind, name)
+        _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled - {(kind, name)})
 
     def subscribe(self, callback: Callback) -> Callable[[], None]:
@@ -113,12 +116,35 @@ class CatalogStore:
 
         return unsubscribe
 
-    def _set_disabled(self, disabled: overlay.Disabled) -> None:
+    def _set_disabled(self, disabled: Disabled) -> None:
         if disabled != self._disabled:
             self._disabled = disabled
-            self._serve(overlay.apply_disabled(self._whole, disabled))
+            self._serve(_without(self._whole, disabled))
             self.announce()
 
     def _serve(self, catalog: Catalog) -> None:
         generation = self._current.generation + 1
         self._current = catalog if catalog.generation == generation else replace(catalog, generation=generation)
+
+
+def _check_name(catalog: Catalog, kind: ListKind, name: str) -> None:
+    """Refuse a name that the file does not define.
+
+    Raises:
+        ExecutionError: the file has no such definition.
+    """
+    if (kind, name) not in _names(catalog):
+        raise ExecutionError(f"There is no {name!r} among the {kind}")
+
+
+def _pruned(catalog: Catalog, disabled: Disabled) -> Disabled:
+    """The part of `disabled` that this catalog has; what is gone from the file need not be remembered."""
+    return disabled and disabled & _names(catalog)
+
+
+def _without(catalog: Catalog, disabled: Disabled) -> Catalog:
+    return catalog.where(lambda each: (each.kind, each.name) not in disabled) if disabled else catalog
+
+
+def _names(catalog: Catalog) -> Disabled:
+    return frozenset((each.kind, each.name) for each in catalog.primitives())

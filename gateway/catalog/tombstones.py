@@ -12,7 +12,8 @@ from typing import Final, get_args
 import msgspec
 import orjson
 
-from gateway.catalog.primitives import Catalog, Primitive, ResourceTemplate, UriMatcher
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Primitive, ResourceTemplate, UriMatcher
 from gateway.plugin import ListKind
 
 LIFETIME: Final = timedelta(minutes=10)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gateway.catalog.access import EVERYBODY, Access
+from gateway.catalog.primitives import EVERYBODY, Access
 from gateway.plugin import ListKind
 
 

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager, contextmanager
 import msgspec
 from msgspec.structs import replace
 
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import Check, compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lockfile.lock import read_lock
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import DefinitionSource, load_definitions
 from gateway.config.loader import LoadedConfig, load

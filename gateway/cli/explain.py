@@ -9,8 +9,8 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import Explained, explaining
-from gateway.catalog.primitives import Catalog
 from gateway.cli.arguments.options import one_shot_settings
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run

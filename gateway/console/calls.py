@@ -7,8 +7,9 @@ from typing import Final
 from aiohttp import web
 
 from gateway.access.identity.identity import Identity
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import Explained, explaining
-from gateway.catalog.primitives import Catalog, Primitive
+from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
 from gateway.console.answers import answered, body_of, refused
 from gateway.console.api_path import ApiPath

@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from gateway.access.identity.identity import Identity
-from gateway.catalog.primitives import Catalog, Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool, Unavailable
+from gateway.catalog.catalog import Catalog, Unavailable
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
 from gateway.config.models.document import Document
 from gateway.json_types import Json
 from gateway.reload.definition_places import DefinitionPlaces

@@ -7,7 +7,7 @@ the real name and the real arguments, as if the client had sent them.
 import orjson
 from msgspec.structs import replace
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.search import CALL_TOOL
 from gateway.json_types import Json
 from gateway.wire.jsonrpc import Request

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.search import CALL_TOOL
 from gateway.json_types import JsonObject
 

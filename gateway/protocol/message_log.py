@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 import structlog
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.described_params import described_params
 from gateway.protocol.exchange import Caller, Exchange, Reply

@@ -15,7 +15,7 @@ import structlog
 
 from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_parts import CallerParts
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.json_types import JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol.counters import NotificationCounters

@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.errors import (
     ErrorCode,
     InsufficientScopeError,

@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_parts import CallerParts
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.catalog.views import View
 from gateway.errors import ErrorCode, InsufficientScopeError, RpcError

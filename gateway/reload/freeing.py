@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile_steps import StepRecord
-from gateway.catalog.primitives import Catalog
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document

@@ -26,6 +26,7 @@ from gateway.access.identity.authenticator import Authenticator, check_auth
 from gateway.access.identity.identity import Identity
 from gateway.audit.audit_file import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.compile.file_sizes import check_file_sizes
 from gateway.catalog.compile_steps import NO_STEPS, StepRecord
@@ -33,7 +34,6 @@ from gateway.catalog.file_dependencies import FileDependencies, RootPlace
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, read_lock
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.primitives import Catalog
 from gateway.catalog.store import CatalogStore, Succession
 from gateway.config.definition_source import DefinitionSource, load_definitions, merge
 from gateway.config.loader import LoadedConfig

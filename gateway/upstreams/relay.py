@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.explanation import Explanation

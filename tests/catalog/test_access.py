@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.catalog.access import Access
 from gateway.catalog.caller_parts import MAX_PARTS, CallerParts, scoped
+from gateway.catalog.primitives import Access
 from gateway.errors import ConfigError
 from tests.catalog.conftest import Compile
 

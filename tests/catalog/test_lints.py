@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.lints.confusables import confusable_names, mixed_scripts
 from gateway.catalog.lints.invisible_characters import invisible_characters_in
-from gateway.catalog.primitives import Catalog
 from gateway.config.diagnostics.render import render
 from gateway.config.loader import load
 from tests.catalog.conftest import Compile

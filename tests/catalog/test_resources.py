@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.errors import ResourceNotFoundError
 from gateway.json_types import JsonObject
 from tests.catalog.conftest import Compile

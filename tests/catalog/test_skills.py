@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway.catalog.caller_parts import scoped
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import Lock
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.primitives import Catalog
 from gateway.catalog.skills.links import leads_out
 from gateway.catalog.skills.snapshot import MAX_BYTES, MAX_FILES
 from gateway.config.loader import load

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.catalog.primitives import Catalog, Prompt
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Prompt
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError

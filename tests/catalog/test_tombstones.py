@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.tombstones import LIFETIME, MAX_TOMBSTONES, Tombstone, Tombstones
 from tests.catalog.conftest import Compile
 

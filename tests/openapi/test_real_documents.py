@@ -13,7 +13,7 @@ from openapi_core import Config, OpenAPI
 from openapi_core.datatypes import RequestParameters
 from werkzeug.datastructures import Headers, ImmutableMultiDict
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.errors import ExecutionError
 from gateway.executors.http.request import Request
 from gateway.executors.shared_services import Services

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.json_fetcher import JsonFetcher
-from gateway.catalog.primitives import Catalog, Tool
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.models.address import Address
 from gateway.config.models.auth import Auth

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from gateway import __version__
 from gateway.app.reports.components import Components
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.search import OWN_NAMES
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools

@@ -9,7 +9,7 @@ from gateway.app.reports import clients
 from gateway.app.reports.clients import RecentClients
 from gateway.app.reports.components import Components
 from gateway.app.reports.tasks import task_counts
-from gateway.catalog.primitives import Catalog, Unavailable
+from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.search import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document

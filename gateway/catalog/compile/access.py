@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.access import Access
+from gateway.catalog.primitives import Access
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import common_keys as models

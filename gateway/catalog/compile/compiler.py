@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.catalog.catalog import CallLimits, Catalog
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.access import SkillAccess, compile_access
 from gateway.catalog.compile.context import CompileContext
@@ -25,12 +26,7 @@ from gateway.catalog.lints.linter import lint
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, SECTIONS, Name, digests_of
 from gateway.catalog.lockfile.lock import Change, Difference, Lock
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.primitives import (
-    CallLimits,
-    Catalog,
-    Resource,
-    ResourceTemplate,
-)
+from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.catalog.skills.discovery import FoundSkill, find_skills
 from gateway.config.definition_source import not_offered
 from gateway.config.diagnostics.problems import Problems

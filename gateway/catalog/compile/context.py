@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.access import EVERYBODY, Access
 from gateway.catalog.compile.access import Accesses
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.primitives import EVERYBODY, Access
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model
 from gateway.config.models.common_keys import Defaults

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from gateway.catalog.catalog import Unavailable
 from gateway.catalog.compile.apps import compile_app
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_definitions
@@ -20,7 +21,7 @@ from gateway.catalog.compile_steps import Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.fingerprints import definition_digest
 from gateway.catalog.lockfile.digests import DefinitionDigests, Name, functions_of
-from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool, Unavailable
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.catalog.skills.discovery import FoundSkill
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig

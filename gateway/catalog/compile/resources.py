@@ -7,7 +7,6 @@ from typing import Final, TypedDict
 
 import msgspec
 
-from gateway.catalog.access import Access
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.backends import (
     BACKENDS,
@@ -23,7 +22,7 @@ from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_un
 from gateway.catalog.compile.definition_digest import file_version, resource_version
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.requirements import required_capabilities
-from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
+from gateway.catalog.primitives import Access, Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import new_each_time
 from gateway.config.models import definitions as models

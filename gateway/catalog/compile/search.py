@@ -6,10 +6,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.catalog.access import EVERYBODY
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.tools import compile_tool
-from gateway.catalog.primitives import Tool
+from gateway.catalog.primitives import EVERYBODY, Tool
 from gateway.catalog.search import CALL_TOOL, MAX_FOUND, SEARCH_TOOLS, CallExecutor, Search, SearchExecutor
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from typing import Final
 
-from gateway.catalog.access import EVERYBODY, Access
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.search import compile_search
-from gateway.catalog.primitives import Primitive, Resource, ResourceTemplate, Tool
+from gateway.catalog.primitives import EVERYBODY, Access, Primitive, Resource, ResourceTemplate, Tool
 from gateway.catalog.search import OWN_NAMES, Search
 from gateway.catalog.views import Selection, View
 from gateway.config.diagnostics.problems import Problems

@@ -14,7 +14,8 @@ import msgspec
 
 from gateway.access.limits.concurrency import ConcurrencyLimiter
 from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
-from gateway.catalog.primitives import Catalog, Primitive, TaskRules, Tool
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Primitive, TaskRules, Tool
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services

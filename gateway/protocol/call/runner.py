@@ -16,7 +16,8 @@ import msgspec
 from gateway.access.identity.credentials import Credential
 from gateway.access.limits.concurrency import Permit
 from gateway.access.limits.fair_semaphore import Limit
-from gateway.catalog.primitives import NO_LIMITS, CallLimits, Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.catalog.catalog import NO_LIMITS, CallLimits
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.rates import RateLimit
 from gateway.errors import InsufficientScopeError, MissingCapabilityError
 from gateway.executors.deadline import Deadline

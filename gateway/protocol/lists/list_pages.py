@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.lists.cursors import Cursors

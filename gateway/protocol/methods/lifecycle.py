@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results

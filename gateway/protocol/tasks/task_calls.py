@@ -15,7 +15,8 @@ import structlog
 from msgspec.structs import replace
 
 from gateway import exact_json
-from gateway.catalog.primitives import Catalog, TaskRules, Tool
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import TaskRules, Tool
 from gateway.control_characters import visible
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError, TooManyRequestsError
 from gateway.executors.invocation import AwaitingInput, ToolResult

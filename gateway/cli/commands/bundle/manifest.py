@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway import __version__
-from gateway.catalog.primitives import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.config.models.server import Server
 from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json

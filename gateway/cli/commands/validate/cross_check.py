@@ -9,7 +9,8 @@ from typing import Final
 
 import orjson
 
-from gateway.catalog.primitives import Catalog, Tool
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.primitives import Tool
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 

@@ -8,6 +8,7 @@ one row in `_RULES`; what has no row cannot be expressed. `a.b` is a member of d
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -133,7 +134,7 @@ def _free_name(name: str, scope: Scope) -> Evaluate:
 
 def _all_inputs(scope: Scope) -> Evaluate:
     if ALL_INPUTS in scope.names:
-        return lambda frame: frame.variables[ALL_INPUTS]
+        return _nested_inputs
     if scope.names:
         return lambda frame: {name: value for name, value in frame.variables.items() if name not in scope.names}
     return lambda frame: frame.variables
@@ -141,14 +142,25 @@ def _all_inputs(scope: Scope) -> Evaluate:
 
 def _input(name: str, scope: Scope) -> Evaluate:
     scope.used.add(name)
-    inputs = _all_inputs(scope) if ALL_INPUTS in scope.names else _variables
-    if not holds_integers(scope.inputs.schemas.get(name)):
+    are_integers = holds_integers(scope.inputs.schemas.get(name))
+    return _value_of(name, are_integers=are_integers, is_nested=ALL_INPUTS in scope.names)
+
+
+@lru_cache(maxsize=4096)
+def _value_of(name: str, *, are_integers: bool, is_nested: bool) -> Evaluate:
+    """One closure for all templates: thousands of tools take a `path` or an `id`."""
+    inputs = _nested_inputs if is_nested else _variables
+    if not are_integers:
         return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
     return lambda frame: frame.integers(name, frame.value(inputs(frame).get(name, UNDEFINED)))
 
 
 def _variables(frame: RenderState) -> Json:
     return frame.variables
+
+
+def _nested_inputs(frame: RenderState) -> Json:
+    return frame.variables[ALL_INPUTS]
 
 
 def _getattr(node: nodes.Getattr, names: Bindings) -> Evaluate:

@@ -7,7 +7,7 @@ from jinja2 import nodes
 
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.language.templates.expressions import Bindings, compile_expression_node, is_from_file
+from gateway.language.templates.expressions import Bindings, Evaluate, compile_expression_node, is_from_file
 from gateway.language.templates.render_state import LOOP_TURN, UNDEFINED, OmitElement, RenderState, kind_of, text_of
 
 Run = Callable[[RenderState], None]
@@ -59,7 +59,11 @@ def _data(node: nodes.TemplateData) -> Run:
 
 
 def _value(node: nodes.Node, names: Bindings) -> Run:
-    evaluate, is_value = compile_expression_node(node, names), not is_from_file(node)
+    return writing(compile_expression_node(node, names), is_value=not is_from_file(node))
+
+
+def writing(evaluate: Evaluate, *, is_value: bool) -> Run:
+    """Return a closure that writes what an expression gives."""
 
     def run(frame: RenderState) -> None:
         value = evaluate(frame)

@@ -5,18 +5,14 @@ the business of those who use templates (argv items, header fields, members of J
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
-from itertools import chain, count
+from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Final
 
 import msgspec
-from jinja2 import Environment, TemplateSyntaxError, nodes
-from jinja2.parser import Parser
-from msgspec.structs import replace
+from jinja2 import TemplateSyntaxError, nodes
 
-from gateway.config.models.interpolated_text import Interpolation, Part, parts_of
+from gateway.config.models.interpolated_text import parts_of
 from gateway.errors import ExecutionError
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_inputs import holds_files_alone
@@ -27,17 +23,18 @@ from gateway.language.templates.expressions import (
     Evaluate,
     compile_expression_node,
     input_named_by,
+    is_from_file,
 )
+from gateway.language.templates.parsing import parse_expression, parse_text
 from gateway.language.templates.render_state import MAX_TEXT_BYTES, UNDEFINED, OmitElement, RenderState
-from gateway.language.templates.statements import Run, compile_statements
-
-_GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - parses; nothing is rendered by it
-
+from gateway.language.templates.statements import Run, compile_statements, writing
 
 EXPRESSION: Final = "\0"
 """Replaces an expression in the shape of a text; no argument, header or name can hold it."""
 
 
+_START: Final = re.compile(r"\{[{%#]")
+"""Begins an expression, a statement or a comment of a template."""
 _MAX_COPIED: Final = MAX_TEXT_BYTES // 4
 """Characters that are no more than `MAX_TEXT_BYTES`, whichever they are (RFC 3629 §3)."""
 
@@ -51,8 +48,8 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
 class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A text with expressions in it, or without."""
 
-    place: str
-    """Where it stands in the file, for messages."""
+    place: str = ""
+    """Where it stands in the file, for messages; not said of a text without expressions, which cannot fail."""
     literal: str | None = None
     """The text, where it has no expression."""
     run: Run | None = None
@@ -158,21 +155,33 @@ def _named(error: Exception, place: str) -> ExecutionError:
 
 def compile_text(source: str, scope: Scope) -> TextTemplate:
     """Compile a template of text; one with errors, which are reported, renders nothing."""
-    place = scope.problems.path
     if not has_expressions(source):
-        return TextTemplate(place=place, literal=str(source), shape=str(source))
-    with _reporting(scope, source):
-        body, names = _parse_text(parts_of(source)), Bindings(scope=scope)
-        _check_files(body, names)
-        run = compile_statements(body, names)
-        template = TextTemplate(place=place, run=run, shape=_shape(body))
-        match body:
-            case [nodes.Output(nodes=[nodes.Expr() as only])] if _is_one_expression(body):
-                single, named = compile_expression_node(only, names), input_named_by(only, names)
-                has_names_of_its_own = ALL_INPUTS in scope.names or named in scope.names
-                return replace(template, single=single, input=named, copied=None if has_names_of_its_own else named)
-        return template
-    return TextTemplate(place=place)
+        return TextTemplate(literal=str(source), shape=str(source))
+    place = scope.problems.path
+    try:
+        body = parse_text(parts_of(source))
+        return _compiled(body, Bindings(scope=scope), place)
+    except _UNPARSABLE as error:
+        _report(error, source, scope)
+        return TextTemplate(place=place)
+
+
+def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTemplate:
+    _check_files(body, names)
+    match body:
+        case [nodes.Output(nodes=[nodes.Expr() as only])] if _is_one_expression(body):
+            single, named = compile_expression_node(only, names), input_named_by(only, names)
+            has_names_of_its_own = ALL_INPUTS in names.scope.names or named in names.scope.names
+            return TextTemplate(
+                place=place,
+                run=writing(single, is_value=not is_from_file(only)),
+                single=single,
+                input=named,
+                copied=None if has_names_of_its_own else named,
+                shape=EXPRESSION,
+            )
+        case _:
+            return TextTemplate(place=place, run=compile_statements(body, names), shape=_shape(body))
 
 
 def _check_files(body: list[nodes.Node], names: Bindings) -> None:
@@ -206,10 +215,12 @@ def compile_expression(source: str, scope: Scope) -> Expression:
     if "{{" in source:
         scope.problems.error("this is an expression already; write it without `{{ }}`")
         return Expression(place=place, evaluate=lambda _: UNDEFINED)
-    with _reporting(scope, source):
-        node = _parse_expression(parts_of(source))
+    try:
+        node = parse_expression(parts_of(source))
         return Expression(place=place, evaluate=compile_expression_node(node, Bindings(scope=scope)))
-    return Expression(place=place, evaluate=lambda _: UNDEFINED)
+    except _UNPARSABLE as error:
+        _report(error, source, scope)
+        return Expression(place=place, evaluate=lambda _: UNDEFINED)
 
 
 def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplate:
@@ -222,7 +233,7 @@ def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplat
 
 def has_expressions(source: str) -> bool:
     """Whether the text is a template at all; what was interpolated never makes it one."""
-    return any(mark in part for part in parts_of(source) if isinstance(part, str) for mark in ("{{", "{%", "{#"))
+    return "{" in source and any(isinstance(part, str) and _START.search(part) for part in parts_of(source))
 
 
 def _json_builder(value: Json, scope: Scope, null: Json) -> Callable[[JsonObject], Json]:
@@ -242,15 +253,15 @@ def _json_builder(value: Json, scope: Scope, null: Json) -> Callable[[JsonObject
             return lambda _: value
 
 
-@contextmanager
-def _reporting(scope: Scope, source: str) -> Iterator[None]:
+_UNPARSABLE: Final = (TemplateSyntaxError, RecursionError)
+
+
+def _report(error: Exception, source: str, scope: Scope) -> None:
     """Report what Jinja's parser refuses."""
-    try:
-        yield
-    except TemplateSyntaxError as error:
+    if isinstance(error, TemplateSyntaxError):
         line = f"line {error.lineno}: " if "\n" in source.rstrip("\n") else ""
         scope.problems.error(f"not a template: {line}{_explained(error.message or '')}")
-    except RecursionError:
+    else:
         scope.problems.error("not a template: nested too deep")
 
 
@@ -258,53 +269,3 @@ def _explained(message: str) -> str:
     if "unexpected char '\\ue0" in message:
         return "inside `{{ }}` an interpolation must stand in quotes: `'${env:NAME}'`"
     return message.rstrip(".")
-
-
-@lru_cache(maxsize=8192)
-def _parse_text(parts: tuple[Part, ...]) -> list[nodes.Node]:
-    """Parse once what many places say: `{{ path }}`. The tree is read only."""
-    source, insert = _with_marks(parts)
-    tree = _GRAMMAR.parse(source)
-    insert(tree)
-    return tree.body
-
-
-@lru_cache(maxsize=8192)
-def _parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
-    source, insert = _with_marks(parts)
-    parser = Parser(_GRAMMAR, source, state="variable")
-    node = parser.parse_expression()
-    if not parser.stream.eos:
-        parser.fail("expected the end of the expression", parser.stream.current.lineno)
-    insert(nodes.Output([node]))
-    return node
-
-
-_MARKS: Final = tuple(map(chr, range(0xE000, 0xE010)))
-"""Private-use characters, one of which stands around the number of a literal while Jinja parses."""
-
-
-def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], None]]:
-    """Return a source with a mark for each literal, and what puts the literals into the parsed tree."""
-    pieces = [
-        piece for part in parts for piece in ([part] if isinstance(part, Interpolation) else _sparing_returns(part))
-    ]
-    literals = [piece.text for piece in pieces if isinstance(piece, Interpolation)]
-    mark = next(mark for mark in _MARKS if not any(mark in piece for piece in pieces if isinstance(piece, str)))
-    numbers = count()
-    source = "".join(f"{mark}{next(numbers)}{mark}" if isinstance(piece, Interpolation) else piece for piece in pieces)
-    pattern = re.compile(f"{mark}([0-9]+){mark}")
-
-    def insert(tree: nodes.Node) -> None:
-        for data in tree.find_all(nodes.TemplateData):
-            data.data = pattern.sub(lambda match: literals[int(match[1])], data.data)
-        for const in tree.find_all(nodes.Const):
-            if isinstance(const.value, str):
-                const.value = pattern.sub(lambda match: literals[int(match[1])], const.value)
-
-    return source, insert
-
-
-def _sparing_returns(text: str) -> list[Part]:
-    """Treat carriage returns as literals: Jinja would turn them into newlines."""
-    return [Interpolation("\r", secret=False) if piece == "\r" else piece for piece in re.split("(\r)", text)]

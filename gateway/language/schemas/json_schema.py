@@ -18,7 +18,6 @@ from gateway.language.schemas.errors import Path, SchemaError, describe
 from gateway.language.schemas.rules import (
     DIALECTS,
     PATTERN_OPTIONS,
-    Dialect,
     SchemaPath,
     SchemaProblem,
     check_schema,
@@ -140,18 +139,13 @@ def _compiled(schema: JsonObject) -> Validator | list[SchemaProblem]:
     if not isinstance(cost, ValidationCost) or dialect is None:
         return cost if isinstance(cost, list) else []
     try:
-        engine = _engine(guarded(copy, cost) if cost.costly else copy, dialect)
-        return Validator(copy, engine, cost)
+        return Validator(copy, _engine(orjson.dumps(guarded(copy, cost)), dialect.uri), cost)
     except ValueError as error:  # a rule of the engine that ours do not know
         return [SchemaProblem(path=(), message=str(error).partition("\n")[0])]
 
 
-def _engine(schema: JsonObject, dialect: Dialect) -> jsonschema_rs.Validator:
-    return _engine_for(orjson.dumps(schema), dialect.uri)
-
-
-@lru_cache(maxsize=256)
-def _engine_for(schema: bytes, dialect: str) -> jsonschema_rs.Validator:
+@lru_cache(maxsize=1024)
+def _engine(schema: bytes, dialect: str) -> jsonschema_rs.Validator:
     """One for all tools that take the same, for it holds kilobytes; it knows nothing but the schema."""
     return DIALECTS[dialect].validator(
         orjson.loads(schema),

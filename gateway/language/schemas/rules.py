@@ -8,7 +8,7 @@ would ever reach, such as an unused `$defs`, is checked as well: clients read it
 from collections import deque
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import jsonschema_rs
@@ -22,6 +22,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
 from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
 from gateway.language.schemas.validation_cost import (
+    COSTING,
     MAX_FAN_OUT,
     MAX_REPETITIONS,
     Node,
@@ -98,7 +99,8 @@ def plain(schema: JsonObject) -> JsonObject | SchemaProblem:
     if len(data) > MAX_BYTES:
         return SchemaProblem(path=(), message=f"is larger than {MAX_BYTES // 1024} KiB")
     copy: JsonObject = orjson.loads(data)
-    if is_deeper(copy, than=MAX_DEPTH):
+    # Brackets bound the depth, so that an ordinary schema is not walked.
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and is_deeper(copy, than=MAX_DEPTH):
         return SchemaProblem(path=(), message=f"is nested more than {MAX_DEPTH} deep")
     return copy
 
@@ -127,6 +129,8 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaProblem]:
         SchemaProblem(path=error.path, message=error.message) for error in _metaschema_errors(schema, dialect)
     ]:
         return misfits
+    if not _mentions(schema, COSTING):  # as most: it has neither references nor patterns
+        return ValidationCost()
     nodes, schema_problems = _walked(schema, dialect)
     if schema_problems:
         return schema_problems
@@ -135,10 +139,13 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaProblem]:
 
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_HOLDING: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
     """Yield the schemas that stand directly in `schema`, and where."""
+    if _HOLDING.isdisjoint(schema):
+        return
     for keyword, value in schema.items():
         if keyword in ONE_SCHEMA and isinstance(value, dict):
             yield (keyword,), value
@@ -163,6 +170,13 @@ def _metaschema_errors(schema: JsonObject, dialect: Dialect) -> Iterator[SchemaE
 def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
     """The engine has the metaschemas of its dialects within itself."""
     return DIALECTS[uri].validator({"$ref": uri}, validate_formats=False, offline=True)
+
+
+def _mentions(value: Json, keywords: frozenset[str]) -> bool:
+    """Whether one of these keywords stands anywhere, be it as the name of something else."""
+    if isinstance(value, dict):
+        return not keywords.isdisjoint(value) or any(_mentions(member, keywords) for member in value.values())
+    return isinstance(value, list) and any(_mentions(item, keywords) for item in value)
 
 
 def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list[SchemaProblem]]:
@@ -230,6 +244,7 @@ def _pattern_problems(path: SchemaPath, schema: JsonObject) -> Iterator[SchemaPr
         )
 
 
+@lru_cache(maxsize=4096)
 def is_pattern_usable(pattern: str) -> bool:
     """Whether the engine takes this ECMA-262 pattern, and promises bounds for it."""
     if repetitions(pattern) > MAX_REPETITIONS:

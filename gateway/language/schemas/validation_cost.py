@@ -50,11 +50,12 @@ _ANY_NUMBER: Final = frozenset({
     "unevaluatedItems", "unevaluatedProperties",
 })  # fmt: skip
 """Keywords whose schemas apply to any number of places."""
-_COSTING: Final = frozenset({
+COSTING: Final = frozenset({
     "$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "if", "multipleOf", "oneOf", "pattern",
     "patternProperties", "uniqueItems",
 })  # fmt: skip
 """Keywords without which a schema makes no more work than the size of the argument."""
+_FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
 _ONE_EACH: Final = frozenset({"prefixItems", "properties"})
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _TOKEN: Final = re.compile(
@@ -119,7 +120,7 @@ class Node(msgspec.Struct):
 
 def validation_cost_of(nodes: dict[int, Node], root: int) -> ValidationCost:
     """Measure a schema; `nodes` are what can be reached from its root."""
-    if all(_COSTING.isdisjoint(node.schema) for node in nodes.values()):
+    if all(COSTING.isdisjoint(node.schema) for node in nodes.values()):
         return ValidationCost()
     looping = _targets_of_loops(nodes, root)
     repeated = _repeated(nodes, root, looping)
@@ -137,7 +138,10 @@ def validation_cost_of(nodes: dict[int, Node], root: int) -> ValidationCost:
 
 
 def guarded(schema: JsonObject, cost: ValidationCost) -> JsonObject:
-    """A copy for the engine, in which each costly pattern applies to short texts alone."""
+    """A copy for the engine, in which each costly pattern applies to short texts alone.
+
+    It has no free text: schemas that differ in that alone share one engine.
+    """
     copy: JsonObject = _guarded(schema, cost.costly)
     return copy
 
@@ -242,7 +246,9 @@ def _guarded(schema: Json, costly: frozenset[str]) -> Json:
         return schema
     copy: dict[str, Json] = dict(schema)
     for keyword, value in schema.items():
-        if keyword in SCHEMA_MAPS and isinstance(value, dict):
+        if keyword in _FREE_TEXT and isinstance(value, str):
+            del copy[keyword]
+        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
             copy[keyword] = {name: _guarded(member, costly) for name, member in value.items()}
         elif keyword in ONE_SCHEMA or keyword in SCHEMA_LISTS:
             copy[keyword] = _guarded(value, costly)

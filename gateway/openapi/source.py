@@ -258,7 +258,7 @@ def _changed(model: Definition, config: OpenApi, override: OperationOverride) ->
     for key in override.model_fields_set & known - {"description"}:
         changes[key] = getattr(override, key)
     tags = [*model.tags, *config.tags, *override.tags]
-    changes["tags"] = list(dict.fromkeys(tags))
+    changes["tags"] = tuple(dict.fromkeys(tags))
     changes["access"] = _both(config.access, override.access)
     if isinstance(model, Tool):
         changes["annotations"] = _annotations(model.annotations, override.annotations)

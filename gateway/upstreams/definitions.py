@@ -247,7 +247,7 @@ def _common(entry: UpstreamEntry, override: Definition, wire: JsonObject) -> dic
         fields["queue"] = config.queue
     fields["title"] = override.title or _text(wire.get("title"))
     fields["description"] = override.description or _text(wire.get("description"))
-    fields["tags"] = [*config.tags, *(tag for tag in override.tags if tag not in config.tags)]
+    fields["tags"] = tuple(dict.fromkeys([*config.tags, *override.tags]))
     fields["access"] = _access(config.access, override.access)
     if "requires" not in override.model_fields_set:
         fields["requires"] = config.requires

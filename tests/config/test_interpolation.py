@@ -79,7 +79,7 @@ tools:
     assert document.limits.sessions.in_all == 12
     shell = document.tools["t"].shell
     assert shell is not None
-    assert shell.success_codes == [3]
+    assert shell.success_codes == (3,)
     assert shell.env == {"PORT": "8080"}
 
 

@@ -302,7 +302,7 @@ async def test_another_origin_gets_no_credentials_and_no_forwarded_header(
         method="POST",
         body="text",
         headers={"Authorization": "x", "X-Token": token, "Accept": "text/html"},
-        forward_headers=["X-Request-Id"],
+        forward_headers=("X-Request-Id",),
     )
     await call(config, services, connections={"api": shared}, headers={"x-request-id": "1"})
     bound = {"x-key", "authorization", "x-token", "x-request-id"}

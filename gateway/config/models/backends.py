@@ -13,6 +13,7 @@ from gateway.config.models.base import (
     Count,
     Duration,
     Flag,
+    Items,
     Model,
     PositiveCount,
     PositiveDuration,
@@ -111,17 +112,17 @@ class Shell(Model):
     """Program and arguments: `[du, -h, "{{ path }}"]`. Each item stays one argument, whatever is in it."""
     script: Annotated[str | None, Use.SCRIPT] = None
     """Text for `interpreter`; not a template. Inputs are INPUT_<NAME>, INPUTS_JSON and the file INPUTS_FILE."""
-    interpreter: Annotated[list[str], Field(min_length=1)] = ["sh", "-e"]
+    interpreter: Annotated[Items[str], Field(min_length=1)] = ("sh", "-e")
     """Runs the script; its path comes as the last argument."""
     cwd: Template | None = None
     """Working directory, relative to this file."""
     env: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
     """Variables of the child."""
-    inherit_env: list[str] = []
+    inherit_env: Items[str] = ()
     """Names, beyond PATH, HOME, LANG, LC_*, TZ and TMPDIR."""
     stdin: Annotated[Template | None, Use.SECRET] = None
     """What the child reads; otherwise nothing."""
-    success_codes: list[ExitCode] = [0]
+    success_codes: Items[ExitCode] = (0,)
     """Exit codes that are not an error."""
     progress: Literal["stdout", "stderr"] | None = None
     """Send each line of this stream as a progress message."""
@@ -291,7 +292,7 @@ class Http(Model):
     """Any other body: text, or a file."""
     optional_body: Flag = False
     """Send no body, and no Content-Type, where nothing was given that would stand in it."""
-    success: list[StatusPattern] = ["2xx"]
+    success: Items[StatusPattern] = ("2xx",)
     """Statuses that are not an error."""
     timeout: PositiveDuration | None = None
     """How long one attempt may take. The definition's own `timeout` bounds the call: all attempts, and the waits
@@ -300,7 +301,7 @@ class Http(Model):
     """When to send the request again."""
     cache: Duration | None = None
     """An old name for `cache` beside `http`; for GET and HEAD."""
-    forward_headers: list[str] = []
+    forward_headers: Items[str] = ()
     """Header fields of the caller's request to pass on. Never Authorization or Cookie."""
     follow_redirects: Count = 3
     """How many redirects are followed; each is checked like the first address."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -152,6 +152,11 @@ def plain_text(value: Json) -> Json:
         return [plain_text(item) for item in value]
     return str(value) if isinstance(value, InterpolatedText) else value
 
+
+T = TypeVar("T")
+
+Items = Annotated[tuple[T, ...], Field(strict=False)]
+"""A list. Kept as a tuple: where it is left out, all models share the default, and pydantic copies none."""
 
 VerbatimObject = Annotated[dict[str, Json], AfterValidator(plain_text)]
 """A JSON object that no template engine sees: `_meta`, JSON Schemas."""

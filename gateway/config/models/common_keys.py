@@ -11,6 +11,7 @@ from gateway.config.models.base import (
     Count,
     Duration,
     Flag,
+    Items,
     Model,
     Number,
     PositiveCount,
@@ -56,13 +57,13 @@ class Access(Model):
 class Requires(Model):
     """Requirements; while one is unmet, the definition is left out and `status` says why. `client` is per call."""
 
-    commands: list[str] = []
+    commands: Items[str] = ()
     """Programs that must be on PATH."""
-    env: list[str] = []
+    env: Items[str] = ()
     """Variables that must be set in the daemon's environment."""
-    platforms: list[str] = []
+    platforms: Items[str] = ()
     """Systems that it works on, as Python's `sys.platform` calls them: linux, darwin …"""
-    client: list[Literal["sampling", "elicitation", "roots"]] = []
+    client: Items[Literal["sampling", "elicitation", "roots"]] = ()
     """Capabilities that the calling client must have declared."""
 
 
@@ -88,9 +89,9 @@ class Definition(Model):
     """Pictures that clients may show."""
     meta: Annotated[VerbatimObject | None, Use.DESCRIPTION] = None
     """`_meta` of the definition, sent as it is."""
-    tags: Annotated[list[str], Use.SHOWN] = []
+    tags: Annotated[Items[str], Use.SHOWN] = ()
     """Words for grouping and rules."""
-    aliases: Annotated[list[str], Use.NAME] = []
+    aliases: Annotated[Items[str], Use.NAME] = ()
     """Old names that still work; not listed."""
     access: Access | None = None
     """Who may use it; without this everybody."""

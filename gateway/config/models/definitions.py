@@ -12,6 +12,7 @@ from gateway.config.models.base import (
     ONE_OR_MANY,
     TEXT_SCHEMA,
     Flag,
+    Items,
     Model,
     PositiveCount,
     PositiveDuration,
@@ -144,8 +145,8 @@ class Tool(Definition):
     """Whether a call becomes a task, which outlives its request: `never` (default), `optional` or `required`."""
     app: App | None = None
     """A page that hosts show for the result (MCP Apps)."""
-    tests: Annotated[list[ToolTest], Use.SECRET] = Field(
-        [], repr=False
+    tests: Annotated[Items[ToolTest], Use.SECRET] = Field(
+        (), repr=False
     )  # what is tested does not change what is served
     """Calls that `mcp-gateway test` makes; not sent to clients."""
 

@@ -23,38 +23,61 @@ class EntryOf(msgspec.Struct, frozen=True):
 
 def entries_named_by(config: Model) -> Iterator[tuple[str, str]]:
     """Yield the section and name of each entry that a definition names, at any depth."""
-    for model in models_in(config, Model):
+    for model in models_in(config, _naming_models(type(config))):
         for field, section in _naming_fields(type(model)):
             if (name := getattr(model, field)) is not None:
                 yield section, name
 
 
-def models_in(value: object, kind: type[M]) -> Iterator[M]:
+def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]:
     """Yield the models of a kind within a value, itself included."""
-    match value:
-        case Model():
-            if isinstance(value, kind):
-                yield value
-            for name in _holding_fields(type(value)):
-                if member := getattr(value, name):  # most fields are not given
-                    yield from models_in(member, kind)
-        case dict():
-            for member in value.values():
+    if isinstance(value, Model):
+        if isinstance(value, kind):
+            yield value
+        for name in _leading_fields(type(value), kind):
+            if member := getattr(value, name):  # most fields are not given
                 yield from models_in(member, kind)
-        case list() | tuple():
-            for item in value:
-                yield from models_in(item, kind)
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from models_in(member, kind)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from models_in(item, kind)
 
 
 @cache
-def _holding_fields(model: type[Model]) -> tuple[str, ...]:
-    """The fields whose types admit models; the others may be large, as schemas are."""
-    return tuple(name for name, field in model.model_fields.items() if _admits_models(field.annotation))
+def _leading_fields(model: type[Model], kind: type[Model] | tuple[type[Model], ...]) -> tuple[str, ...]:
+    """The fields whose types admit such models, at any depth; most definitions have none of these, and many models."""
+    return tuple(
+        name
+        for name, field in model.model_fields.items()
+        if any(issubclass(each, kind) for named in _models_named(field.annotation) for each in _models_below(named))
+    )
 
 
-def _admits_models(annotation: object) -> bool:
-    arguments = get_args(annotation)
-    return any(map(_admits_models, arguments)) or (isinstance(annotation, type) and issubclass(annotation, Model))
+@cache
+def _naming_models(model: type[Model]) -> tuple[type[Model], ...]:
+    """The models within a definition that name entries."""
+    return tuple(each for each in _models_below(model) if _naming_fields(each))
+
+
+@cache
+def _models_below(model: type[Model]) -> frozenset[type[Model]]:
+    """A model, and those that the types of its fields admit, at any depth."""
+    found, waiting = {model}, [model]
+    while waiting:
+        fields = waiting.pop().model_fields.values()
+        admitted = {each for field in fields for each in _models_named(field.annotation)} - found
+        found |= admitted
+        waiting += admitted
+    return frozenset(found)
+
+
+def _models_named(annotation: object) -> Iterator[type[Model]]:
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_named(argument)
 
 
 @cache

@@ -4,7 +4,7 @@ A variable is a secret where it stands in a header, and plain text in a descript
 masked like any other. A URI would lead nowhere with a mask in it, so there a secret is an error.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from gateway.catalog.primitives import Primitive
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.secrets.redactor import Redactor
-from gateway.json_types import Json
 
 P = TypeVar("P", bound=Primitive)
 
@@ -21,8 +20,6 @@ _NAMES: Final = ("name", "uri", "uriTemplate")
 
 def mask_definitions(primitives: Sequence[P], *, redactor: Redactor, problems: Problems) -> Sequence[P]:
     """Mask and report the secrets in what clients see of one definition of the file. `problems` views that."""
-    if not redactor.finds("\n".join(text for each in primitives for text in _texts(each.definition))):
-        return primitives
     return [_masked(each, redactor=redactor, problems=problems) for each in primitives]
 
 
@@ -46,18 +43,3 @@ def _masked(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
     else:
         problems.warning(_ADVICE)
     return replace(primitive, definition=masked, digest=b"")
-
-
-def _texts(value: Json) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case Mapping():
-            for name, member in value.items():
-                yield name
-                yield from _texts(member)
-        case list() | tuple():
-            for item in value:
-                yield from _texts(item)
-        case int() | float():
-            yield str(value)

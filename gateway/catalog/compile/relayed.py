@@ -64,5 +64,7 @@ class RelayedPrompt(Prompt):
 
 def relayed_of(config: object) -> Relayed | None:
     """The relayed backend of a definition; None of one that is carried out here."""
-    relayed = getattr(config, "upstream", None)
-    return relayed if isinstance(relayed, Relayed) else None
+    if not isinstance(config, RelayedTool | RelayedResource | RelayedPrompt):
+        return None
+    relayed: Relayed = config.upstream
+    return relayed

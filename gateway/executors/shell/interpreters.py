@@ -7,6 +7,7 @@ read. The most telling names are recognised wherever they stand in a command, wh
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
@@ -32,7 +33,11 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
         return EXPRESSION in self.shape
 
 
-_SUBCOMMANDS: Final = tuple((tuple(name.split()), row) for name, row in INTERPRETERS.items() if " " in name)
+_SUBCOMMANDS: Final = {
+    first: tuple((name.split()[1:], row) for name, row in INTERPRETERS.items() if name.startswith(f"{first} "))
+    for first in {name.split()[0] for name in INTERPRETERS if " " in name}
+}
+"""By the first word of each: what else it takes, and the row."""
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
@@ -56,8 +61,8 @@ def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int
     for index, name in chain(_commands(words), _telling_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
-        for (first, *phrase), interpreter in _SUBCOMMANDS:
-            if first == name and (start := _behind(phrase, words, index + 1)) is not None:
+        for phrase, interpreter in _SUBCOMMANDS.get(name, ()):
+            if (start := _behind(phrase, words, index + 1)) is not None:
                 yield name, interpreter, start
 
 
@@ -92,8 +97,12 @@ def started_programs(words: Sequence[Word]) -> Iterator[int]:
     yield from {index for index, _ in _commands(words) if index > 0}
 
 
-def _names(word: Word) -> set[str]:
-    return {_VERSION.sub("", PurePosixPath(program).name.lower()) for program in word.programs}
+@lru_cache(maxsize=4096)
+def _names(programs: tuple[str, ...]) -> frozenset[str]:
+    """The names of programs without directory and version; each word of a command is asked for them several times."""
+    return frozenset(
+        _VERSION.sub("", (PurePosixPath(program).name if "/" in program else program).lower()) for program in programs
+    )
 
 
 _VERSION: Final = re.compile(r"[-_]?[0-9.]+$")
@@ -104,7 +113,7 @@ def _commands(words: Sequence[Word], index: int = 0) -> Iterator[tuple[int, str]
     if index >= len(words):
         return
     yield index, ""
-    for name in _names(words[index]):
+    for name in _names(words[index].programs):
         yield index, name
         starter = COMMAND_WRAPPERS.get(name)
         if starter is not None:
@@ -151,7 +160,9 @@ def _takes_next(option: str, valued: str, long_valued: Sequence[str]) -> bool:
 
 def _telling_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
     for index, word in enumerate(words):
-        yield from ((index, name) for name in _names(word) if name in INTERPRETERS and INTERPRETERS[name].is_telling)
+        yield from (
+            (index, name) for name in _names(word.programs) if name in INTERPRETERS and INTERPRETERS[name].is_telling
+        )
 
 
 def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Iterator[int]:

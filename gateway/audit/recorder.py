@@ -11,18 +11,24 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gateway import __version__
-from gateway.audit.audit_file import audit_path
-from gateway.audit.audit_log import SHUTDOWN_GRACE_SECONDS, AuditLog, refusal_of
-from gateway.audit.audit_trail import AuditedTask, AuditTrail
-from gateway.audit.denial_log_limiter import DenialLogLimiter
-from gateway.config.models.audit import Audit
-from gateway.config.models.document import Document
+from gateway.audit.audit_log import SHUTDOWN_GRACE_SECONDS, AuditLog, audit_path, refusal_of
+from gateway.audit.records import (
+    AuditedTask,
+    DeniedRequest,
+    call_record,
+    confirmation_record,
+    denial_record,
+    digest_key,
+    input_request_records,
+    task_record,
+)
+from gateway.config.models.document import Audit, Document
 from gateway.errors import ConfigError, Location, Problem
 from gateway.json_types import Json
 from gateway.telemetry.observer import Call, CallResult
 
-_MAX_LENGTH: Final = 256
-"""Characters of what a caller chose."""
+MAX_BURST: Final = 20.0
+"""Records of denied requests that may follow each other without a pause; then one each second."""
 
 
 class ServedConfig(Protocol):
@@ -40,25 +46,15 @@ class ServedConfig(Protocol):
     def audit_place(self) -> tuple[Location | None, str]: ...
 
 
-class DeniedRequest(Protocol):
-    """The error of a request that was not authenticated (`AuthError`), as far as the audit log needs it."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def error(self) -> str | None: ...
-
-
 class AuditRecorder:
     """Records calls, reloads and denied requests while the file has a section `audit`, and nothing otherwise."""
 
     def __init__(self, *, key: bytes, generation: Callable[[], int]) -> None:
-        self._key: Final = key
+        self._digest_key: Final = digest_key(key)
         self._generation: Final = generation
         self._denials: Final = DenialLogLimiter()
         self._section: Audit | None = None
         self._log: AuditLog | None = None
-        self._trail: AuditTrail | None = None
         self._replaced: Final[list[AuditLog]] = []
         """Logs that a reload replaced, and that may still be written."""
         self._lost = self._written = 0
@@ -106,15 +102,9 @@ class AuditRecorder:
         self._note({"event": "reload refused", "problems": len(error.errors), "first": str(error.errors[0])})
 
     def denied(self, denied: DeniedRequest, address: str, path: str) -> None:
-        """Record a denied request. Nothing of its credential is known here."""
+        """Record a denied request, unless too many were denied."""
         if self._log is not None and (suppressed := self._denials.allows()) is not None:
-            facts = {
-                "address": address,
-                "path": path[:_MAX_LENGTH],
-                "status": denied.status,
-                "error": denied.error,
-            }
-            self._log.append({"event": "denied", **facts, "others": suppressed})
+            self._log.append(denial_record(denied, address=address, path=path, suppressed=suppressed))
 
     def reopen(self) -> None:
         if self._log is not None:
@@ -146,23 +136,25 @@ class AuditRecorder:
         return self._log is not None and self._log.problem is not None
 
     def began(self, call: Call) -> None:
-        """Do nothing: see `AuditTrail`."""
+        """Do nothing: a call is one record, made at its end."""
 
     def ended(self, call: Call, ending: CallResult) -> None:
-        if self._trail is not None:
-            self._trail.ended(call, ending)
+        if self._log is not None and self._section is not None:
+            keeps_arguments = self._section.arguments == "full"
+            self._log.append(call_record(call, ending, key=self._digest_key, keeps_arguments=keeps_arguments))
 
     def input_requested(self, call: Call, methods: Mapping[str, str]) -> None:
-        if self._trail is not None:
-            self._trail.input_requested(call, methods)
+        if self._log is not None:
+            for record in input_request_records(call, methods):
+                self._log.append(record)
 
     def confirmed(self, call: Call, answer: str) -> None:
-        if self._trail is not None:
-            self._trail.confirmed(call, answer)
+        if self._log is not None:
+            self._log.append(confirmation_record(call, answer))
 
     def task_changed(self, task: AuditedTask) -> None:
-        if self._trail is not None:
-            self._trail.task_changed(task)
+        if self._log is not None:
+            self._log.append(task_record(task))
 
     def task_progressed(self, task: AuditedTask) -> None:
         """Do nothing: progress is not recorded."""
@@ -175,20 +167,16 @@ class AuditRecorder:
         path = None if section is None else audit_path(section, served.root)
         if self._log is None or self._log.path != path:  # two writers of one file would mix their records
             self._replace()
-        if section is None or path is None:
-            return
-        if self._log is None:
+        if path is not None and self._log is None:
             self._log = AuditLog(path)
             self._log.start()
-        keeps_arguments = section.arguments == "full"
-        self._trail = AuditTrail(self._log.append, keeps_arguments=keeps_arguments, key=self._key)
 
     def _replace(self) -> None:
         """Begin no more records of this log. It writes those it has in its own thread: a disk may be slow."""
         if self._log is not None:
             self._log.end()
             self._replaced.append(self._log)
-        self._log = self._trail = None
+        self._log = None
         for log in [each for each in self._replaced if each.has_ended]:
             self._replaced.remove(log)
             self._written += log.written
@@ -207,3 +195,25 @@ class AuditRecorder:
     def _note(self, record: Mapping[str, Json]) -> None:
         if self._log is not None:
             self._log.append({**record, "pid": os.getpid()})
+
+
+class DenialLogLimiter:
+    """A token bucket of records, which counts those it refuses: a client without a credential cannot fill the disk."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._left = MAX_BURST
+        self._at = clock()
+        self._suppressed = 0
+
+    def allows(self) -> int | None:
+        """Return how many records were suppressed since the last one; None if this one is to be suppressed too."""
+        now = self._clock()
+        self._left = min(MAX_BURST, self._left + now - self._at)
+        self._at = now
+        if self._left < 1:
+            self._suppressed += 1
+            return None
+        self._left -= 1
+        suppressed, self._suppressed = self._suppressed, 0
+        return suppressed

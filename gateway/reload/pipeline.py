@@ -24,7 +24,7 @@ import structlog
 
 from gateway.access.identity.authenticator import Authenticator, check_auth
 from gateway.access.identity.identity import Identity
-from gateway.audit.audit_file import check_audit_is_apart
+from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog

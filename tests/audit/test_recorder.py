@@ -17,8 +17,7 @@ from gateway.access.identity.identity import Identity
 from gateway.app.gateway import Gateway
 from gateway.audit.recorder import AuditRecorder
 from gateway.cli.commands.validate.command import check
-from gateway.config.models.audit import Audit
-from gateway.config.models.document import Document
+from gateway.config.models.document import Audit, Document
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import Json, JsonObject

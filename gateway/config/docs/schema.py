@@ -4,13 +4,18 @@ It accepts what the loader accepts: short forms, interpolations where a number o
 cannot say everything that the loader checks (exactly one backend, templates); what it refuses, the loader refuses too.
 """
 
+import ast
+import inspect
+from collections.abc import Iterator
 from datetime import timedelta
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from gateway.config.docs.attribute_docstrings import attribute_docstrings
 from gateway.config.models.base import INTERPOLATION_SCHEMA, Model
 from gateway.config.models.document import Document
 from gateway.json_types import Json
@@ -38,7 +43,7 @@ class _Generator(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         written = super().model_schema(schema)
-        said = attribute_docstrings(schema["cls"])
+        said = _attribute_docstrings(schema["cls"])
         for name, field in schema["cls"].model_fields.items():
             if name in said:
                 written["properties"][field.alias or name]["description"] = said[name]
@@ -64,6 +69,30 @@ class _Generator(GenerateJsonSchema):
         if isinstance(default, timedelta):
             return {**self.generate_inner(schema["schema"]), "default": _written(default)}
         return super().default_schema(schema)
+
+
+def _attribute_docstrings(model: type[Model]) -> dict[str, str]:
+    """The docstrings beneath a model's own and inherited fields, by name.
+
+    Why not pydantic's `use_attribute_docstrings`: that reads and parses the source of every model whenever the process
+    starts, and only this schema wants to know.
+    """
+    lineage = [each for each in reversed(model.__mro__) if issubclass(each, Model)]
+    return {name: text for each in lineage for name, text in _in_the_body_of(each)}
+
+
+def _in_the_body_of(model: type[Model]) -> Iterator[tuple[str, str]]:
+    definition = _classes_in(inspect.getfile(model))[model.__name__]
+    for statement, following in pairwise(definition.body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, inspect.cleandoc(text)
+
+
+@cache  # `inspect.getsource` would parse the whole file again for each of its classes
+def _classes_in(file: str) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 def _written(duration: timedelta) -> str:

@@ -5,10 +5,9 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.audit import Audit
 from gateway.config.models.auth import Auth
 from gateway.config.models.backends import Connection
-from gateway.config.models.base import Model, typed_interpolation
+from gateway.config.models.base import Model, NotEmpty, typed_interpolation
 from gateway.config.models.common_keys import Defaults
 from gateway.config.models.databases import Database
 from gateway.config.models.definitions import Prompt, Resource, Tool
@@ -50,6 +49,15 @@ class Fragment(Model):
     """Globs of directories with a SKILL.md: each is a skill that agents can load (SEP-2640)."""
     views: dict[str, View] = {}
     """Parts of what is offered, by name, each with an endpoint of its own."""
+
+
+class Audit(Model):
+    """A log of who called what, and how it ended: JSON lines, appended to a file."""
+
+    file: NotEmpty
+    """Path, relative to this file. It is opened anew when it was moved away, and on SIGHUP."""
+    arguments: Literal["digest", "full"] = "digest"
+    """What is kept of arguments: a keyed digest, by which like calls are told, or all of them, secrets masked."""
 
 
 def _is_no_flag(value: Json) -> Json:

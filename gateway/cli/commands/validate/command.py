@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
-from gateway.audit.audit_file import check_audit_file
+from gateway.audit.audit_log import check_audit_file
 from gateway.catalog.catalog import Unavailable
 from gateway.cli.arguments.options import add_config, add_json, one_shot_settings
 from gateway.cli.arguments.parser import Parser

@@ -1,6 +1,6 @@
 """Refusals are written down until somebody makes too many of them; those that are left out are counted."""
 
-from gateway.audit.denial_log_limiter import MAX_BURST, DenialLogLimiter
+from gateway.audit.recorder import MAX_BURST, DenialLogLimiter
 
 
 def test_a_flood_is_counted_and_a_trickle_written_down() -> None:

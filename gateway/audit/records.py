@@ -1,0 +1,196 @@
+"""The fields of each record in the audit log: who called what, with which arguments, and how it ended.
+
+Records are short, because they are kept for long. Arguments are recorded as a keyed digest, unless the file asks for
+all of them: the plain digest of a name or a number is found by trying. Text that a caller chose is cut, and secrets
+are masked.
+"""
+
+import hmac
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+import orjson
+
+from gateway.errors import ErrorCode, InsufficientScopeError
+from gateway.json_types import Json, JsonObject
+from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.wire import meta
+
+MAX_ARGUMENT_BYTES: Final = 2**16
+"""Of arguments that are recorded in full; larger ones are recorded as a digest."""
+_MAX_LENGTH: Final = 256
+"""Characters of a name that a caller chose."""
+_MAX_URI_LENGTH: Final = 2048
+_SESSION_PREFIX: Final = 8
+"""Characters: enough to tell sessions and tasks apart, and too few to use one."""
+_LABEL: Final = b"mcp-gateway audit arguments"
+_OF_THE_PROTOCOL: Final = frozenset({meta.META, "inputResponses", "requestState", "name", "uri"})
+"""Parameters that are no arguments of the call."""
+
+DENIED: Final = "denied"
+"""Outcome of a call whose target exists, but not for the caller, who may have been told that there is none."""
+OVER_LIMIT: Final = "over_limit"
+"""Outcome of a call that a rate limit or a concurrency limit refused."""
+
+
+class AuditedTaskCaller(Protocol):
+    """The caller of a task, as far as the audit log needs it."""
+
+    @property
+    def identity(self) -> "AuditedIdentity": ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def binding(self) -> str: ...
+
+
+class AuditedIdentity(Protocol):
+    """An authenticated caller, or the anonymous one."""
+
+    @property
+    def principal(self) -> str | None: ...
+    @property
+    def realm(self) -> str: ...
+
+
+class AuditedTask(Protocol):
+    """A task, as far as the audit log needs it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def caller(self) -> AuditedTaskCaller: ...
+
+
+class DeniedRequest(Protocol):
+    """The error of a request that was not authenticated (`AuthError`), as far as the audit log needs it."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+def digest_key(secret: bytes) -> bytes:
+    """The key of the digests of arguments, derived from the daemon's secret."""
+    return hmac.digest(secret, _LABEL, "sha256")
+
+
+def call_record(call: Call, ending: CallResult, *, key: bytes, keeps_arguments: bool) -> Json:
+    """The record of a call that has ended; there is none of its beginning."""
+    record: dict[str, Json] = {
+        "event": "call",
+        "id": call.id,
+        "method": call.method,
+        "kind": call.kind,
+        "name": call.name,
+        **_target(call),
+        **_arguments(call, key=key, keeps_arguments=keeps_arguments),
+        **_outcome(ending, is_hidden=call.is_hidden),
+        "duration_ms": round(ending.seconds * 1000, 3),
+        "generation": call.generation,
+        **_caller(call),
+    }
+    return call.redactor.json(record)
+
+
+def input_request_records(call: Call, methods: Mapping[str, str]) -> Iterator[Json]:
+    """A record for each input request, whose methods are given by key."""
+    for key, method in methods.items():
+        facts = {"event": "asked", "id": call.id, "key": key[:_MAX_LENGTH], "method": method}
+        yield call.redactor.json({**facts, **_caller(call)})
+
+
+def confirmation_record(call: Call, answer: str) -> Json:
+    """The record of what a caller answered to a tool's `confirm`."""
+    name = str(call.params.get("name"))[:_MAX_LENGTH]
+    return call.redactor.json({"event": "confirmed", "id": call.id, "name": name, "answer": answer, **_caller(call)})
+
+
+def task_record(task: AuditedTask) -> JsonObject:
+    """The record of a task that was made, waits, goes on, or has ended."""
+    caller = task.caller
+    return {
+        "event": "task",
+        "task": task.id[:_SESSION_PREFIX],
+        "name": task.tool,
+        "status": str(task.status),
+        "principal": caller.identity.principal,
+        "realm": caller.identity.realm or None,
+        "address": caller.address or None,
+        "binding": caller.binding,
+    }
+
+
+def denial_record(denied: DeniedRequest, *, address: str, path: str, suppressed: int) -> JsonObject:
+    """The record of a denied request, and of how many before it have none. Nothing of its credential is known here."""
+    facts = {"address": address, "path": path[:_MAX_LENGTH], "status": denied.status, "error": denied.error}
+    return {"event": "denied", **facts, "others": suppressed}
+
+
+def _target(call: Call) -> dict[str, Json]:
+    """The name or URI that the caller used, where it differs from the primitive's name."""
+    params = call.params
+    if call.method == "completion/complete":
+        reference = params.get("ref")
+        params = reference if isinstance(reference, Mapping) else {}
+    facts: dict[str, Json] = {}
+    if isinstance(uri := params.get("uri"), str):
+        facts["uri"] = uri[:_MAX_URI_LENGTH]
+    elif isinstance(name := params.get("name"), str) and name != call.name:
+        facts["requested"] = name[:_MAX_LENGTH]
+    return facts
+
+
+def _arguments(call: Call, *, key: bytes, keeps_arguments: bool) -> dict[str, Json]:
+    """The arguments, or their digest; nothing where there are none."""
+    given = {name: value for name, value in call.params.items() if name not in _OF_THE_PROTOCOL}
+    arguments = given.get("arguments") if set(given) <= {"arguments"} else given
+    if not arguments:
+        return {}
+    try:
+        text = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # deeper than orjson writes (254), which `limits.request_depth` may allow
+        return {"arguments_digest": "none: the arguments are nested too deep"}
+    if keeps_arguments and (kept := _kept(call, arguments, size=len(text))) is not None:
+        return {"arguments": kept}
+    return {"arguments_digest": f"hmac-sha256:{hmac.digest(key, text, 'sha256').hex()}"}
+
+
+def _kept(call: Call, arguments: Json, *, size: int) -> Json:
+    """The arguments as they are kept in full: without the bytes of files; None where they are too long."""
+    described = call.described_params.get("arguments")
+    if described is not None and described != arguments:
+        arguments, size = described, len(orjson.dumps(described))
+    return arguments if size <= MAX_ARGUMENT_BYTES else None
+
+
+def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
+    error = ending.error
+    code = {} if error is None else {"code": int(error.code)}
+    if ending.is_over_limit:
+        return {"outcome": OVER_LIMIT, **code}
+    if error is None or ending.outcome is not Outcome.PROTOCOL_ERROR:
+        return {"outcome": ending.outcome.value}
+    is_denied = isinstance(error, InsufficientScopeError) or (is_hidden and error.code == ErrorCode.INVALID_PARAMS)
+    return {"outcome": DENIED if is_denied else ending.outcome.value, **code}
+
+
+def _caller(call: Call) -> dict[str, Json]:
+    """The caller, as far as the transport and the client tell."""
+    return {
+        "principal": call.principal,
+        "realm": call.realm or None,
+        "address": call.address or None,
+        "binding": str(call.binding),
+        "client": {
+            key: str(call.client_info[key])[:_MAX_LENGTH] for key in ("name", "version") if key in call.client_info
+        },
+        "revision": call.revision,
+        **({} if call.view is None else {"view": call.view}),
+        "session": None if call.session_id is None else call.session_id[:_SESSION_PREFIX],
+    }

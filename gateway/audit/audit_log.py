@@ -30,7 +30,7 @@ MAX_QUEUED_BYTES: Final = 32 * 2**20
 """Of queued records."""
 RETRY_SECONDS: Final = 1.0
 """Between two attempts to write to a file that cannot be written."""
-GATHER_SECONDS: Final = 0.02
+_GATHER_SECONDS: Final = 0.02
 """In which the first of several records waits for the others: waking the thread takes longer than writing one."""
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """Longest wait of the process's end for the last records."""
@@ -51,7 +51,7 @@ class AuditLog:
             max_bytes=most_bytes,
             on_drop=lambda count: _line({"time": _now(), "event": "dropped", "records": count}),
             retry_seconds=retry_seconds,
-            gather_seconds=GATHER_SECONDS,
+            gather_seconds=_GATHER_SECONDS,
             on_end=self._report_lost,
         )
 

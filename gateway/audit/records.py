@@ -16,7 +16,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.telemetry.observer import Call, CallResult, Outcome
 from gateway.wire import meta
 
-MAX_ARGUMENT_BYTES: Final = 2**16
+_MAX_ARGUMENT_BYTES: Final = 2**16
 """Of arguments that are recorded in full; larger ones are recorded as a digest."""
 _MAX_LENGTH: Final = 256
 """Characters of a name that a caller chose."""
@@ -27,9 +27,9 @@ _LABEL: Final = b"mcp-gateway audit arguments"
 _OF_THE_PROTOCOL: Final = frozenset({meta.META, "inputResponses", "requestState", "name", "uri"})
 """Parameters that are no arguments of the call."""
 
-DENIED: Final = "denied"
+_DENIED: Final = "denied"
 """Outcome of a call whose target exists, but not for the caller, who may have been told that there is none."""
-OVER_LIMIT: Final = "over_limit"
+_OVER_LIMIT: Final = "over_limit"
 """Outcome of a call that a rate limit or a concurrency limit refused."""
 
 
@@ -166,18 +166,18 @@ def _kept(call: Call, arguments: Json, *, size: int) -> Json:
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
         arguments, size = described, len(orjson.dumps(described))
-    return arguments if size <= MAX_ARGUMENT_BYTES else None
+    return arguments if size <= _MAX_ARGUMENT_BYTES else None
 
 
 def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
     error = ending.error
     code = {} if error is None else {"code": int(error.code)}
     if ending.is_over_limit:
-        return {"outcome": OVER_LIMIT, **code}
+        return {"outcome": _OVER_LIMIT, **code}
     if error is None or ending.outcome is not Outcome.PROTOCOL_ERROR:
         return {"outcome": ending.outcome.value}
     is_denied = isinstance(error, InsufficientScopeError) or (is_hidden and error.code == ErrorCode.INVALID_PARAMS)
-    return {"outcome": DENIED if is_denied else ending.outcome.value, **code}
+    return {"outcome": _DENIED if is_denied else ending.outcome.value, **code}
 
 
 def _caller(call: Call) -> dict[str, Json]:

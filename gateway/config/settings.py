@@ -27,7 +27,7 @@ PREFIX: Final = "MCP_GATEWAY_"
 MIN_KEY_LENGTH: Final = 16
 """Bytes of a signing key that clients, who hold what it signed and may try at home, do not find."""
 
-MAX_WORKERS: Final = 512
+_MAX_WORKERS: Final = 512
 
 NO_STATE: Final = "none"
 """The value of `state_dir` that turns the state directory off."""
@@ -66,8 +66,8 @@ def _workers(value: Json) -> Json:
         count = int(value)
     except (TypeError, ValueError):
         count = 0
-    if not 1 <= count <= MAX_WORKERS:
-        raise ValueError(f"expected a number from 1 to {MAX_WORKERS}, or auto")
+    if not 1 <= count <= _MAX_WORKERS:
+        raise ValueError(f"expected a number from 1 to {_MAX_WORKERS}, or auto")
     return count
 
 
@@ -77,7 +77,7 @@ _SWITCHES: Final = {"true": True, "1": True, "yes": True, "on": True} | dict.fro
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Seconds = Annotated[Duration, WrapValidator(_bare_seconds)]
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["json", "console"]
+_LogFormat = Literal["json", "console"]
 
 
 class Settings(BaseSettings):
@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     drain_timeout: Seconds = timedelta(seconds=10)
     """How long calls in flight may go on after a request to stop."""
     log_level: LogLevel = "info"
-    log_format: LogFormat | None = None
+    log_format: _LogFormat | None = None
     """None: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
     """Signs cursors, request states and session ids: one key a line, newest first; None: the state directory's."""

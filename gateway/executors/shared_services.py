@@ -18,8 +18,8 @@ from gateway.executors.shell.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.threads import DaemonThreadPool
 
-HOOK_THREADS: Final = 32
-WORKER_THREADS: Final = 32
+_HOOK_THREADS: Final = 32
+_WORKER_THREADS: Final = 32
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +37,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: MismatchCounter = msgspec.field(default_factory=MismatchCounter)
     sandboxes: SandboxProbe = msgspec.field(default_factory=SandboxProbe)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
-    hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(HOOK_THREADS))
+    hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_HOOK_THREADS))
     """Run `startup()` and `shutdown()` of plugins: a corrected plugin starts though functions of the old one hang."""
-    worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(WORKER_THREADS))
+    worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_WORKER_THREADS))
     """Run the daemon's own blocking work: files, directories, large outputs."""
 
     @property
@@ -65,6 +65,6 @@ async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
             output_store=OutputStore(),
             databases=await stack.enter_async_context(DatabasePools()),
             outbound_tokens=await stack.enter_async_context(OutboundTokens()),
-            hook_threads=await stack.enter_async_context(DaemonThreadPool(HOOK_THREADS)),
-            worker_threads=await stack.enter_async_context(DaemonThreadPool(WORKER_THREADS)),
+            hook_threads=await stack.enter_async_context(DaemonThreadPool(_HOOK_THREADS)),
+            worker_threads=await stack.enter_async_context(DaemonThreadPool(_WORKER_THREADS)),
         )

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 log: Final = structlog.get_logger()
 
-IDLE_SECONDS: Final = 30.0
+_IDLE_SECONDS: Final = 30.0
 """The time for which a thread without work is kept, in seconds."""
 
 
@@ -32,7 +32,7 @@ class NoThreadFreeError(TimeoutError):
 class DaemonThreadPool:
     """Runs functions in threads, `limit` at once. Belongs to the event loop that it is used on."""
 
-    def __init__(self, limit: int, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, limit: int, *, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._free = asyncio.Semaphore(limit)
         self._idle_seconds = idle_seconds
         self._idle: list[tuple[_Worker, float]] = []

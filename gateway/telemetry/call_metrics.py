@@ -21,7 +21,7 @@ from gateway.telemetry.observer import Call, CallResult, Outcome
 
 UNKNOWN: Final = "<unknown>"
 """The name of primitives that are not in the catalog."""
-COMPLETION: Final = "completion"
+_COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
 _BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds: from a fixed answer to a deployment that takes minutes."""
@@ -78,7 +78,7 @@ class CallMetrics(Collector):
         yield seconds
 
     def _find(self, fields: tuple[str, str, str | None, str], call: Call) -> "_Series":
-        kind = COMPLETION if call.method == _COMPLETES else call.kind
+        kind = _COMPLETION if call.method == _COMPLETES else call.kind
         key = (kind, call.name or UNKNOWN, call.era.value)
         series = self._found[fields] = self._series.setdefault(key, _Series(key))
         return series

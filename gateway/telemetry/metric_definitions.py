@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-CALL_LABELS: Final = ("kind", "name", "era")
+_CALL_LABELS: Final = ("kind", "name", "era")
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):
@@ -27,13 +27,13 @@ CALLS: Final = MetricDefinition(
     "counter",
     "Calls that have ended: tool calls, resource reads, prompts and completions. "
     "`outcome` is ok, tool_error, protocol_error, input_required or cancelled.",
-    (*CALL_LABELS, "outcome"),
+    (*_CALL_LABELS, "outcome"),
 )
 CALL_SECONDS: Final = MetricDefinition(
     "mcp_gateway_call_duration_seconds",
     "histogram",
     "How long calls took, the wait for their turn and open questions included.",
-    CALL_LABELS,
+    _CALL_LABELS,
 )
 UPSTREAM_SECONDS: Final = MetricDefinition(
     "mcp_gateway_upstream_seconds",
@@ -55,7 +55,7 @@ READ: Final = (
         "mcp_gateway_calls_in_flight",
         "gauge",
         "Calls that have begun and not ended, those that wait for their turn included.",
-        CALL_LABELS,
+        _CALL_LABELS,
     ),
     MetricDefinition(
         "mcp_gateway_calls_running", "gauge", "Calls that hold one of the places that `concurrency` allows."

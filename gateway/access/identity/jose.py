@@ -31,7 +31,7 @@ _LEEWAY_SECONDS: Final = 10
 whose token is refused a little early fetches another one."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 """Characters."""
-MIN_RSA_KEY_BITS: Final = 2048
+_MIN_RSA_KEY_BITS: Final = 2048
 """Bits (RFC 7518 §3.3)."""
 
 _PACKAGES: Final = ("jwt", "cryptography.hazmat.primitives.asymmetric.rsa")
@@ -143,7 +143,7 @@ def public_key(entry: Json) -> "AllowedPublicKeys | None":
         key: AllowedPublicKeys = PyJWK(entry, algorithm).key
     except (PyJWTError, ValueError, TypeError):
         return None
-    return None if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_KEY_BITS else key
+    return None if isinstance(key, RSAPublicKey) and key.key_size < _MIN_RSA_KEY_BITS else key
 
 
 class PrivateKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,13 +174,13 @@ def read_private_key(pem: str) -> PrivateKey:
         raise ValueError("is encrypted; write the key without a password") from None
     except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their texts may quote the key
         raise ValueError("is not a private key in PEM") from None
-    if isinstance(key, RSAPrivateKey) and key.key_size >= MIN_RSA_KEY_BITS:
+    if isinstance(key, RSAPrivateKey) and key.key_size >= _MIN_RSA_KEY_BITS:
         return PrivateKey(key=key, algorithms=[name for name, (kind, _) in ALGORITHMS.items() if kind == "RSA"])
     if isinstance(key, EllipticCurvePrivateKey) and key.curve.name in _CURVES:
         return PrivateKey(key=key, algorithms=[_CURVES[key.curve.name]])
     if isinstance(key, Ed25519PrivateKey):
         return PrivateKey(key=key, algorithms=["EdDSA"])
-    raise ValueError(f"is a key that cannot be used: RSA of {MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519")
+    raise ValueError(f"is a key that cannot be used: RSA of {_MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519")
 
 
 def sign(claims: JsonObject, key: PrivateKey, *, key_id: str | None, preferred: Sequence[str] = ()) -> str:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 log: Final = structlog.get_logger(__name__)
 
-MAX_KEYS: Final = 64
+_MAX_KEYS: Final = 64
 """Keys of one issuer that are read; the rest is ignored."""
 
 _MAX_DOUBLINGS: Final = 16
 """Bound of the exponent of the pause between failures: an issuer may be down for days."""
-RENEW_SECONDS: Final = 600.0
+_RENEW_SECONDS: Final = 600.0
 """Age of the keys after which a request starts a fetch in the background."""
 INTERVAL_SECONDS: Final = 15.0
 """Least average interval of fetches."""
@@ -35,7 +35,7 @@ SPARE_FETCHES: Final = 2
 """Fetches that may follow another at once, because an issuer may rotate its keys right after a fetch."""
 PATIENCE_SECONDS: Final = 5.0
 """Longest wait of a request for a fetch, which may try several URLs."""
-MAX_PAUSE_SECONDS: Final = 120.0
+_MAX_PAUSE_SECONDS: Final = 120.0
 """Longest pause while the issuer does not answer; pauses double up to it."""
 
 
@@ -105,7 +105,7 @@ class JwksCache:
     def refresh_soon(self) -> None:
         """Start a fetch in the background if the keys are old."""
         now = self._clock()
-        is_old = self._keys is None or now - self._known_since >= RENEW_SECONDS
+        is_old = self._keys is None or now - self._known_since >= _RENEW_SECONDS
         if is_old and self._may_fetch():
             self._start()
 
@@ -143,11 +143,11 @@ class JwksCache:
         pause = 0.0
         try:
             url = self._keys_url or await discover_keys_url(self._issuer, self._fetch)
-            self._keys = read_key_set(await self._fetch(url), url=url)
+            self._keys = _read_key_set(await self._fetch(url), url=url)
         except FetchError as error:
             self._failures += 1
             self.error = str(error)
-            pause = min(2.0 ** min(self._failures - 1, _MAX_DOUBLINGS), MAX_PAUSE_SECONDS)
+            pause = min(2.0 ** min(self._failures - 1, _MAX_DOUBLINGS), _MAX_PAUSE_SECONDS)
             log.warning("signing keys not fetched", issuer=self._issuer, reason=str(error), again_in_seconds=pause)
         else:
             self._failures, self.error = 0, None
@@ -166,7 +166,7 @@ class JwksCache:
         return max(0.0, self._paid_until - SPARE_FETCHES * INTERVAL_SECONDS - now)
 
 
-def read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
+def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
     """Return the keys of a JSON Web Key Set (RFC 7517 §5) that tokens may be signed with.
 
     Raises:
@@ -175,7 +175,7 @@ def read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise FetchError(f"{url}: is no JSON Web Key Set")
-    keys = tuple(_read_keys(entries[:MAX_KEYS]))
+    keys = tuple(_read_keys(entries[:_MAX_KEYS]))
     if not keys:
         raise FetchError(f"{url}: holds no key that tokens may be signed with")
     return keys

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
 
-HOOK_SECONDS: Final = 30.0
+_HOOK_SECONDS: Final = 30.0
 
 
 class HookFailedError(Exception):
@@ -20,7 +20,7 @@ async def run_hook(
     name: Literal["startup", "shutdown"],
     *,
     threads: DaemonThreadPool,
-    seconds: float = HOOK_SECONDS,
+    seconds: float = _HOOK_SECONDS,
 ) -> None:
     """Run the module's own function of that name, if it has one.
 

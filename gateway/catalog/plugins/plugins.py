@@ -28,7 +28,7 @@ from gateway.executors.threads import DaemonThreadPool
 
 log: Final = structlog.get_logger()
 
-ENTRY_POINTS: Final = "mcp_gateway.plugins"
+_ENTRY_POINTS: Final = "mcp_gateway.plugins"
 
 
 class Plugins:
@@ -204,7 +204,7 @@ def _file_digest(module: str) -> str:
 
 
 def _entry_points() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    return {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
 
 
 class _Generation(msgspec.Struct, kw_only=True):

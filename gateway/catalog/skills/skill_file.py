@@ -22,7 +22,7 @@ from gateway.json_types import JsonObject, empty
 MAX_VALUES: Final = 1000
 """Values of a front matter, once aliases are expanded."""
 
-MAX_CHARACTERS: Final = 64 * 2**10
+_MAX_CHARACTERS: Final = 64 * 2**10
 """Characters of a front matter, once aliases are expanded: it stands in every list."""
 
 MAX_DESCRIPTION: Final = 1024
@@ -66,8 +66,8 @@ def read_skill_file(source: SourceFile, *, directory: str) -> SkillFile:
 def _size_problems(head: Mapping, start: Place) -> list[Diagnostic]:
     if head.size > MAX_VALUES:
         return [Diagnostic(message=f"front matter of more than {MAX_VALUES:,} values", place=start)]
-    if text_size(plain(head), enough=MAX_CHARACTERS) > MAX_CHARACTERS:
-        return [Diagnostic(message=f"front matter of more than {MAX_CHARACTERS:,} characters", place=start)]
+    if text_size(plain(head), enough=_MAX_CHARACTERS) > _MAX_CHARACTERS:
+        return [Diagnostic(message=f"front matter of more than {_MAX_CHARACTERS:,} characters", place=start)]
     return []
 
 

@@ -38,9 +38,9 @@ async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") ->
         RemoteError: no answer, or none of a daemon.
     """
     try:
-        return await get_json(admin_url(url, f"/-/api{path}"), method=method)
+        return await get_json(_admin_url(url, f"/-/api{path}"), method=method)
     except NotThereError:
-        return await get_json(admin_url(url, older), method=method)
+        return await get_json(_admin_url(url, older), method=method)
 
 
 async def get_json(url: str, *, method: str = "GET") -> JsonObject:
@@ -65,7 +65,7 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
     return answer
 
 
-def admin_url(url: str, path: str) -> str:
+def _admin_url(url: str, path: str) -> str:
     """The URL of a path of the admin API, below the prefix under which a proxy mounts the daemon.
 
     Raises:

@@ -20,7 +20,7 @@ from gateway.config.models.base import INTERPOLATION_SCHEMA, Model
 from gateway.config.models.document import Document
 from gateway.json_types import Json
 
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def document_schema() -> dict[str, Json]:
@@ -30,7 +30,7 @@ def document_schema() -> dict[str, Json]:
     for name, section in schema["properties"].items():
         schema["properties"][name] = _or_empty(section)
     return {
-        "$schema": DIALECT,
+        "$schema": _DIALECT,
         "title": "mcp-gateway configuration",
         "description": "One YAML file that becomes an MCP server.",
         **{key: value for key, value in schema.items() if key not in {"title", "description"}},

@@ -21,7 +21,7 @@ from gateway.config.secrets.substring_search import SubstringSearch
 from gateway.json_types import Json
 
 _MIN_WORD_LENGTH: Final = 3
-MAX_OBTAINED: Final = 128
+_MAX_OBTAINED: Final = 128
 """Obtained secrets that are looked for in all that leaves. An older token is near its end, or that of a caller who
 was here long ago."""
 
@@ -173,7 +173,7 @@ class ObtainedSecrets:
         with self._adding:
             self._secrets[secret] = None
             self._secrets.move_to_end(secret)
-            while len(self._secrets) > MAX_OBTAINED:
+            while len(self._secrets) > _MAX_OBTAINED:
                 self._secrets.popitem(last=False)
             self.redactor = Redactor(self._secrets)
 

@@ -26,7 +26,7 @@ from gateway.executors.files.regular_files import (
     real_place,
 )
 
-MAX_PATH_LENGTH: Final = 4096
+_MAX_PATH_LENGTH: Final = 4096
 """Linux's PATH_MAX; a longer path names no file."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
@@ -87,7 +87,7 @@ class Globs:
 
     def matches(self, path: str) -> bool:
         """Whether a path without empty, `.` and `..` segments is meant. Says nothing about what lies there."""
-        if len(path) > MAX_PATH_LENGTH:
+        if len(path) > _MAX_PATH_LENGTH:
             return False
         places = self.start
         for name in path.split("/"):

@@ -15,9 +15,9 @@ from gateway.executors.outbound_auth.shared_fetches import SharedFetches
 from gateway.executors.outbound_auth.token_client import AccessToken, TokenClient
 from gateway.executors.threads import DaemonThreadPool
 
-FETCH_SECONDS: Final = 30.0
+_FETCH_SECONDS: Final = 30.0
 """The longest time that a token may take, the authorization server's metadata included."""
-METADATA_SECONDS: Final = 600.0
+_METADATA_SECONDS: Final = 600.0
 """How long the metadata of an authorization server is kept."""
 
 
@@ -96,20 +96,20 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
         began = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
                 token = await self.client.obtain(server, subject=None if subject is None else subject.secret)
         except ExecutionError:
             self.outbound.servers.discard(self.key, lambda _: True)  # it may have moved its token endpoint
             raise
         except TimeoutError as error:
-            raise DeadlineExceededError("Signing in", FETCH_SECONDS) from error
+            raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
         # Before it is sent anywhere; in a thread, because many forms of it are worked out.
-        await self.threads.run(self.outbound.secrets.add, token.value, deadline=began + 2 * FETCH_SECONDS)
+        await self.threads.run(self.outbound.secrets.add, token.value, deadline=began + 2 * _FETCH_SECONDS)
         return token, token.seconds
 
     async def _find_server(self) -> tuple[ServerMetadata, float]:
-        return await self.client.find_server(), METADATA_SECONDS
+        return await self.client.find_server(), _METADATA_SECONDS
 
 
 def _bearer(token: AccessToken) -> str:

@@ -57,7 +57,7 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
     if named != issuer:
         raise ExecutionError(f"{url} is the metadata of another issuer than {issuer}")
     token_url = found.get("token_endpoint")
-    if not isinstance(token_url, str) or not is_trustworthy(token_url):
+    if not isinstance(token_url, str) or not _is_trustworthy(token_url):
         raise ExecutionError(f"{url} names no token_endpoint with an https URL")
     return ServerMetadata(
         token_url=token_url,
@@ -81,12 +81,12 @@ async def discover_of_service(service_url: str, sender: Sender) -> ServerMetadat
     if not isinstance(resource, str) or not _is_of(resource, service_url):
         raise ExecutionError(f"{url} is the metadata of another service than {service_url}")
     issuer = next(iter(_strings(found.get("authorization_servers"))), "")
-    if not is_trustworthy(issuer):
+    if not _is_trustworthy(issuer):
         raise ExecutionError(f"{url} names no authorization server with an https URL")
     return msgspec.structs.replace(await discover(issuer, sender), resource=resource)
 
 
-def is_trustworthy(url: str) -> bool:
+def _is_trustworthy(url: str) -> bool:
     """Whether nobody on the way can answer in the place of this URL's host: https, or http to this machine."""
     try:
         parts = urlsplit(url)
@@ -123,7 +123,7 @@ async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
             if name.lower() != "resource_metadata":
                 continue
             url = re.sub(r"\\(.)", r"\1", quoted) or token
-            if not is_trustworthy(url):
+            if not _is_trustworthy(url):
                 raise ExecutionError(f"{service_url} names {url} for its metadata, which is no https URL")
             return str(url)
     return None

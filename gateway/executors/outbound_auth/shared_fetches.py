@@ -11,7 +11,7 @@ from gateway.errors import ExecutionError
 
 V = TypeVar("V")
 
-MAX_KEPT: Final = 4096
+_MAX_KEPT: Final = 4096
 """What is kept at the most: with token exchange that is one token of each caller."""
 
 
@@ -24,7 +24,7 @@ class SharedFetches(Generic[V]):
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
-        self._kept: Final[BoundedMap[bytes, V]] = BoundedMap(MAX_KEPT, clock=clock)
+        self._kept: Final[BoundedMap[bytes, V]] = BoundedMap(_MAX_KEPT, clock=clock)
         self._running: Final[dict[bytes, asyncio.Task[V | ExecutionError]]] = {}
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from gateway.executors.invocation import Blocks, Outcome, RawOutput, Value
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Audio, Content, EmbeddedResource, Image, ResourceLink, Text
 
-BINARY: Final = "application/octet-stream"
+_BINARY: Final = "application/octet-stream"
 
 _CONTENT: Final = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 
@@ -34,7 +34,7 @@ def outcome_of(returned: object) -> Outcome:
         case str():
             return Value(value=valid_text(returned), size=len(returned))
         case bytes() | bytearray() | memoryview():
-            return RawOutput(data=bytes(returned), media_type=BINARY, is_blob=True)
+            return RawOutput(data=bytes(returned), media_type=_BINARY, is_blob=True)
         case Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
             return Blocks(content=(block_of(returned),))
         case list() | tuple() if any(isinstance(item, _CONTENT) for item in returned):

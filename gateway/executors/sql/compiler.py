@@ -61,7 +61,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> Query:
     """Compile the statements; `scope` stands at the mapping. Mistakes go to its problems."""
     statements, texts = [], []
-    for text in texts_of(config, scope.problems):
+    for text in _texts_of(config, scope.problems):
         found = list(_statements(text, dialect))
         if not found:
             text.report(0, "holds no statement")
@@ -74,7 +74,7 @@ def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> Q
     return Query(statements=tuple(statements), texts=tuple(texts))
 
 
-def texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
+def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
     """The texts of `query`, or that of `query_file`, which is reported if it cannot be read."""
     for index, text in enumerate(config.query or ()):
         yield QueryText(text=str(text), report=_reporter(problems.at("query", index)), index=index)
@@ -111,12 +111,12 @@ def _reporter(place: Problems) -> Callable[[int, str], None]:
 
 def _file_reporter(place: Problems, path: Path, text: str) -> Callable[[int, str], None]:
     def report(offset: int, message: str) -> None:
-        place.add(located_problem(path, text, offset, message=message, path_in_document=place.path))
+        place.add(_located_problem(path, text, offset, message=message, path_in_document=place.path))
 
     return report
 
 
-def located_problem(path: Path, text: str, offset: int, *, message: str, path_in_document: str) -> Problem:
+def _located_problem(path: Path, text: str, offset: int, *, message: str, path_in_document: str) -> Problem:
     """A problem at an offset of a file's text."""
     before = text[:offset]
     line, column = before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1

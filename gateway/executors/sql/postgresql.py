@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncpg
     from asyncpg.prepared_stmt import PreparedStatement
 
-MAX_PREPARED: Final = 100
+_MAX_PREPARED: Final = 100
 """Statements that a connection keeps prepared: lists of different lengths are different statements."""
 _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5
@@ -31,14 +31,14 @@ _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
 _STALE: Final = "0A000"
 _PARAMETER: Final = re.compile(r"\$(\d+)")
 
-PreparedStatements = OrderedDict[str, "PreparedStatement"]
+_PreparedStatements = OrderedDict[str, "PreparedStatement"]
 """The prepared statements of one connection, the latest used last."""
 
 
 class PostgresqlSession:
     """A session with PostgreSQL."""
 
-    def __init__(self, connection: "asyncpg.Connection", prepared: PreparedStatements, *, read_only: bool) -> None:
+    def __init__(self, connection: "asyncpg.Connection", prepared: _PreparedStatements, *, read_only: bool) -> None:
         self._connection: Final = connection
         self._prepared: Final = prepared
         self._read_only: Final = read_only
@@ -100,7 +100,7 @@ class PostgresqlSession:
         prepared = self._prepared.get(text)
         if prepared is None:
             prepared = self._prepared[text] = await self._connection.prepare(text)
-            if len(self._prepared) > MAX_PREPARED:
+            if len(self._prepared) > _MAX_PREPARED:
                 self._prepared.popitem(last=False)
         self._prepared.move_to_end(text)
         return prepared

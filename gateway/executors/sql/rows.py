@@ -51,7 +51,7 @@ class RowCollector:
     def begin(self, columns: Sequence[str], *, json_columns: Sequence[int] = ()) -> None:
         """Forget what was collected, and take rows with these columns; some hold JSON as text."""
         self.has_result, self.is_truncated = True, False
-        self.columns, self.rows = unique_names(columns), []
+        self.columns, self.rows = _unique_names(columns), []
         self.size = len(orjson.dumps(self.columns)) + len('{"columns":,"rows":[],"truncated":false}')
         self._texts = frozenset(json_columns)
 
@@ -93,10 +93,10 @@ class RowCollector:
     def _json(self, index: int, value: Json) -> Json:
         if index in self._texts and value is not None:
             return parsed(value)
-        return json_value(value, self._decimals)
+        return _json_value(value, self._decimals)
 
 
-def unique_names(columns: Sequence[str]) -> list[str]:
+def _unique_names(columns: Sequence[str]) -> list[str]:
     """The names of columns, which are members of an object: of two that are alike, the second is numbered."""
     names: list[str] = []
     for column in columns:
@@ -117,7 +117,7 @@ def parsed(value: Json) -> Json:
         return value
 
 
-def json_value(value: Json, decimals: Decimals = "string") -> Json:
+def _json_value(value: Json, decimals: Decimals = "string") -> Json:
     """A value of a driver as JSON: dates in ISO 8601, bytes in base64, and as text what JSON has no form for."""
     kind = type(value)
     if kind in _AS_IT_IS or (kind is float and math.isfinite(value)):
@@ -127,9 +127,9 @@ def json_value(value: Json, decimals: Decimals = "string") -> Json:
     if (convert := _CONVERSIONS.get(kind)) is not None:
         return convert(value)
     if hasattr(value, "keys"):  # a mapping, or a record of asyncpg's
-        return {str(name): json_value(member, decimals) for name, member in value.items()}
+        return {str(name): _json_value(member, decimals) for name, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [json_value(item, decimals) for item in value]
+        return [_json_value(item, decimals) for item in value]
     return str(value)
 
 

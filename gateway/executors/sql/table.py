@@ -9,7 +9,7 @@ from gateway.language.templates.render_state import json_of
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "|": "\\|", "\r": "\\r", "\n": "\\n"})
 _SPECIAL: Final = re.compile(r"[\\|\r\n]")
-MAX_CELL: Final = 500
+_MAX_CELL: Final = 500
 """Characters of a cell; the structured content has the whole."""
 
 
@@ -31,6 +31,6 @@ def _cell(value: Json) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else str(value) if type(value) is int else json_of(value)
-    if len(text) > MAX_CELL:
-        text = f"{text[:MAX_CELL]}…"
+    if len(text) > _MAX_CELL:
+        text = f"{text[:_MAX_CELL]}…"
     return text if _SPECIAL.search(text) is None else text.translate(_ESCAPES)

@@ -10,7 +10,7 @@ from gateway.clients.clients import Client, Definition
 from gateway.clients.notations.notation import NotEditableError, nested
 from gateway.json_types import Json
 
-COPY_SUFFIX: Final = ".bak"
+_COPY_SUFFIX: Final = ".bak"
 _NEW_MODE: Final = 0o600
 """The mode of a file that is made: these files may hold keys."""
 
@@ -39,7 +39,7 @@ class Change(NamedTuple):
         mode = _NEW_MODE
         if self.before is not None:
             mode = self.path.stat().st_mode & 0o777
-            copy = self.path.with_name(self.path.name + COPY_SUFFIX)
+            copy = self.path.with_name(self.path.name + _COPY_SUFFIX)
             _replace(copy, self.before, mode)
         _replace(self.path, self.after, mode)
         return copy

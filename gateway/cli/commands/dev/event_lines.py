@@ -15,7 +15,7 @@ Piece = tuple[str, str]
 """Text and its style on a terminal: one that `gateway.cli.output.console` knows, or the empty string."""
 Line = list[Piece]
 
-MAX_ARGUMENTS_LENGTH: Final = 120
+_MAX_ARGUMENTS_LENGTH: Final = 120
 _SIGNS: Final = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
 _SHOWN_OTHERWISE: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
 """Log events that the view shows in another form."""
@@ -128,7 +128,7 @@ def clock() -> Piece:
 
 
 def cut(text: str) -> str:
-    return text if len(text) <= MAX_ARGUMENTS_LENGTH else text[: MAX_ARGUMENTS_LENGTH - 1] + "…"
+    return text if len(text) <= _MAX_ARGUMENTS_LENGTH else text[: _MAX_ARGUMENTS_LENGTH - 1] + "…"
 
 
 def shown_seconds(seconds: float) -> str:

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-MAX_TABLES: Final = 20
+_MAX_TABLES: Final = 20
 _MAX_FILTERS: Final = 6
 _TABLES: Final = """\
 SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'
@@ -75,7 +75,7 @@ def of_database(file: str, directory: Path) -> str:
 
 def _tools(connection: sqlite3.Connection, database: str) -> Iterator[str]:
     taken: set[str] = set()
-    for (table,) in connection.execute(_TABLES).fetchall()[:MAX_TABLES]:
+    for (table,) in connection.execute(_TABLES).fetchall()[:_MAX_TABLES]:
         columns = [
             _Column(column, _identifier(column), kind)
             for column, declared in connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,))

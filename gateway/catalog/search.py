@@ -17,8 +17,7 @@ from gateway.catalog.tool_index import ToolIndex
 from gateway.errors import ExecutionError
 from gateway.executors.explanation import Explanation
 from gateway.executors.invocation import Invocation, Outcome, Value
-from gateway.executors.threads import DaemonThreadPool
-from gateway.executors.workers import run_in_worker
+from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.wire import downgrade
 
 SEARCH_TOOLS: Final = "search_tools"
@@ -77,7 +76,7 @@ class SearchExecutor:
         return self._index.ranked(query, limit=limit)
 
     async def _run(self, function: Callable[[], Sequence[int]], invocation: Invocation) -> Sequence[int]:
-        return await run_in_worker(function, what="The search", call=invocation, threads=self._threads)
+        return await run_in_thread(function, what="The search", call=invocation, threads=self._threads)
 
 
 class CallExecutor:

@@ -1,4 +1,4 @@
-"""A pool of daemon threads for blocking functions, of bounded size.
+"""A pool of daemon threads for blocking functions, of bounded size; and the blocking work of calls that is done there.
 
 Why not `asyncio.to_thread`: its threads hold up the exit of the process until a stuck function returns, and it queues
 without end. Here a call is answered at its deadline whatever the function does; its thread counts as stuck until the
@@ -11,10 +11,13 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import structlog
 
+from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.executors.deadline import Deadline
+from gateway.executors.invocation import Permit
 from gateway.json_types import Json
 
 T = TypeVar("T")
@@ -23,6 +26,8 @@ log: Final = structlog.get_logger()
 
 _IDLE_SECONDS: Final = 30.0
 """The time for which a thread without work is kept, in seconds."""
+MAX_ON_LOOP: Final = 2**19
+"""Bytes, whose shaping takes a few hundredths of a second at the most."""
 
 
 class NoThreadFreeError(TimeoutError):
@@ -149,6 +154,44 @@ class DaemonThreadPool:
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         return watch
+
+
+class BoundedCall(Protocol):
+    """A call that blocking work is done for: every `Invocation` is one."""
+
+    @property
+    def deadline(self) -> Deadline: ...
+    @property
+    def permit(self) -> Permit: ...
+
+
+async def run_in_thread(function: Callable[[], T], *, what: str, call: BoundedCall, threads: DaemonThreadPool) -> T:
+    """Return what `function`, which does `what`, returns in a thread.
+
+    Raises:
+        DeadlineExceededError: it had not returned at the deadline of `call`.
+        ExecutionError: no thread came free by then.
+    """
+    began, deadline = asyncio.get_running_loop().time(), call.deadline.at
+    try:
+        return await threads.run(function, deadline=deadline, on_stuck=call.permit.hold_until_done)
+    except NoThreadFreeError as error:
+        raise ExecutionError(
+            f"{what} did not begin: all threads for large outputs and files were busy until the deadline"
+        ) from error
+    except TimeoutError as error:
+        raise DeadlineExceededError(what, deadline - began) from error
+
+
+async def shaped(shape: Callable[[], T], *, size: int, call: BoundedCall, threads: DaemonThreadPool) -> T:
+    """Return what `shape` makes of an outcome of `size` bytes: on the event loop if that is little, else in a thread.
+
+    Raises:
+        ExecutionError: it was not done at the deadline of `call`, or `shape` raised it.
+    """
+    if size <= MAX_ON_LOOP:
+        return shape()
+    return await run_in_thread(shape, what="Shaping the large output", call=call, threads=threads)
 
 
 async def _wait_for(ending: "asyncio.Future[Any]") -> None:

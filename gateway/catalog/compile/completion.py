@@ -25,8 +25,7 @@ from gateway.executors.python.results import valid_text
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.launcher import Launcher
 from gateway.executors.sql.executor import SqlExecutor
-from gateway.executors.threads import DaemonThreadPool
-from gateway.executors.workers import run_in_worker
+from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.render_state import json_of
 
@@ -148,7 +147,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
     async def candidates(self, invocation: Invocation) -> Iterable[str]:
         look = partial(self.globs.listing, at_most=_MAX_FILES)
-        listing = await run_in_worker(look, what="Listing the directory", call=invocation, threads=self.threads)
+        listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=self.threads)
         return (found.path for found in listing.files if displayed(found.path) == found.path)
 
 

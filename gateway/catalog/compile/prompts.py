@@ -26,8 +26,7 @@ from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature
-from gateway.executors.threads import DaemonThreadPool
-from gateway.executors.workers import shaped
+from gateway.executors.threads import DaemonThreadPool, shaped
 from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.plugin import Audio, EmbeddedResource, Image, ResourceLink, Text

@@ -22,8 +22,7 @@ from gateway.executors.explanation import Explanation
 from gateway.executors.files.globs import Globs, compile_globs, split_glob
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
 from gateway.executors.invocation import Invocation, Outcome, RawOutput
-from gateway.executors.threads import DaemonThreadPool
-from gateway.executors.workers import run_in_worker
+from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.language.files.media_types import media_type_of
 
 _READS: Final = "reads a file"
@@ -56,7 +55,7 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:
         try:
-            return await run_in_worker(read, what="Reading the file", call=invocation, threads=self.threads)
+            return await run_in_thread(read, what="Reading the file", call=invocation, threads=self.threads)
         except NotServedError:
             return None
         except TooLargeError as error:

@@ -14,8 +14,7 @@ from typing import Final
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Invocation
 from gateway.executors.shell.scratch import CallFolder
-from gateway.executors.threads import DaemonThreadPool
-from gateway.executors.workers import MAX_ON_LOOP, run_in_worker
+from gateway.executors.threads import MAX_ON_LOOP, DaemonThreadPool, run_in_thread
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.media_types import suffix_of
@@ -47,7 +46,7 @@ class FilePaths:
             self._write()
             return
         try:
-            await run_in_worker(self._write, what="Writing the files", call=invocation, threads=threads)
+            await run_in_thread(self._write, what="Writing the files", call=invocation, threads=threads)
         except BaseException:
             self._is_abandoned.set()  # the thread may write still, and removes the directory after that
             raise

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from gateway.executors.deadline import Deadline
 from gateway.executors.invocation import Permit, text_size
-from gateway.executors.workers import MAX_ON_LOOP, shaped
+from gateway.executors.threads import MAX_ON_LOOP, shaped
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, Task, ToolError
 from gateway.protocol.call.call import Call

@@ -9,8 +9,7 @@ from typing import Final
 
 from gateway.catalog.primitives import Tool
 from gateway.errors import DeadlineExceededError, ExecutionError
-from gateway.executors.threads import NoThreadFreeError
-from gateway.executors.workers import MAX_ON_LOOP
+from gateway.executors.threads import MAX_ON_LOOP, NoThreadFreeError
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
 

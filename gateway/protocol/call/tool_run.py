@@ -4,7 +4,7 @@ from functools import partial
 
 from gateway.catalog.primitives import Tool
 from gateway.executors.invocation import ToolResult, size_of
-from gateway.executors.workers import shaped
+from gateway.executors.threads import shaped
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run

@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.errors import ExecutionError, OverLimitError, ResourceNotFoundError, ResourceUnreadableError
 from gateway.executors.invocation import size_of
-from gateway.executors.workers import shaped
+from gateway.executors.threads import shaped
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call

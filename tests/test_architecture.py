@@ -121,9 +121,12 @@ def test_no_import_of_our_own_hides_inside_a_function() -> None:
 
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
-    "app/gateway.py": {"gateway.app.console_parts"},
+    "app/gateway.py": {"gateway.app.console_parts", "gateway.app.workers.all_workers"},
+    "app/optional_sources.py": {"gateway.upstreams.source", "gateway.openapi.source", "gateway.openapi.remote"},
     "cli/commands/__init__.py": {EVENT_LOOP, ERROR_REPORT, *(command.module for command in COMMANDS.values())},
+    "cli/commands/serve.py": {"gateway.app.workers.supervisor"},
     "cli/commands/dev/command.py": {"gateway.cli.commands.dev.live_view"},
+    "language/schemas/rules.py": {"gateway.language.schemas.references"},
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
     "state/replica.py": {"gateway.state.redis_connection"},
 }

@@ -22,6 +22,7 @@ from gateway.access.identity.authenticator import Authenticator
 from gateway.app.catalog_agreement import CatalogAgreement
 from gateway.app.json_fetcher import JsonFetcher
 from gateway.app.listeners import Listeners, check_view
+from gateway.app.optional_sources import OptionalSource, Upstreams, openapi_documents
 from gateway.app.reports.about import about
 from gateway.app.reports.clients import RecentClients
 from gateway.app.reports.components import Components
@@ -32,7 +33,6 @@ from gateway.app.reports.upstream_metrics import UpstreamMetrics
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.signals import ExitWatchdog, StopSignals, on_sighup
 from gateway.app.systemd_notify import ServiceManager
-from gateway.app.workers.all_workers import AllWorkers
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
@@ -45,8 +45,6 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.remote import RemoteSource
-from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter import gc_paused, tune_interpreter
 from gateway.reload.pipeline import Candidate, ReloadPipeline
@@ -70,17 +68,19 @@ from gateway.transports.listener.socket_activation import Inherited, InheritedEr
 from gateway.transports.memory import MemoryClient
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.streamable_http.sessions import SessionPersistence
-from gateway.upstreams.relay import origin_of
-from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
 
 if TYPE_CHECKING:
     from gateway.app.console_parts import ConsoleParts
+    from gateway.app.workers.all_workers import AllWorkers
     from gateway.console.console import Console
+    from gateway.openapi.source import OpenApiSource
 
 log: Final = structlog.get_logger()
 
 _CONSOLE: Final = "gateway.app.console_parts"
 """Imported only where the console is served: others start without it."""
+_ALL_WORKERS: Final = "gateway.app.workers.all_workers"
+"""Imported only in a worker."""
 CLEAN_UP_SECONDS: Final = 10.0
 """Seconds that the process may take to end once its calls were cancelled: children get SIGTERM, later SIGKILL."""
 EXIT_SECONDS: Final = 1.0
@@ -139,8 +139,8 @@ class Gateway:
         self._reloader: Reloader[Candidate]
         self._auditing: AuditRecorder
         self._state: State
-        self._upstreams: UpstreamSource
-        self._documents: RemoteSource
+        self._upstreams: Upstreams
+        self._documents: OptionalSource[OpenApiSource]
 
     async def __aenter__(self) -> Self:
         """Load and compile the file, and start everything but the listeners.
@@ -318,18 +318,18 @@ class Gateway:
         )
         self._authenticator = Authenticator(JsonFetcher(self._services.http), on_denied=auditing.denied)
         stack.push_async_callback(self._authenticator.close)
-        self._upstreams = upstreams = UpstreamSource(
+        self._upstreams = upstreams = Upstreams(
             services=self._services,
             documents=self._state.documents,
             updated=self._resource_updated,
-            first_lists_seconds=None if self._serves_one_request else FIRST_LISTS_SECONDS,
+            waits_for_first_lists=self._serves_one_request,
         )
         stack.push_async_callback(upstreams.close)
-        self._documents = documents = RemoteSource(services=self._services, documents=self._state.documents)
+        self._documents = documents = openapi_documents(services=self._services, documents=self._state.documents)
         stack.push_async_callback(documents.close)
         self._pipeline = pipeline = ReloadPipeline(
             self._settings.config,
-            sources=[upstreams, OpenApiSource(documents)],
+            sources=[upstreams, documents],
             services=self._services,
             authenticator=self._authenticator,
             audit=auditing,
@@ -381,14 +381,14 @@ class Gateway:
     def _watch_upstreams(self) -> None:
         """Have upstreams tell of updates of what our clients watch there."""
         catalog = self._live.store.current
-        found = (origin_of(catalog, uri) for uri in self._dispatcher.notifier.watched)
+        found = (self._upstreams.origin_of(catalog, uri) for uri in self._dispatcher.notifier.watched)
         self._upstreams.watch([origin for origin in found if origin is not None])
 
     def _resource_updated(self, uri: str) -> None:
         """Tell subscribers of what an upstream says."""
         catalog = self._live.store.current
         self._dispatcher.notifier.resource_updated(uri, catalog)
-        origin = origin_of(catalog, uri)
+        origin = self._upstreams.origin_of(catalog, uri)
         if origin is not None and self._live.served.document.upstreams[origin[0]].command is not None:
             # Every replica has a process of its own, and its calls change what that one has.
             self._dispatcher.notifier.tell_others("updated", "resources", uri)
@@ -428,7 +428,7 @@ class Gateway:
         document = served.document
         metrics, worker = self._metrics(), self._worker
         if worker is not None:
-            self._all_workers = AllWorkers(
+            self._all_workers = import_module(_ALL_WORKERS).AllWorkers(
                 worker, health=self._health, metrics=metrics, logs=self._logs, reload=self._sighup
             )
         workers = self._all_workers

@@ -75,14 +75,16 @@ class FetchedDocuments:
 class RemoteSource:
     """All documents with URLs that the file names. Implements `RemoteDocuments`."""
 
-    def __init__(self, *, services: Services, documents: RememberedDocuments | None) -> None:
-        """Follow nothing yet; without `documents`, none is remembered over a restart."""
+    def __init__(self, *, services: Services, documents: RememberedDocuments | None, is_at_start: bool = True) -> None:
+        """Follow nothing yet; without `documents`, none is remembered over a restart.
+
+        `is_at_start`: whether the first documents are waited for. Those that come after a start are announced.
+        """
         self._services: Final = services
         self._documents: Final = documents
         self._followed: dict[str, _Followed] = {}
         self._ending: Final[set[asyncio.Task[None]]] = set()
-        self._is_at_start = True
-        """Whether the first documents are still to be waited for: later ones are announced."""
+        self._is_at_start = is_at_start
 
     def opened(self, name: str, config: OpenApi) -> FetchedDocuments | None:
         followed = self._followed.get(name)

@@ -54,6 +54,9 @@ class RemoteDocuments(Protocol):
     def reason(self, name: str) -> str:
         """The reason why a document is not known, or is an old one; empty if there is none."""
 
+    def status(self) -> dict[str, JsonObject]: ...
+    async def close(self) -> None: ...
+
 
 class OpenApiSource:
     """All documents of the file. Implements `DefinitionSource`."""
@@ -80,6 +83,14 @@ class OpenApiSource:
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
         if self._remote is not None:
             await self._remote.follow(document, changed)
+
+    def status(self) -> dict[str, JsonObject]:
+        """The part `openapi` of the status: the documents with URLs."""
+        return {} if self._remote is None else self._remote.status()
+
+    async def close(self) -> None:
+        if self._remote is not None:
+            await self._remote.close()
 
     def _entry(
         self, name: str, entry: OpenApi, config: LoadedConfig, place: Problems, before: "_Known | None"

@@ -16,16 +16,14 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS
+from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, SECONDS_BUCKETS
 from gateway.telemetry.observer import Call, CallResult, Outcome
 
 UNKNOWN: Final = "<unknown>"
 """The name of primitives that are not in the catalog."""
 _COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
-_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds: from a fixed answer to a deployment that takes minutes."""
-_BOUNDS: Final = (*map(floatToGoString, _BUCKETS), "+Inf")
+_BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 Key = tuple[str, str, str]
 """Kind, name and era."""
@@ -49,7 +47,7 @@ class CallMetrics(Collector):
         series = self._running.pop(call.id)
         series.outcomes[ending.outcome] += 1
         series.seconds += ending.seconds
-        series.within[bisect_left(_BUCKETS, ending.seconds)] += 1
+        series.within[bisect_left(SECONDS_BUCKETS, ending.seconds)] += 1
 
     def in_flight(self) -> Mapping[tuple[str, ...], float]:
         """The calls that run now, for each series."""

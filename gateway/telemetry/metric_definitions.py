@@ -9,6 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 _CALL_LABELS: Final = ("kind", "name", "era")
+SECONDS_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""The bounds of all histograms: from a fixed answer to a deployment that takes minutes."""
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):

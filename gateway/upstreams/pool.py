@@ -21,6 +21,7 @@ from gateway.access.limits.fair_semaphore import FairSemaphore
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
+from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.client.caller import Caller
 from gateway.upstreams.client.session import QUESTIONS, Session
 from gateway.upstreams.connecting import Way, connect
@@ -40,8 +41,6 @@ log: Final = structlog.get_logger(__name__)
 
 SHARED: Final = ""
 """The key of the session that is nobody's own."""
-BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds."""
 CIRCUIT: Final = 5
 """Failed calls in a row."""
 MAX_BACKOFF: Final = 60.0
@@ -105,7 +104,7 @@ class SessionPool:
         self.restarts = 0
         self.calls = {"success": 0, "error": 0}
         self.seconds = 0.0
-        self.within = [0] * (len(BUCKETS) + 1)
+        self.within = [0] * (len(SECONDS_BUCKETS) + 1)
         """The number of requests by the first bucket that is long enough."""
         self.said_at = 0.0
         """When the upstream was last heard of, on the loop's clock."""
@@ -433,7 +432,7 @@ class SessionPool:
         seconds = self._now() - began
         self.calls[outcome] += 1
         self.seconds += seconds
-        self.within[bisect_left(BUCKETS, seconds)] += 1
+        self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1
 
     def _remember(self, reason: str) -> None:
         """Remember a failure; the same one again within a moment is one."""

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from gateway.catalog.catalog import Catalog
 from gateway.config.definition_source import SourceEntry
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
 from gateway.config.loader import LoadedConfig
@@ -22,7 +23,7 @@ from gateway.upstreams.definitions import UpstreamEntry, definitions_of
 from gateway.upstreams.memory import Documents, OfferMemory
 from gateway.upstreams.offer import Offer
 from gateway.upstreams.pool import SessionPool
-from gateway.upstreams.relay import Relay
+from gateway.upstreams.relay import Relay, origin_of
 from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.spec import compile_spec
 from gateway.upstreams.uris import PrefixedUris
@@ -44,6 +45,7 @@ class UpstreamSource:
         documents: Documents | None,
         updated: Callable[[str], None] = lambda _: None,
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
+        is_at_start: bool = True,
     ) -> None:
         """Follow nothing yet.
 
@@ -52,6 +54,7 @@ class UpstreamSource:
             documents: remember lists over a restart; None: they are not remembered.
             updated: called with the URI, as it is here, of a resource that an upstream says was updated.
             first_lists_seconds: the longest wait for first lists; None: the `connect_timeout` of each upstream.
+            is_at_start: whether the first lists are waited for: those that come after a start are announced.
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -60,8 +63,7 @@ class UpstreamSource:
         self._servers: dict[str, UpstreamServer] = {}
         self._entries: Final[dict[str, _MadeEntry]] = {}
         """What was made last of each offer, used by the thread that loads."""
-        self._is_at_start = True
-        """Whether the first lists are still to be waited for: later ones are announced."""
+        self._is_at_start = is_at_start
         self._closing: Final[set[asyncio.Task[None]]] = set()
         self.parked: Final = ParkedCalls()
 
@@ -133,6 +135,10 @@ class UpstreamSource:
         """End the sessions with upstreams that were for this session of a client alone."""
         for server in self._servers.values():
             server.pool.end_session_of(f"session {session_id}")
+
+    def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
+        """The upstream that serves a URI, and the URI as it is there; None of one that is served here."""
+        return origin_of(catalog, uri)
 
     def status(self) -> dict[str, Json]:
         """The part `upstreams` of the status."""

@@ -1,14 +1,15 @@
 """The components of a running daemon that reports read."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.listeners import Listeners
+from gateway.app.optional_sources import OptionalSource, Upstreams
 from gateway.audit.recorder import AuditRecorder
 from gateway.executors.shared_services import Services
-from gateway.openapi.remote import RemoteSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
@@ -17,7 +18,9 @@ from gateway.reload.reloader import Reloader
 from gateway.state.state import State
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.write_quota import WriteQuota
-from gateway.upstreams.source import UpstreamSource
+
+if TYPE_CHECKING:
+    from gateway.openapi.source import OpenApiSource
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +33,8 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     auditing: AuditRecorder
     state: State
-    upstreams: UpstreamSource
-    documents: RemoteSource
-    """OpenAPI documents with URLs."""
+    upstreams: Upstreams
+    documents: "OptionalSource[OpenApiSource]"
     listeners: Callable[[], Listeners | None]
     """None until the daemon listens."""
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from gateway import __version__
+from gateway.app.optional_sources import Upstreams
 from gateway.app.reports.components import Components
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.search import OWN_NAMES
@@ -17,7 +18,6 @@ from gateway.tasks.task import TaskStatus
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.metrics_exposition import Reading
-from gateway.upstreams.source import UpstreamSource
 
 Sources = Mapping[str, Callable[[], Reading]]
 
@@ -109,7 +109,7 @@ def _clients(components: Components) -> Sources:
     }
 
 
-def _upstreams(upstreams: UpstreamSource) -> Sources:
+def _upstreams(upstreams: Upstreams) -> Sources:
     return {
         "mcp_gateway_upstream_up": lambda: {
             (name,): server.status()["state"] == "up" for name, server in upstreams.servers.items()

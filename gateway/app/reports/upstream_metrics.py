@@ -9,17 +9,16 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.telemetry.metric_definitions import UPSTREAM_SECONDS
-from gateway.upstreams.pool import BUCKETS
-from gateway.upstreams.source import UpstreamSource
+from gateway.app.optional_sources import Upstreams
+from gateway.telemetry.metric_definitions import SECONDS_BUCKETS, UPSTREAM_SECONDS
 
-_BOUNDS: Final = (*map(floatToGoString, BUCKETS), "+Inf")
+_BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 
 class UpstreamMetrics(Collector):
     """Reads what the pools have counted. Runs in another thread, which may see a request in part."""
 
-    def __init__(self, upstreams: UpstreamSource) -> None:
+    def __init__(self, upstreams: Upstreams) -> None:
         self._upstreams: Final = upstreams
 
     def collect(self) -> Iterator[Metric]:

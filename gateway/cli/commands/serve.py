@@ -2,13 +2,13 @@
 
 import os
 from argparse import Namespace
+from importlib import import_module
 from typing import Final
 
 import structlog
 
 from gateway.app.gateway import Gateway, take_sockets
 from gateway.app.signals import StartSignals
-from gateway.app.workers.supervisor import Supervisor
 from gateway.app.workers.worker import take_worker
 from gateway.cli.arguments.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_option, settings_of
 from gateway.cli.arguments.parser import EXIT_CODES, Parser
@@ -18,6 +18,8 @@ from gateway.errors import ConfigError
 
 log: Final = structlog.get_logger(__name__)
 
+_SUPERVISOR: Final = "gateway.app.workers.supervisor"
+"""Imported by name: a process that serves by itself has no use for it."""
 
 _OPTIONS: Final = {
     "where to listen": (
@@ -87,7 +89,9 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
         _require_what_workers_need(settings, is_flag="workers" in options)
-        return await Supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
+        supervisor = import_module(_SUPERVISOR).Supervisor
+        code: int = await supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
+        return code
     with StartSignals():
         async with Gateway(settings, worker=worker) as gateway:
             try:

@@ -1,6 +1,7 @@
 """The parts of a running daemon that the console reads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -11,7 +12,16 @@ from gateway.protocol.session import Session
 from gateway.reload.pipeline import Candidate, ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.transports.http_server import HttpServer
-from gateway.upstreams.source import UpstreamSource
+
+if TYPE_CHECKING:
+    from gateway.upstreams.server import UpstreamServer
+
+
+class Upstreams(Protocol):
+    """The upstreams of the file."""
+
+    @property
+    def servers(self) -> "Mapping[str, UpstreamServer]": ...
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +30,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: ReloadPipeline
     reloader: Reloader[Candidate]
     dispatcher: Dispatcher
-    upstreams: UpstreamSource
+    upstreams: Upstreams
     http: Callable[[], HttpServer | None]
     """None until the daemon listens."""
     open_sessions: Callable[[], Iterator[tuple[Binding, Session]]]

@@ -3,13 +3,15 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.console.recording.moments import moment
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
 from gateway.transports.errors import HttpError
-from gateway.upstreams.server import UpstreamServer
+
+if TYPE_CHECKING:
+    from gateway.upstreams.server import UpstreamServer
 
 _UNKNOWN: Final = HttpError(status=404, message="There is no such upstream (any more)")
 
@@ -34,7 +36,7 @@ class UpstreamReport:
         server.reconnect()
         return None
 
-    def _facts(self, server: UpstreamServer) -> dict[str, Json]:
+    def _facts(self, server: "UpstreamServer") -> dict[str, Json]:
         pool, redactor = server.pool, self._daemon.pipeline.redactor
         masked = redactor.text
         sessions = pool.sessions

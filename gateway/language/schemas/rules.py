@@ -9,14 +9,12 @@ from collections import deque
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache, lru_cache
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import jsonschema_rs
 import msgspec
 import orjson
-from referencing import Registry, Specification
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7, DRAFT201909, DRAFT202012
 
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
@@ -30,6 +28,9 @@ from gateway.language.schemas.validation_cost import (
     repetitions,
     validation_cost_of,
 )
+
+if TYPE_CHECKING:
+    from gateway.language.schemas.references import References
 
 MAX_BYTES: Final = 256 * 1024
 """A schema is sent to every client that lists the tools."""
@@ -55,28 +56,15 @@ class SchemaProblem(msgspec.Struct, frozen=True, kw_only=True):
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     validator: type[jsonschema_rs.Validator]
-    specification: Specification[Json]
 
 
 _DEFAULT_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DIALECTS: Final = {
     dialect.uri: dialect
     for dialect in (
-        Dialect(
-            uri=_DEFAULT_DIALECT,
-            validator=jsonschema_rs.Draft202012Validator,
-            specification=DRAFT202012,
-        ),
-        Dialect(
-            uri="https://json-schema.org/draft/2019-09/schema",
-            validator=jsonschema_rs.Draft201909Validator,
-            specification=DRAFT201909,
-        ),
-        Dialect(
-            uri="http://json-schema.org/draft-07/schema",
-            validator=jsonschema_rs.Draft7Validator,
-            specification=DRAFT7,
-        ),
+        Dialect(uri=_DEFAULT_DIALECT, validator=jsonschema_rs.Draft202012Validator),
+        Dialect(uri="https://json-schema.org/draft/2019-09/schema", validator=jsonschema_rs.Draft201909Validator),
+        Dialect(uri="http://json-schema.org/draft-07/schema", validator=jsonschema_rs.Draft7Validator),
     )
 }
 
@@ -140,6 +128,7 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaProblem]:
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _HOLDING: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS
+_RESOLUTION: Final = "gateway.language.schemas.references"
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
@@ -182,33 +171,38 @@ def _mentions(value: Json, keywords: frozenset[str]) -> bool:
 def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list[SchemaProblem]]:
     """Every schema in it, whether or not validation reaches it, and the problems of references and patterns."""
     start: SchemaPath = ()
-    root = dialect.specification.create_resource(schema)
-    waiting = deque([(start, schema, Registry().resolver_with_root(root))])
+    waiting = deque([(start, schema, _references_of(schema, dialect))])
     nodes = {id(schema): Node(schema)}
     schema_problems: list[SchemaProblem] = []
     while waiting:
-        path, current, resolver = waiting.popleft()
+        path, current, references = waiting.popleft()
         schema_problems += _pattern_problems(path, current)
         for keyword in _REFERENCES:
-            if isinstance(reference := current.get(keyword), str):
-                try:
-                    target = resolver.lookup(reference)
-                except (Unresolvable, ValueError):
+            if references is not None and isinstance(reference := current.get(keyword), str):
+                if (found := references.target(reference)) is None:
                     schema_problems.append(SchemaProblem(path=(*path, keyword), message=_unresolved(reference)))
                     continue
-                if isinstance(target.contents, dict):
-                    nodes[id(current)].edges.append((keyword, id(target.contents)))
-                    if id(target.contents) not in nodes:
-                        nodes[id(target.contents)] = Node(target.contents)
-                        waiting.append(((*path, keyword), target.contents, target.resolver))
+                target, beyond = found
+                if isinstance(target, dict):
+                    nodes[id(current)].edges.append((keyword, id(target)))
+                    if id(target) not in nodes:
+                        nodes[id(target)] = Node(target)
+                        waiting.append(((*path, keyword), target, beyond))
         for step, member in subschemas(current):
             if step[0] not in _NOT_APPLIED:
                 nodes[id(current)].edges.append((_way(step), id(member)))
             if id(member) not in nodes:
                 nodes[id(member)] = Node(member)
-                inner = resolver.in_subresource(dialect.specification.create_resource(member))
-                waiting.append(((*path, *step), member, inner))
+                waiting.append(((*path, *step), member, references and references.within(member)))
     return nodes, schema_problems
+
+
+def _references_of(schema: JsonObject, dialect: Dialect) -> "References | None":
+    """The references of a schema; None if it has none."""
+    if not _mentions(schema, frozenset(_REFERENCES)):
+        return None
+    found: References = import_module(_RESOLUTION).references_of(schema, dialect=dialect.uri)
+    return found
 
 
 def _way(step: SchemaPath) -> str:

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
-from gateway.config.models.base import Model
 from gateway.config.models.common_keys import Definition
 from gateway.config.models.document import Document
+from gateway.config.reading.entries import NO_LOAD, LoadRecord
 from gateway.config.reading.source_map import LeftOutOperation, Origin
-from gateway.config.reading.validated import NO_MODELS
 from gateway.json_types import DocumentPath
 
 _SECTIONS: Final = ("tools", "resources", "prompts")
@@ -68,11 +67,11 @@ class DefinitionSource(Protocol):
 
 
 def load_definitions(
-    path: Path, sources: Iterable[DefinitionSource] = (), *, earlier: Mapping[bytes, Model] = NO_MODELS
+    path: Path, sources: Iterable[DefinitionSource] = (), *, earlier: LoadRecord = NO_LOAD
 ) -> LoadedConfig:
     """Read the YAML files, and merge what the sources offer; blocking. Every command loads by this.
 
-    Definitions that an `earlier` load has (`LoadedConfig.models`) and that are made of the same stay the same objects.
+    Definitions that an `earlier` load has and that are made of the same stay the same objects.
 
     Raises:
         ConfigError: no file could be read as a configuration at all; it has every problem.

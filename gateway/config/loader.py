@@ -15,8 +15,8 @@ import msgspec
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.auth import MIN_KEY_LENGTH
-from gateway.config.models.base import Model
 from gateway.config.models.document import Document
+from gateway.config.reading.entries import NO_LOAD, EntryReader, LoadRecord
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import Inclusion
 from gateway.config.reading.interpolation import Interpolator, Variable
@@ -25,7 +25,7 @@ from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.permissions import files_open_to_all
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.source_map import LeftOutOperation, Origin, WrittenSources
-from gateway.config.reading.validated import NO_MODELS, ValidatedModels
+from gateway.config.reading.validated import ValidatedModels
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import own_secrets
 from gateway.errors import Problem, Severity
@@ -58,8 +58,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every file could be read."""
     unstructured: tuple[SourceFile, ...] = ()
     """Files that could be read, but are not YAML."""
-    models: Mapping[bytes, Model] = NO_MODELS
-    """The validated definitions and sections by their content, for the next load."""
+    record: LoadRecord = NO_LOAD
+    """What the next load may take over."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
     """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
     left_out: tuple[LeftOutOperation, ...] = ()
@@ -97,28 +97,28 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         self.start_problems().raise_errors()
 
 
-def load(
-    path: Path, *, environ: Mapping[str, str] = os.environ, earlier: Mapping[bytes, Model] = NO_MODELS
-) -> LoadedConfig:
+def load(path: Path, *, environ: Mapping[str, str] = os.environ, earlier: LoadRecord = NO_LOAD) -> LoadedConfig:
     """Read a file, or a directory as all its files, with everything that they include.
 
     With errors, a document without the broken definitions is returned, so that the compiler's problems can join the
     loader's: `LoadedConfig.start_problems` begins that report, and its `raise_errors` comes before anything is served.
-    Of an `earlier` load, its `models`, those are taken that are made of the same now.
+    What is made of the same as in an `earlier` load is taken over from its record.
 
     Raises:
         ConfigError: no file could be read as a configuration at all; it has every problem.
     """
     interpolation = Interpolator(environ)
-    inclusion = Inclusion(interpolation)
+    inclusion = Inclusion(interpolation, earlier.entries)
     inclusion.read(path)
-    validated = ValidatedModels(earlier)
-    merger = Merger(inclusion, interpolation, validated)
+    validated = ValidatedModels(earlier.models)
+    entries = EntryReader(interpolation, validated, of_files=inclusion.diagnostics, earlier=earlier.entries)
+    merger = Merger(inclusion, interpolation, validated, entries)
     for part in inclusion.parts:
         merger.add(part)
     sources = WrittenSources(
         merger.tree(),
         directory=inclusion.directory,
+        digests=entries.digests,
         secrets=interpolation.literal_secrets,
         unstructured=inclusion.unstructured,
         files=[*(part.source for part in inclusion.parts), *inclusion.unstructured],
@@ -148,7 +148,7 @@ def load(
         broken=broken,
         is_whole=all(inclusion.digests.values()),
         unstructured=tuple(inclusion.unstructured),
-        models=validated.models,
+        record=LoadRecord(models=validated.models, entries=entries.entries),
     )
     if not inclusion.parts:
         loaded.raise_errors()

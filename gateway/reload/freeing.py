@@ -13,6 +13,7 @@ from gateway.catalog.compile_steps import StepRecord
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
+from gateway.config.reading.entries import LoadRecord
 from gateway.config.reading.merger import DEFINITIONS
 
 Parts = list[Any]
@@ -30,14 +31,14 @@ def parts_of_loaded(config: LoadedConfig) -> Parts:
     return [*config.sources.definitions(), *_definitions(config.document), *config.problems]
 
 
-def parts_of_compiled(document: Document, catalog: Catalog, steps: StepRecord) -> Parts:
+def parts_of_compiled(document: Document, catalog: Catalog, steps: StepRecord, record: LoadRecord) -> Parts:
     """The parts of what was compiled, and was never served."""
-    return [*parts_of_served(document, catalog, steps), *catalog.primitives()]
+    return [*parts_of_served(document, catalog, steps, record), *catalog.primitives()]
 
 
-def parts_of_served(document: Document, catalog: Catalog, steps: StepRecord) -> Parts:
+def parts_of_served(document: Document, catalog: Catalog, steps: StepRecord, record: LoadRecord) -> Parts:
     """The parts of what was served but the primitives, which calls may still use."""
-    return [*_definitions(document), *catalog.warnings, *steps.steps.values()]
+    return [*_definitions(document), *catalog.warnings, *steps.steps.values(), *record.entries.values()]
 
 
 def when_unused(catalog: Catalog, hand_over: Callable[[Parts], None]) -> None:

@@ -40,6 +40,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
 from gateway.config.models.server import Limits, Listen
+from gateway.config.reading.entries import LoadRecord
 from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Location, Problem
@@ -90,8 +91,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     lock: Lock
     keeps_earlier: bool
     """Whether the lock keeps a definition of an earlier catalog in service."""
-    models: Mapping[bytes, Model]
-    """The validated definitions and sections by their content."""
+    record: LoadRecord
+    """What the next load may take over."""
     steps: StepRecord
     """The steps by which the catalog was compiled; the next one takes over those of unchanged definitions."""
     exposures: Mapping[str, Problem]
@@ -246,7 +247,7 @@ class ReloadPipeline:
         """
 
         def read() -> T:
-            loaded = load_definitions(self._path, self._sources, earlier=self.served.models)
+            loaded = load_definitions(self._path, self._sources, earlier=self.served.record)
             try:
                 return look(loaded)
             finally:
@@ -262,7 +263,7 @@ class ReloadPipeline:
         Raises:
             ConfigError: nothing could be read.
         """
-        loaded = load_definitions(self._path, self._sources, earlier=self.served.models)
+        loaded = load_definitions(self._path, self._sources, earlier=self.served.record)
         self.redactor = self.served.catalog.redactor | loaded.redactor
         return loaded
 
@@ -304,7 +305,7 @@ class ReloadPipeline:
             roots=dependencies.roots,
             lock=lock,
             keeps_earlier=catalog is not compiled,
-            models=config.models,
+            record=config.record,
             exposures=exposures(config),
             places=definition_places(config) if self._keeps_places else NO_PLACES,
             audit_place=config.sources.locate(("audit", "file")),
@@ -370,7 +371,7 @@ class ReloadPipeline:
         candidate, current = replaced.pop()
         for catalog in (candidate.catalog, current):
             when_unused(catalog, partial(self._free_later, loop=loop))
-        parts = parts_of_served(candidate.document, candidate.catalog, candidate.steps)
+        parts = parts_of_served(candidate.document, candidate.catalog, candidate.steps, candidate.record)
         del candidate, current, catalog
         free(parts)
 
@@ -418,7 +419,7 @@ def _with_gc_paused(job: Callable[[], T]) -> T:
 
 def _free_candidate(refused: list[Candidate]) -> None:
     candidate = refused.pop()
-    parts = parts_of_compiled(candidate.document, candidate.catalog, candidate.steps)
+    parts = parts_of_compiled(candidate.document, candidate.catalog, candidate.steps, candidate.record)
     del candidate
     free(parts)
 

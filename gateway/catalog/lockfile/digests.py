@@ -4,11 +4,8 @@ They are taken from the written text, before interpolation: `${env:NAME}` and `$
 that a rotated secret or another machine changes nothing. Order, comments and layout of the files do not matter.
 """
 
-import hashlib
-import json
-import os
-from collections.abc import Iterable, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Final
 
 from gateway.catalog.plugins.plugins import Plugins
@@ -19,7 +16,7 @@ from gateway.config.models.backends import SqlCompletion
 from gateway.config.models.common_keys import Definition
 from gateway.config.models.definitions import CommandCompletion, Prompt, Resource, Tool
 from gateway.config.models.entry_of import entries_named_by, models_in
-from gateway.json_types import Json
+from gateway.config.reading.entries import digest_of_json
 
 Name = tuple[str, str]
 """A section of the file, and a key in it."""
@@ -46,20 +43,21 @@ def digests_of(
     document = loaded.document
     pins: dict[Name, DefinitionDigest] = {}
     if document.server.instructions is not None:
-        pins[INSTRUCTIONS] = {"definition": _digest(loaded.sources.written(INSTRUCTIONS))}
+        pins[INSTRUCTIONS] = {"definition": digest_of_json(loaded.sources.written(INSTRUCTIONS))}
     defaults = loaded.sources.written(("defaults",))
-    common = {"defaults": _digest(defaults)} if defaults else {}
+    common = {"defaults": digest_of_json(defaults)} if defaults else {}
     definitions: Iterable[Mapping[str, Tool | Resource | Prompt]] = (getattr(document, each) for each in SECTIONS)
-    relative = cache(partial(os.path.relpath, start=loaded.root))
+    entry_digest = cache(lambda *path: digest_of_json(loaded.sources.written(path)))
     for section, named in zip(SECTIONS, definitions, strict=True):
         for name, config in named.items():
-            # A relative path leads elsewhere from a file in another directory.
-            directory = relative(loaded.sources.directory((section, name)))
-            pins[section, name] = {**common, **_pin(loaded, (section, name), config, directory, plugins=plugins)}
+            pins[section, name] = {
+                **common,
+                **_pin(loaded, (section, name), config, plugins=plugins, entry_digest=entry_digest),
+            }
     for skill in skills:
         files = {_readable(file.path): file.digest for file in skill.snapshot.files}
-        definition = _digest(loaded.sources.written(("skills", skill.index)))
-        pins[SKILLS, skill.name] = {"definition": definition, "files": _digest(files)}
+        definition = digest_of_json(loaded.sources.written(("skills", skill.index)))
+        pins[SKILLS, skill.name] = {"definition": definition, "files": digest_of_json(files)}
     return pins
 
 
@@ -68,32 +66,40 @@ def _readable(path: str) -> str:
 
 
 def _pin(
-    loaded: LoadedConfig, name: Name, config: Tool | Resource | Prompt, directory: str, *, plugins: Plugins
+    loaded: LoadedConfig,
+    name: Name,
+    config: Tool | Resource | Prompt,
+    *,
+    plugins: Plugins,
+    entry_digest: Callable[[str, str], str],
 ) -> DefinitionDigest:
-    parts = {"definition": _digest([loaded.sources.written(name), directory])}
+    parts = {"definition": loaded.sources.digest(name)}
     for section, entry in dict.fromkeys(entries_named_by(config)):
-        part, written = section.removesuffix("s"), _digest(loaded.sources.written((section, entry)))
-        parts[part] = written if part not in parts else _digest([parts[part], written])
+        part, written = section.removesuffix("s"), entry_digest(section, entry)
+        parts[part] = written if part not in parts else digest_of_json([parts[part], written])
     queries = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
     if queries:
-        parts["files"] = _digest([content_digest(loaded.sources.directory(name) / query) for query in queries])
+        parts["files"] = digest_of_json([content_digest(loaded.sources.directory(name) / query) for query in queries])
     functions = sorted(functions_of(config))
     if functions:
-        parts["code"] = _digest([plugins.code_of(function) for function in functions])
+        parts["code"] = digest_of_json([plugins.code_of(function) for function in functions])
     return parts
 
 
 def functions_of(config: Definition) -> Iterable[str]:
     """Yield every `module:callable` that the definition names."""
-    if (python := getattr(config, "python", None)) is not None:
-        yield python.call
-    sources = [*getattr(config, "complete", {}).values()]
-    sources += [argument.complete for argument in getattr(config, "arguments", {}).values()]
+    if not isinstance(config, Tool | Resource | Prompt):
+        return
+    if config.python is not None:
+        yield config.python.call
+    sources: Iterable[object]
+    match config:
+        case Resource():
+            sources = config.complete.values()
+        case Prompt():
+            sources = (argument.complete for argument in config.arguments.values())
+        case _:
+            return
     for source in sources:
         if isinstance(source, CommandCompletion) and source.python is not None:
             yield source.python.call
-
-
-def _digest(value: Json) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -61,9 +61,7 @@ class Plugins:
                 place.error(f"cannot be read: {error.strerror or error}")
         for package in packages:
             self._finder.packages.setdefault(package.name, package)
-        self._opened = _Generation(
-            packages=tuple(packages), entry_points=_entry_points(), import_seconds=self._import_seconds
-        )
+        self._opened = _Generation(packages=tuple(packages), import_seconds=self._import_seconds)
         return paths
 
     @property
@@ -203,19 +201,22 @@ def _file_digest(module: str) -> str:
     return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _entry_points() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
-
-
 class _Generation(msgspec.Struct, kw_only=True):
     """The modules that one reading of the file can refer to, and those that it uses."""
 
     packages: tuple[PluginPackage, ...] = ()
-    entry_points: Mapping[str, EntryPoint] = msgspec.field(default_factory=dict)
     import_seconds: float = IMPORT_SECONDS
     _holders: dict[str, object] = msgspec.field(default_factory=dict)
     """The object found for each module name: a module, for an entry point any object, None after a failure."""
+    _entry_points: Mapping[str, EntryPoint] | None = None
     _used: dict[str, PluginPackage | ModuleType] = msgspec.field(default_factory=dict)
+
+    @property
+    def entry_points(self) -> Mapping[str, EntryPoint]:
+        """The entry points by name; read once something is looked for that is in no directory: it takes 10 ms."""
+        if self._entry_points is None:
+            self._entry_points = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
+        return self._entry_points
 
     def holder(self, module: str, problems: Problems) -> object:
         """Find the object for `module` of a reference; None, reported once, if there is none."""

@@ -61,6 +61,8 @@ class Composition(msgspec.Struct, frozen=True):
     root: Node | None
     """None if the file is empty, or cannot be read as YAML at all."""
     diagnostics: tuple[Diagnostic, ...]
+    referring_lines: tuple[int, ...] = ()
+    """Lines with an anchor or an alias: what stands there is no text of its own."""
 
 
 def compose(  # noqa: PLR0913 - what differs between the kinds of files
@@ -84,7 +86,7 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
         root = composer.document()
     except _GivenUpError:
         root = None
-    return Composition(root, tuple(composer.diagnostics))
+    return Composition(root, tuple(composer.diagnostics), tuple(composer.referring_lines))
 
 
 class _GivenUpError(Exception):
@@ -96,6 +98,7 @@ class _Composer:
 
     def __init__(self, source: SourceFile, text: str, first_line: int, *, has_merge_keys: bool) -> None:
         self.diagnostics: list[Diagnostic] = []
+        self.referring_lines: list[int] = []
         self.has_scalar_keys = False
         self.max_nodes = MAX_NODES
         self._source = source
@@ -151,6 +154,7 @@ class _Composer:
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             self._anchors[anchor] = None  # until it is whole
+            self.referring_lines.append(self._mark(event.start_mark).line)
         if isinstance(event, yaml.ScalarEvent):
             node: Node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -165,6 +169,7 @@ class _Composer:
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
         name = event.anchor or ""
+        self.referring_lines.append(self._mark(event.start_mark).line)
         node = self._anchors.get(name)
         if node is not None:
             return node

@@ -5,6 +5,7 @@ is reported where it is asked for; the others are read all the same.
 """
 
 import os
+from collections.abc import Mapping as Map
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,8 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.config.models.interpolated_text import shown
-from gateway.config.reading.composer import compose
+from gateway.config.reading.entries import KnownEntry
+from gateway.config.reading.file_composer import compose_file
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.config.reading.interpolation import Interpolator
 from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, NodeRef, Place, place_at
@@ -32,6 +34,8 @@ class Part(msgspec.Struct, frozen=True):
     root: Mapping
     is_main: bool
     """Whether the sections that stand in the main file alone may stand here."""
+    keys: Map[tuple[str, str], bytes]
+    """`ComposedFile.keys`."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -47,7 +51,7 @@ class Request(msgspec.Struct, frozen=True):
 class Inclusion:
     """Reads files, and remembers what was asked for: a reload watches it."""
 
-    def __init__(self, interpolation: Interpolator) -> None:
+    def __init__(self, interpolation: Interpolator, earlier: Map[bytes, KnownEntry]) -> None:
         self.parts: list[Part] = []
         self.diagnostics: list[Diagnostic] = []
         self.digests: dict[Path, str] = {}
@@ -59,6 +63,7 @@ class Inclusion:
         self.directory = Path()
         """The directory of the main file, or the one that was asked for."""
         self._interpolation = interpolation
+        self._earlier = earlier
         self._seen: set[str] = set()
         self._roots: frozenset[str] = frozenset()
 
@@ -159,7 +164,8 @@ class Inclusion:
         source = self.source(path, blame)
         if source is None:
             return
-        composed = compose(source)
+        file = compose_file(source, self._earlier)
+        composed = file.composition
         self.diagnostics.extend(composed.diagnostics)
         is_main = identity in self._roots
         if composed.root is None:
@@ -173,7 +179,7 @@ class Inclusion:
                 "expected a mapping (`key: value`) as the file's content", place_at(source, composed.root.start)
             )
         else:
-            self.parts.append(Part(source, composed.root, is_main))
+            self.parts.append(Part(source, composed.root, is_main, file.keys))
             self._includes(composed.root, chain=(*chain, identity))
 
     def _includes(self, root: Mapping, *, chain: tuple[str, ...]) -> None:

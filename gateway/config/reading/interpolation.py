@@ -42,6 +42,18 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     is_secret: bool
 
 
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """One `${…}` that was filled in, and what it stood for: equal as long as it would be filled in alike."""
+
+    variable: str = ""
+    file: Path | None = None
+    found: str | None
+    """The value of the variable, or the digest of the file; None where the variable is not set."""
+    is_needed: bool = False
+    text: str
+    is_secret: bool
+
+
 class Interpolator:
     """Fills in values, and collects the secrets, files and variables that they name."""
 
@@ -55,6 +67,8 @@ class Interpolator:
         """Secrets written into the file itself: masked when its lines are shown."""
         self.variables: dict[str, Variable] = {}
         """Every variable that is asked for, set or not."""
+        self.references: list[Reference] = []
+        """Each `${…}` that was filled in, in this order."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
         self._path: list[str | int] = []
@@ -67,6 +81,27 @@ class Interpolator:
             uses = step(uses, key)
         self._path = list(path)
         return self._value(node, uses, key=str(path[-1]) if path else "")
+
+    def repeat(self, references: tuple[Reference, ...]) -> bool:
+        """Fill in what was filled in before; False, and nothing is, if any of it stands for something else now."""
+        if not all(each.found == self._found(each) for each in references):
+            return False
+        for each in references:
+            if each.variable:
+                self._note(each.variable, is_needed=each.is_needed, is_secret=each.is_secret)
+            self._insert(each)
+        return True
+
+    def _found(self, reference: Reference) -> str | None:
+        if reference.file is None:
+            return self._environ.get(reference.variable)
+        self._text_of(reference.file)
+        return self.files[reference.file]
+
+    @property
+    def remarks(self) -> int:
+        """The number of problems and literal secrets found so far, all of which have places."""
+        return len(self.diagnostics) + len(self.warnings) + len(self.literal_secrets)
 
     def _value(self, node: Node, uses: Uses, *, key: str) -> Json:
         if isinstance(node, Scalar):
@@ -152,13 +187,14 @@ class Interpolator:
             self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot hold another `${{…}}`")
             return None
         self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
-        value = self._environ.get(name)
+        found = value = self._environ.get(name)
         if not value and default is not None:
             value = default
         if value is None:
             self._fail(f"the variable {name} is not set; a default is written `${{env:{name}:-default}}`")
             return None
-        return self._insert(value, secret=use is Use.SECRET)
+        is_secret, is_needed = use is Use.SECRET, default is None
+        return self._insert(Reference(variable=name, found=found, is_needed=is_needed, text=value, is_secret=is_secret))
 
     def _note(self, name: str, *, is_needed: bool, is_secret: bool) -> None:
         before = self.variables.get(name)
@@ -173,15 +209,18 @@ class Interpolator:
             return None
         name, has_default, default = name.partition(":-")
         path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises where there is no home
-        if path not in self._texts:
-            self._texts[path] = self._read(path)
-        value = self._texts[path]
+        value = self._text_of(path)
         if has_default and (isinstance(value, UnreadableError) or not value):
             value = default
         if isinstance(value, UnreadableError):
             self._fail(f"{name}: {value}")
             return None
-        return self._insert(value, secret=True)
+        return self._insert(Reference(file=path, found=self.files[path], text=value, is_secret=True))
+
+    def _text_of(self, path: Path) -> str | UnreadableError:
+        if path not in self._texts:
+            self._texts[path] = self._read(path)
+        return self._texts[path]
 
     def _read(self, path: Path) -> str | UnreadableError:
         self.files[path] = ""
@@ -193,10 +232,11 @@ class Interpolator:
             return error
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
-    def _insert(self, value: str, *, secret: bool) -> Interpolation:
-        if secret and value:
-            self.secrets.add(value)
-        return Interpolation(value, secret)
+    def _insert(self, reference: Reference) -> Interpolation:
+        self.references.append(reference)
+        if reference.is_secret and reference.text:
+            self.secrets.add(reference.text)
+        return Interpolation(reference.text, reference.is_secret)
 
     def check_key(self, key: str, path: DocumentPath, place: Place) -> bool:
         """Whether a key holds no `${…}`; one that does is reported."""

@@ -20,6 +20,7 @@ from gateway.config.models.document import MAIN_FILE_ONLY, Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.upstreams import Upstream
 from gateway.config.models.views import View
+from gateway.config.reading.entries import EntryReader
 from gateway.config.reading.inclusion import Inclusion, Part, Request
 from gateway.config.reading.interpolation import Interpolator
 from gateway.config.reading.mcp_servers_file import read_client_file
@@ -72,11 +73,14 @@ _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields
 class Merger:
     """Merges one file after the other; `document` is the result."""
 
-    def __init__(self, inclusion: Inclusion, interpolation: Interpolator, validated: ValidatedModels) -> None:
-        self.diagnostics: list[Diagnostic] = []
+    def __init__(
+        self, inclusion: Inclusion, interpolation: Interpolator, validated: ValidatedModels, entries: EntryReader
+    ) -> None:
+        self.diagnostics = entries.diagnostics
         self._inclusion = inclusion
         self._interpolation = interpolation
         self._validated = validated
+        self._entries = entries
         self._sections: dict[str, _Section] = {}
         self._single: dict[str, tuple[MapItem, Json]] = {}
 
@@ -95,7 +99,7 @@ class Merger:
                 if key in _NEVER_EMPTY:
                     self._report(_NEVER_EMPTY[key], (key,), entry.place)
             elif key in DEFINITIONS:
-                self._definitions(key, entry)
+                self._definitions(part, key, entry)
             elif key in LISTS:
                 self._list(key, entry)
             elif key in ITEMS:
@@ -105,7 +109,7 @@ class Merger:
 
     # Sections that map names to definitions.
 
-    def _definitions(self, section: str, entry: MapItem) -> None:
+    def _definitions(self, part: Part, section: str, entry: MapItem) -> None:
         self._sections.setdefault(section, _Section(entry))
         if not isinstance(entry.node, MappingNode):
             if not (isinstance(entry.node, Scalar) and isinstance(entry.node.value, Invalid)):
@@ -113,9 +117,12 @@ class Merger:
                 message = expected("a mapping (`name: …`)", given)
                 self._report(message, (section,), place_of(entry, entry.node))
             return
+        directory = os.path.relpath(part.source.directory, self._inclusion.directory)
         for name, definition in entry.node.entries.items():
-            if self._interpolation.check_key(name, (section, name), definition.place):
-                value = self._definition(DEFINITIONS[section], definition, (section, name))
+            path = (section, name)
+            if self._interpolation.check_key(name, path, definition.place):
+                key = part.keys.get(path)
+                value = self._entries.read(DEFINITIONS[section], definition, path, key=key, directory=directory)
                 self._add(section, name, definition, value)
 
     def _add(self, section: str, name: str, entry: MapItem, value: Model | None) -> None:
@@ -127,18 +134,6 @@ class Merger:
         merged.entries[name] = entry
         if value is not None:
             merged.values[name] = value.below(entry.source.directory) if isinstance(value, Upstream) else value
-
-    def _definition(self, model: type[M], entry: MapItem, path: DocumentPath) -> M | None:
-        """The validated definition; None, reported, if it does not fit its model."""
-        data = self._interpolation.fill(entry.node, path)
-        try:
-            value = self._validated.validate(model, data)
-        except ValidationError as error:
-            written = NodeRef(node=entry.node, path=path, entry=entry)
-            self.diagnostics.extend(diagnostics_of(error, model=model, data=data, written=written))
-            return None
-        # A value that could not be read may stand in an anchor, outside of the definition that uses it.
-        return None if self._inclusion.diagnostics and _has_invalid(data) else value
 
     # Sections that are lists of paths.
 
@@ -176,10 +171,10 @@ class Merger:
         value: Prompt | None = None
         if prompt.head is not None:
             head_entry = MapItem(source, prompt.head.start, prompt.head)
-            head = self._definition(PromptHead, head_entry, path)
+            head = self._entries.read(PromptHead, head_entry, path)
             if head is not None and not prompt.diagnostics:
                 given = {key: getattr(head, key) for key in head.model_fields_set}
-                value = self._validated.validate(Prompt, {**given, "messages": [{"user": prompt.body.value}]})
+                _, value = self._validated.validate(Prompt, {**given, "messages": [{"user": prompt.body.value}]})
         self._add("prompts", name, MapItem(source, prompt.node.start, prompt.node), value)
 
     def _client_files(self, request: Request, entry: MapItem) -> None:
@@ -192,7 +187,7 @@ class Merger:
             self.diagnostics.extend(client_file.diagnostics)
             for name, server in client_file.servers.items():
                 if self._interpolation.check_key(name, ("upstreams", name), server.place):
-                    value = self._definition(Upstream, server, ("upstreams", name))
+                    value = self._entries.read(Upstream, server, ("upstreams", name))
                     self._add("upstreams", name, server, value)
 
     # Sections that are lists of mappings.
@@ -220,7 +215,7 @@ class Merger:
         """A document with one section as one file has it; None, reported, if it does not fit its model."""
         data = {section: self._interpolation.fill(entry.node, (section,))}
         try:
-            return self._validated.validate(Document, data)
+            return self._validated.validate(Document, data)[1]
         except ValidationError as error:
             node = MappingNode({section: entry}, entry.source, entry.key_start, is_flow=True, size=1)
             self.diagnostics.extend(
@@ -247,7 +242,8 @@ class Merger:
             if section in DEFINITIONS
         }
         single = {name: value for name, (_, value) in self._single.items() if value is not None}
-        return Document.model_validate({**single, **lists, **named})
+        # Each definition is valid: what depends on all of them, a document does not check.
+        return Document.model_validate({**single, **lists}).model_copy(update=named)
 
     def tree(self) -> MappingNode:
         """The merged document as it was written."""
@@ -288,16 +284,6 @@ def _owner(path: DocumentPath) -> DocumentPath:
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written
     return (section, *path[1:2]) if section in DEFINITIONS else (section,)
-
-
-def _has_invalid(data: Json) -> bool:
-    match data:
-        case dict():
-            return any(map(_has_invalid, data.values()))
-        case list():
-            return any(map(_has_invalid, data))
-        case _:
-            return isinstance(data, Invalid)
 
 
 def _files_come_last(item: tuple[str, MapItem]) -> bool:

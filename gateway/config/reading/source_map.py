@@ -1,8 +1,11 @@
 """Locates each node of the merged document in its file, and shows the line with its literal secrets masked."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
+from collections.abc import Mapping as Map
 from copy import copy
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +13,7 @@ import msgspec
 
 from gateway.config.diagnostics.problems import TextOffset
 from gateway.config.models.interpolated_text import MASK
+from gateway.config.reading.entries import digest_of_written
 from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.text_places import place_in
@@ -54,11 +58,12 @@ class LeftOutOperation(msgspec.Struct, frozen=True, kw_only=True):
 class WrittenSources:
     """The source map of one load."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what was found while the files were read
         self,
         root: Mapping,
         *,
         directory: Path,
+        digests: Map[DocumentPath, str],
         secrets: Iterable[Scalar],
         unstructured: Iterable[SourceFile],
         files: Iterable[SourceFile],
@@ -66,6 +71,9 @@ class WrittenSources:
         self._root = root
         self._files = tuple(files)
         self._directory = directory
+        self._relative = cache(partial(os.path.relpath, start=directory))
+        self._digests = digests
+        """Those of definitions, as far as they are known."""
         self._origins: dict[DocumentPath, Origin] = {}
         self._unstructured = {source.path for source in unstructured}
         self._lines: dict[tuple[Path, int], str] = {}
@@ -115,6 +123,12 @@ class WrittenSources:
             return self._origins[path].written
         _, node, taken = find(self._root, path)
         return plain(node) if taken == len(path) else None
+
+    def digest(self, path: DocumentPath) -> str:
+        """A digest of the definition at a path, nothing interpolated."""
+        if path in self._digests and path not in self._origins:
+            return self._digests[path]
+        return digest_of_written(self.written(path), self._relative(self.directory(path)))
 
     def texts(self) -> dict[Path, str]:
         """The text of each file that could be read, with literal secrets masked."""

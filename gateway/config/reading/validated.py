@@ -27,8 +27,8 @@ class ValidatedModels:
         self.models: Final[dict[bytes, Model]] = {}
         """Those of this load."""
 
-    def validate(self, model: type[M], data: Json) -> M:
-        """Validate interpolated data, unless it was before.
+    def validate(self, model: type[M], data: Json) -> tuple[bytes, M]:
+        """Validate interpolated data, unless it was before; return its key, too.
 
         Raises:
             ValidationError: it does not fit.
@@ -36,8 +36,12 @@ class ValidatedModels:
         key = content_key(model.__qualname__, data)
         known = self.models.get(key) or self._earlier.get(key)
         value = known if isinstance(known, model) else model.model_validate(data)
+        self.keep(key, value)
+        return key, value
+
+    def keep(self, key: bytes, value: Model) -> None:
+        """Keep a model for the next load."""
         self.models[key] = value
-        return value
 
 
 def content_key(*values: object) -> bytes:

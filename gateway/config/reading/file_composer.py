@@ -1,0 +1,125 @@
+"""Composes a file of the configuration, and of its sections only the entries that an earlier load has not read.
+
+An entry that is known is taken out of the text before that is composed, and stands there as a key with empty text.
+Where its key is found at its place, and nothing is wrong with the rest, the whole would have been composed alike:
+`excerpts` says why. Where anything is wrong the whole text is composed, so that errors are the same however it is read.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from collections.abc import Mapping as Map
+from functools import cached_property
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.config.reading.composer import MAX_NODES, Composition, compose
+from gateway.config.reading.entries import KnownEntry
+from gateway.config.reading.excerpts import Excerpt, blanked, cut
+from gateway.config.reading.nodes import MapItem, Mapping, Node, Point
+from gateway.config.reading.source_file import SourceFile
+
+
+class ComposedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of a file, and the entries in it that a later load may know again."""
+
+    composition: Composition
+    keys: Map[tuple[str, str], bytes]
+    """The section and name of each entry that was cut out rightly, and `Excerpt.key`."""
+
+
+def compose_file(source: SourceFile, earlier: Map[bytes, KnownEntry]) -> ComposedFile:
+    """Compose a file, but for the entries that are known."""
+    excerpts = cut(source.text)
+    keys = {excerpt.start: excerpt.key(source) for excerpt in excerpts}
+    known = [(excerpt, entry) for excerpt in excerpts if (entry := earlier.get(keys[excerpt.start])) is not None]
+    composition = _without_known(source, known) if known else None
+    if composition is None:
+        composition = compose(source)
+    return ComposedFile(
+        composition=composition,
+        keys={excerpt.path: keys[excerpt.start] for excerpt in _confirmed(excerpts, composition)},
+    )
+
+
+def _without_known(source: SourceFile, known: list[tuple[Excerpt, KnownEntry]]) -> Composition | None:
+    """The nodes of a file, those of known entries on demand; None if the whole has to be composed."""
+    found = compose(source, blanked(source.text, (excerpt for excerpt, _ in known)))
+    root = found.root
+    if found.diagnostics or not isinstance(root, Mapping):
+        return None
+    if not all(_begins_at_key(excerpt, root) for excerpt, _ in known):
+        return None
+    size = root.size + sum(entry.size - 1 for _, entry in known)
+    if size > MAX_NODES:
+        return None
+    nodes: dict[str, dict[str, Node]] = {}
+    for excerpt, entry in known:
+        nodes.setdefault(excerpt.section, {})[excerpt.name] = _node(source, excerpt, entry)
+    sections = {key: _with_nodes(item, nodes[key]) if key in nodes else item for key, item in root.entries.items()}
+    return replace(found, root=replace(root, entries=sections, size=size))
+
+
+def _node(source: SourceFile, excerpt: Excerpt, entry: KnownEntry) -> Node:
+    """The node of a known entry, which is composed once something in it is looked for."""
+    start = Point(excerpt.line + entry.start.line, entry.start.column)
+    return Mapping(_MembersOnDemand(source, excerpt), source, start, entry.is_flow, entry.size)
+
+
+def _with_nodes(section: MapItem, nodes: Map[str, Node]) -> MapItem:
+    node = section.node
+    assert isinstance(node, Mapping)  # noqa: S101 - or nothing in it would begin at a key
+    items = {name: replace(item, node=nodes[name]) if name in nodes else item for name, item in node.entries.items()}
+    size = node.size + sum(each.size - 1 for each in nodes.values())
+    return replace(section, node=replace(node, entries=items, size=size))
+
+
+def _confirmed(excerpts: Iterable[Excerpt], composition: Composition) -> Iterator[Excerpt]:
+    """The excerpts that are one entry each, and have nothing to do with the rest of the file."""
+    root = composition.root
+    if composition.diagnostics or not isinstance(root, Mapping):
+        return
+    begun = [excerpt for excerpt in excerpts if _begins_at_key(excerpt, root)]
+    ends = {excerpt.line for excerpt in begun} | {item.key_start.line for item in root.entries.values()}
+    referring = sorted(composition.referring_lines)
+    for each in begun:
+        is_last = each.end == len(root.source.text)
+        is_by_itself = bisect_left(referring, each.line) == bisect_left(referring, each.end_line + is_last)
+        if is_by_itself and (is_last or each.end_line in ends):
+            yield each
+
+
+def _begins_at_key(excerpt: Excerpt, root: Mapping) -> bool:
+    """Whether the entry's key is where the text was cut: nothing was open there."""
+    section = root.entries.get(excerpt.section)
+    if root.is_flow or section is None or not isinstance(section.node, Mapping) or section.node.is_flow:
+        return False
+    item = section.node.entries.get(excerpt.name)
+    return item is not None and (item.key_start.line, item.key_start.column) == (excerpt.line, excerpt.column)
+
+
+class _MembersOnDemand(Map[str, MapItem]):
+    """The members of an entry, composed with the first that is asked for: most are never asked for."""
+
+    def __init__(self, source: SourceFile, excerpt: Excerpt) -> None:
+        self._source = source
+        self._excerpt = excerpt
+
+    def __getitem__(self, name: str) -> MapItem:
+        return self._members[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @cached_property
+    def _members(self) -> Map[str, MapItem]:
+        excerpt = self._excerpt
+        text = self._source.text[excerpt.start : excerpt.end]
+        root = compose(self._source, text, first_line=excerpt.line).root
+        assert isinstance(root, Mapping)  # noqa: S101 - it was when the entry became known
+        node = root.entries[excerpt.name].node
+        assert isinstance(node, Mapping)  # noqa: S101 - likewise
+        return node.entries

@@ -9,12 +9,10 @@ import msgspec
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.explanation import Explanation
 from gateway.executors.invocation import Failure, Invocation, Outcome, Value
-from gateway.executors.sql.failures import away_because, failure_of
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement
-from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits
-from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, Session
-from gateway.executors.sql.table import record_of, table_of
+from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
+from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, Session, away_because, failure_of
 from gateway.json_types import Json
 
 _FIRST_PAUSE: Final = 0.1

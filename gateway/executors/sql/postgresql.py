@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, StatementRefusedError
+from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, StatementRefusedError, is_away
 
 if TYPE_CHECKING:
     import asyncpg
@@ -24,11 +24,10 @@ _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5
 """Between the deadline, at which a cancel request is sent, and the server's own: it is for a gateway that is gone."""
 _JSON_TYPES: Final = frozenset({"json", "jsonb", "json[]", "jsonb[]"})
-_AWAY: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
-"""SQLSTATEs: shut down by an administrator, crashed, starting, too many connections."""
 _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of a transaction that lost against another, and may win the next time."""
 _STALE: Final = "0A000"
+"""SQLSTATE feature_not_supported: "cached plan must not change result type"."""
 _PARAMETER: Final = re.compile(r"\$(\d+)")
 
 _PreparedStatements = OrderedDict[str, "PreparedStatement"]
@@ -112,7 +111,7 @@ class PostgresqlSession:
         if state == _STALE and "cached plan" in str(error):
             self._is_stale = True  # a column has changed since the statement was prepared
             return DatabaseAwayError(str(error))
-        if self._connection.is_closed() or state in _AWAY or state.startswith("08"):
+        if self._connection.is_closed() or is_away(state):
             return ConnectionLostError(str(error) or "the connection was lost")
         if state in _ROLLED_BACK:
             return DatabaseAwayError(self._message(error))

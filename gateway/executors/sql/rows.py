@@ -1,9 +1,13 @@
-"""Collects the rows of a result as JSON, within its limits: a database may have a million more."""
+"""Collects the rows of a result as JSON, within its limits: a database may have a million more.
+
+Writes them as a short table of text, too, for clients and models that do not read structured content.
+"""
 
 import base64
 import datetime as dt
 import decimal
 import math
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
@@ -13,11 +17,17 @@ import orjson
 
 from gateway import exact_json
 from gateway.json_types import Json
+from gateway.language.templates.render_state import json_of
 
 _FIRST_CHUNK: Final = 32
 _MAX_CHUNK: Final = 1000
 _CHUNK_BYTES: Final = 2**18
 """Bytes of rows that are fetched at once, about."""
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "|": "\\|", "\r": "\\r", "\n": "\\n"})
+_SPECIAL: Final = re.compile(r"[\\|\r\n]")
+_MAX_CELL: Final = 500
+"""Characters of a cell; the structured content has the whole."""
 
 Decimals = Literal["string", "number"]
 
@@ -176,3 +186,26 @@ _CONVERSIONS: Final[Mapping[type, Callable[[Json], Json]]] = {
     dt.timedelta: _duration,
     uuid.UUID: str,
 }
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Mapping[str, Json]], *, is_truncated: bool) -> str:
+    """The names of the columns, a line for each row, and a line that says how many there are."""
+    lines = [" | ".join(_cell(column) for column in columns)]
+    lines += [" | ".join(_cell(value) for value in row.values()) for row in rows]
+    counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    lines.append(f"({counted}, and there are more)" if is_truncated else f"({counted})")
+    return "\n".join(lines)
+
+
+def record_of(row: Mapping[str, Json]) -> str:
+    """One row, a line for each column."""
+    return "\n".join(f"{_cell(name)}: {_cell(value)}" for name, value in row.items())
+
+
+def _cell(value: Json) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else str(value) if type(value) is int else json_of(value)
+    if len(text) > _MAX_CELL:
+        text = f"{text[:_MAX_CELL]}…"
+    return text if _SPECIAL.search(text) is None else text.translate(_ESCAPES)

@@ -1,10 +1,13 @@
-"""The interface of database sessions: one connection to a database, for one call."""
+"""The interface of database sessions (one connection, for one call), and what errors of getting one mean."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
+
+_AWAY: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
+"""SQLSTATEs: shut down by an administrator, crashed, starting, too many connections."""
 
 
 class DatabaseAwayError(ExecutionError):
@@ -54,3 +57,37 @@ class Session(Protocol):
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         """Tell what an error of the driver means; None if it is no error of the database's."""
+
+
+def is_away(sqlstate: str) -> bool:
+    """Whether an SQLSTATE (PostgreSQL's manual, appendix A) means that the database cannot be reached now."""
+    return sqlstate in _AWAY or sqlstate.startswith("08")  # class 08: connection exceptions
+
+
+def failure_of(error: Exception, name: str) -> Exception:
+    """Tell what an error of connecting to the database `name` means; the error itself if it is none of a database's."""
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
+
+    cause: BaseException = error
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        cause = error.orig.__cause__ or error.orig
+    state = getattr(cause, "sqlstate", None) or ""
+    if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_away(state):
+        return DatabaseAwayError(_said(cause))
+    if isinstance(error, SQLAlchemyError) or state:
+        return ExecutionError(f"The database `{name}` cannot be connected to: {_said(cause)}")
+    if type(cause).__module__.split(".")[0] in {"asyncpg", "aiosqlite", "sqlite3"} or isinstance(cause, TypeError):
+        return ExecutionError(f"The database `{name}` cannot be connected to: {_said(cause)}")
+    return error
+
+
+def away_because(name: str, error: DatabaseAwayError, *, attempts: int) -> ExecutionError:
+    """The error of a call whose database was away until the deadline."""
+    tried = f" ({attempts} attempts)" if attempts > 1 else ""
+    return ExecutionError(f"The database `{name}` is away{tried}: {error}")
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -14,10 +14,9 @@ from gateway.config.models.definitions import CommandCompletion
 from gateway.errors import ExecutionError, Problem
 from gateway.executors.sql.compiler import compile_query
 from gateway.executors.sql.dialects import dialect_of
-from gateway.executors.sql.failures import failure_of
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import ListParameter, Statement, words_of
-from gateway.executors.sql.sessions import Session, StatementRefusedError
+from gateway.executors.sql.sessions import Session, StatementRefusedError, failure_of
 from gateway.executors.sql.tokens import tokens_of
 from gateway.json_types import DocumentPath
 from gateway.language.scope import Inputs, Scope

@@ -15,6 +15,7 @@ from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
 from gateway.config.secrets.literal_secrets import SECRET_KEY
 from gateway.config.settings import Settings
+from gateway.errors import ConfigError
 
 _PASSED_ON: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
 """Variables that clients pass on: the list of the official SDKs, with which most clients are built."""
@@ -51,6 +52,19 @@ def prerequisites_of(settings: Settings) -> Prerequisites:
         variables={name: variable for name, variable in variables.items() if name not in _PASSED_ON},
         unset=unset,
     )
+
+
+def complete_prerequisites_of(settings: Settings) -> Prerequisites:
+    """The prerequisites of a file that is to be checked here, and so needs its variables here.
+
+    Raises:
+        ConfigError: one is not set, or the file cannot be served.
+    """
+    prerequisites = prerequisites_of(settings)
+    if prerequisites.unset:
+        message = f"is not checked without {', '.join(prerequisites.unset)}; set them"
+        raise ConfigError.at(str(settings.config), message)
+    return prerequisites
 
 
 def _name(loaded: LoadedConfig) -> str:

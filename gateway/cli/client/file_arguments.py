@@ -54,10 +54,14 @@ def _is_file(schema: Json) -> bool:
 
 
 def _data_uri(path: str, *, where: str) -> str:
-    """RFC 2397, with the file's name as a parameter."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise ConfigError.at(where, f"cannot be read: {error.strerror}") from error
-    name = "" if path == "-" else f";name={quote(Path(path).name, safe='')}"
-    return f"data:{media_type_of(path) or ''}{name};base64,{base64.b64encode(data).decode()}"
+    return data_uri(data, media_type=media_type_of(path) or "", name="" if path == "-" else Path(path).name)
+
+
+def data_uri(data: bytes, *, media_type: str, name: str) -> str:
+    """RFC 2397, with the file's name, if it has one, as a parameter."""
+    parameter = f";name={quote(name, safe='')}" if name else ""
+    return f"data:{media_type}{parameter};base64,{base64.b64encode(data).decode()}"

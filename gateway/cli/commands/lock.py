@@ -1,7 +1,5 @@
 """The command `lock`: pins the digest of every definition, or compares the file with what was pinned."""
 
-import os
-import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from gateway.cli.arguments.options import add_config, one_shot_settings
 from gateway.cli.arguments.parser import Parser
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
 from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.output.whole_file import whole_file
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
@@ -78,7 +77,8 @@ def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> Co
     text = rendered(pins)
     try:
         if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
-            _replace(lock.path, text)
+            with whole_file(lock.path, mode=_MODE) as file:
+                file.write(text.encode())
     except OSError as error:
         raise ConfigError.at(str(lock.path), f"cannot be written: {error.strerror}") from error
     return Comparison(path=lock.path, differences=differences(pins, lock.pins or {}))
@@ -104,16 +104,3 @@ def _summary(compared: Comparison, *, is_check: bool) -> str:
         return f"every definition is as {path} has it"
     definitions = f"{count} definition{'s' * (count != 1)}"
     return f"{definitions} not as {path} has it" if is_check else f"{path} written: {definitions} new or different"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace the file atomically (rename(2)): a daemon may be reading it."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), _MODE)
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -1,7 +1,5 @@
 """The command `bundle`: packs a file and what it names into an MCP bundle."""
 
-import os
-import tempfile
 import zipfile
 from argparse import Namespace
 from collections.abc import Mapping
@@ -17,7 +15,8 @@ from gateway.cli.commands.bundle.contents import Contents, NoBundleError, conten
 from gateway.cli.commands.bundle.manifest import DIRECTORY, ENTRY_POINT, PROJECT, manifest, start_script
 from gateway.cli.dry_run import dry_run
 from gateway.cli.output.console import Console, counted, protect_stdout
-from gateway.cli.prerequisites import prerequisites_of
+from gateway.cli.output.whole_file import whole_file
+from gateway.cli.prerequisites import complete_prerequisites_of
 from gateway.errors import ConfigError
 
 _SHOWN: Final = 10
@@ -52,11 +51,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     dependencies = FileDependencies()
     with protect_stdout():
-        prerequisites = prerequisites_of(settings)
-        if prerequisites.unset:
-            raise ConfigError.at(
-                str(settings.config), f"is not checked without {', '.join(prerequisites.unset)}; set them"
-            )
+        prerequisites = complete_prerequisites_of(settings)
         with dry_run(settings, dependencies=dependencies) as dry:
             try:
                 contents = contents_of(dry.loaded, dependencies)
@@ -96,19 +91,11 @@ def _pack(output: Path, made: Mapping[str, bytes], contents: Contents) -> None:
     Raises:
         OSError: it cannot be written, or a file cannot be read.
     """
-    descriptor, name = tempfile.mkstemp(dir=output.absolute().parent, prefix=f".{output.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for member, content in made.items():
-                _add(archive, member, content, mode=0o644)
-            for member, path in contents.files.items():
-                _add(archive, f"{DIRECTORY}/{member}", path.read_bytes(), mode=path.stat().st_mode & 0o755)
-        temporary.chmod(0o644)
-        temporary.replace(output)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with whole_file(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in made.items():
+            _add(archive, member, content, mode=0o644)
+        for member, path in contents.files.items():
+            _add(archive, f"{DIRECTORY}/{member}", path.read_bytes(), mode=path.stat().st_mode & 0o755)
 
 
 def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) -> None:

@@ -1,11 +1,10 @@
 """A client's configuration file: the change of it as a difference, and the write, which keeps a copy."""
 
 import difflib
-import os
-import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gateway.cli.output.whole_file import whole_file
 from gateway.clients.clients import Client, Definition
 from gateway.clients.notations.notation import NotEditableError, nested
 from gateway.json_types import Json
@@ -40,8 +39,10 @@ class Change(NamedTuple):
         if self.before is not None:
             mode = self.path.stat().st_mode & 0o777
             copy = self.path.with_name(self.path.name + _COPY_SUFFIX)
-            _replace(copy, self.before, mode)
-        _replace(self.path, self.after, mode)
+            with whole_file(copy, mode=mode) as file:
+                file.write(self.before.encode())
+        with whole_file(self.path, mode=mode) as file:
+            file.write(self.after.encode())
         return copy
 
 
@@ -88,17 +89,3 @@ def _check(client: Client, before: str, after: str, addition: dict[str, Json], *
         expected["inputs"] = found.get("inputs")
     if expected != found:
         raise NotEditableError("it is written in a way that is not known here")
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 import webbrowser
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +16,10 @@ _WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of which one is set where a browser has a window: one in the terminal would take that away."""
 
 
-def has_browser(environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether there is a browser with a window of its own."""
-    return sys.platform == "darwin" or any(environ.get(name) for name in _WITH_WINDOWS)
-
-
 def open_in_browser(url: str, *, folder: Path) -> None:
-    """Open a URL by a file in a folder that nobody else may read; does not wait for the browser."""
+    """Open a URL by a file in a folder that nobody else may read, if there is a browser; does not wait for it."""
+    if sys.platform != "darwin" and not any(os.environ.get(name) for name in _WITH_WINDOWS):
+        return
     page = folder / "console.html"
     page.write_text(_PAGE.format(url=html.escape(url)))
     # A daemon thread: some browsers end only when their window is closed.

@@ -22,7 +22,7 @@ from gateway.cli.arguments.options import (
     settings_of,
 )
 from gateway.cli.arguments.parser import EXIT_CODES, Parser
-from gateway.cli.commands.dev.browser import has_browser, open_in_browser
+from gateway.cli.commands.dev.browser import open_in_browser
 from gateway.cli.commands.dev.developing import develop
 from gateway.cli.commands.dev.plain_view import PlainView, View
 from gateway.cli.commands.dev.raw_terminal import raw_terminal
@@ -82,12 +82,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
         show_console: Callable[[str], None] | None = None
         if options.open:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
-            show_console = partial(_show_console, folder=Path(folder))
+            # Its URL is a line of the log in any case.
+            show_console = partial(open_in_browser, folder=Path(folder))
         await develop(settings, view.report, on_exit=terminal.leave, show_console=show_console)
     return 0
-
-
-def _show_console(url: str, *, folder: Path) -> None:
-    """Open the console where there is a browser; its URL is shown in any case, as the log line of it is."""
-    if has_browser():
-        open_in_browser(url, folder=folder)

@@ -23,7 +23,7 @@ from gateway.cli.commands.publish_info.server_json import (
     server_json,
 )
 from gateway.cli.output.console import Console, protect_stdout
-from gateway.cli.prerequisites import Prerequisites, prerequisites_of
+from gateway.cli.prerequisites import Prerequisites, complete_prerequisites_of
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.address import is_loopback_name
 from gateway.config.models.document import Document
@@ -76,11 +76,7 @@ by a package. `mcp-publisher publish` sends the file to the official registry.""
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     with protect_stdout():
-        prerequisites = prerequisites_of(settings)
-        if prerequisites.unset:
-            raise ConfigError.at(
-                str(settings.config), f"is not checked without {', '.join(prerequisites.unset)}; set them"
-            )
+        prerequisites = complete_prerequisites_of(settings)
         check_view(settings.view, prerequisites.views)
         loaded = load(settings.config)
     published = _published(options, loaded, prerequisites, view=settings.view)

@@ -1,9 +1,8 @@
 """Files that a test gives to its tool: `with: {photo: {file: photo.png}}`, where the input is of `type: file`."""
 
-import base64
 from pathlib import Path
-from urllib.parse import quote
 
+from gateway.cli.client.file_arguments import data_uri
 from gateway.errors import ExecutionError
 from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import Json, JsonObject
@@ -35,7 +34,7 @@ def given_files(arguments: JsonObject, places: FilePlaces | None, *, directory: 
 
 def _data_uri(path: Path) -> str:
     try:
-        content = base64.b64encode(path.read_bytes()).decode()
+        content = path.read_bytes()
     except OSError as error:
         raise ExecutionError(f"the test's file {path} cannot be read: {error.strerror}") from error
-    return f"data:{media_type_of(path) or OCTETS};name={quote(path.name, safe='')};base64,{content}"
+    return data_uri(content, media_type=media_type_of(path) or OCTETS, name=path.name)

@@ -29,10 +29,12 @@ class CallerParts:
             return catalog
         key = catalog.generation, view, scopes
         if (kept := self._kept.get(key)) is None:
+            # Those of the generation before stay: right after a reload many requests still run with it.
             self._forget_before(catalog.generation - 1)
             if view is None:
                 kept = scoped(catalog, scopes or frozenset())
             else:
+                # By scopes first: that part is shared by all views that the caller comes to.
                 kept = viewed(self.of(catalog, scopes), catalog.views[view])
             self._kept.put(key, kept)
         return kept

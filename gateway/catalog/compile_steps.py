@@ -57,6 +57,7 @@ class Steps:
         self._common: Final = common
         self._problems: Final = problems
         self._dependencies: Final = dependencies
+        # Where what all steps may have read has changed, no earlier one holds.
         self._earlier: Final = earlier.steps if earlier.common == common else {}
         self._facts: Final = FactLog()
         self._taken: Final[dict[StepName, Step]] = {}

@@ -20,6 +20,7 @@ def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionD
     if served is None:
         return catalog
     pinned = {name for name in left_out if name in locked and name[0] != SKILLS}
+    # What is served need not be as it was locked either, such as where the lock was written meanwhile.
     kept = {name for name in pinned if served.pins.get(name) == locked[name]}
     if not kept:
         return catalog

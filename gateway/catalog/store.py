@@ -73,6 +73,7 @@ class CatalogStore:
         if prepared is None or prepared.whole is not catalog or prepared.old is not self._current:
             prepared = self.prepare(catalog)
         self._whole, self._disabled = catalog, prepared.disabled
+        # The one assignment by which requests see another catalog; all that can fail is done.
         self._serve(prepared.offered)
         self.tombstones.note(prepared.old, self._current, gone=prepared.gone)
 
@@ -82,6 +83,7 @@ class CatalogStore:
         self._announced = new
         if old is new:
             return
+        # A copy: a callback may end its own subscription.
         for callback in tuple(self._subscribers.values()):
             try:
                 callback(old, new)

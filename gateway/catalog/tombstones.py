@@ -52,6 +52,7 @@ class Tombstones:
         tombstones = {key: each for key, each in self._tombstones.items() if self._is_recent(each)}
         tombstones |= self.gone(old, new) if gone is None else gone
         working = {kind: _callable(new, kind) for kind in {kind for kind, _ in tombstones}}
+        # A name may have come back, as another primitive or as an alias.
         tombstones = {key: each for key, each in tombstones.items() if key[1] not in working[key[0]]}
         self._tombstones = dict(list(tombstones.items())[-MAX_TOMBSTONES:])
 

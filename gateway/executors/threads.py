@@ -119,6 +119,7 @@ class DaemonThreadPool:
         loop = asyncio.get_running_loop()
         job = _Job(function, args, loop)
         try:
+            # The one used last: the others may reach the age at which they end.
             worker = self._idle.pop()[0] if self._idle else _Worker(self._finish)
             worker.take(job)
         except BaseException:

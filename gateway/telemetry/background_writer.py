@@ -95,6 +95,7 @@ class BackgroundWriter:
                 self.dropped += 1
                 self.unreported += 1
                 return False
+            # While lines wait, the thread is awake, or waits to try again. To wake it costs more than the line.
             if not self._queue:
                 self._wake.notify()
             self._queue.append(line)
@@ -142,5 +143,6 @@ class BackgroundWriter:
         if count := self.unreported:
             yield self._on_drop(count)
             with self._wake:
+                # Not 0: more may have been dropped while this line was written.
                 self.unreported -= count
                 self.written += 1

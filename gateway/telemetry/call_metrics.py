@@ -60,6 +60,7 @@ class CallMetrics(Collector):
             kind, name, _ = key
             if name != UNKNOWN and name not in names.get(kind, ()):
                 del self._series[key]
+        # Otherwise a name that comes back with a later reload would be counted in a series that is never shown.
         self._found.clear()
 
     def collect(self) -> Iterator[Metric]:

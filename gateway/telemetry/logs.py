@@ -69,6 +69,7 @@ class Logs:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
+            # Before the mask: a traceback quotes what a function was given.
             structlog.processors.format_exc_info,
             self._masked,
             self._tell,
@@ -89,6 +90,7 @@ class Logs:
         self.set_level(self._level)
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
+        # `warnings` would write to standard error by itself, past the mask.
         logging.captureWarnings(capture=True)
         self._uncaught_exceptions.start()
         return self

@@ -71,6 +71,7 @@ class Spans:
         span = self._tracer.start_span(
             _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
         )
+        # Current from here on, so that what the call does, and what a plugin records, become its children.
         self._requests[call.id] = _Open(span, contexts.attach(trace.set_span_in_context(span, parent)))
         LOG_CONTEXT.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
 

@@ -94,6 +94,7 @@ class Authenticator:
         credential = read_credential(authorization=authorization, api_key=api_key)
         if not isinstance(credential, Credential):
             return credential or missing_credentials()
+        # Keys first: that costs a digest, where a token may cost a signature check and a fetch.
         holder = self._keys.find(credential.secret)
         if holder is not None:
             return holder
@@ -158,6 +159,7 @@ class Authenticator:
 
     def _drop_issuer(self) -> None:
         if self._signing_keys is not None:
+            # A reload does not wait for the fetch from an issuer that it has just replaced.
             closing = asyncio.get_running_loop().create_task(self._signing_keys.close(), name="issuer left")
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)

@@ -107,6 +107,7 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
             algorithms=[algorithm],
             issuer=issuer,
             leeway=_LEEWAY_SECONDS,
+            # `AccessTokens` compares audiences itself: PyJWT does not know that two spellings of a URL are the same.
             options={"require": list(_CLAIMS), "verify_aud": False},
         )
     except jwt.InvalidSignatureError:
@@ -125,6 +126,7 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
         raise TokenError("The token has no sub")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
         raise TokenError("The exp of the token is no time")
+    # PyJWT applies the leeway to `exp` as well.
     if claims["exp"] <= time.time():
         raise TokenError("The token has expired")
     return claims
@@ -137,6 +139,7 @@ def public_key(entry: Json) -> "AllowedPublicKeys | None":
 
     kind, curve = entry["kty"], entry.get("crv")
     algorithm = next((name for name, takes in ALGORITHMS.items() if takes in {(kind, curve), (kind, None)}), None)
+    # RFC 7518 §6.2.2 and §6.3.2: `d` makes it a private key. An issuer that publishes one is not to be trusted with it.
     if algorithm is None or "d" in entry:
         return None
     try:

@@ -118,6 +118,7 @@ class JwksCache:
         self.refresh_soon()
         fitting = self._fitting(kid, algorithm)
         if not fitting and (self._fetching is not None or self._may_fetch()):
+            # `wait` neither cancels the fetch nor raises: others may wait for the same one.
             await asyncio.wait([self._fetching or self._start()], timeout=self._patience_seconds)
             fitting = self._fitting(kid, algorithm)
         if not fitting and (self._failures or self._fetching is not None):

@@ -83,6 +83,7 @@ class ConcurrencyLimiter:
                 await semaphore.acquire(each, caller=caller, deadline=deadline, name=name)
                 taken.append(semaphore)
         except BaseException as error:
+            # Not in a `Permit` yet: nobody else could give them back.
             _release(taken)
             self.refused += isinstance(error, OverLimitError)
             raise
@@ -103,6 +104,7 @@ class ConcurrencyLimiter:
     @property
     def running(self) -> int:
         """Calls, those within calls too."""
+        # A call that waits for the limit of all, the last of the three, holds the place of its primitive already.
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
     def uses(self) -> Iterator[PlaceUse]:
@@ -155,6 +157,7 @@ class Permit:
                 await semaphore.reacquire()
                 taken += 1
         finally:
+            # A wait that was cancelled, too, ends with the permit held: the call is about to end, and releases it.
             if self._is_suspended:
                 self._resume_over_limit(self._semaphores[taken:])
             else:  # forced or released meanwhile

@@ -122,6 +122,7 @@ class FairSemaphore:
 
     async def reacquire(self) -> None:
         """Wait for the place of a call that was suspended."""
+        # Without a look at the queue: a call that has begun holds resources that others may wait for.
         if self.running < self._capacity:
             self.running += 1
             return
@@ -152,6 +153,7 @@ class FairSemaphore:
             self.share.changed()
 
     def _enqueue(self, caller: str, most: int) -> _Turn:
+        # Otherwise a caller with many calls could keep everybody else out of a queue that it has filled.
         greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None
         if self._queue.length >= most and greediest is None:
             raise self._refusal()
@@ -164,6 +166,7 @@ class FairSemaphore:
     def _wake(self) -> None:
         while self.running < self._capacity and (self._resuming or self._queue.length):
             turn = self._resuming.popleft() if self._resuming else self._queue.pop()
+            # A turn that was cancelled is done at once, and leaves the queue when its task runs, which may be later.
             if not turn.done():
                 self.running += 1
                 turn.set_result(None)

@@ -153,6 +153,7 @@ class SharedCapacity:
         except StoreAwayError:
             self._count_alone()
             return False
+        # The store has answered, so that its count holds again for what this replica counted alone.
         self._is_own = False
         self._granted = claim.capacity
         self._elsewhere = (claim.running_elsewhere, claim.waiting_elsewhere)

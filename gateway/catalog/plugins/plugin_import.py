@@ -29,6 +29,7 @@ def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) ->
     attempt = _Attempt(name)
     thread = threading.Thread(target=attempt.run, name=f"import {name}", daemon=True)
     thread.start()
+    # A daemon thread: one that hangs is left behind, and does not hold up the exit of the process.
     thread.join(seconds)
     if attempt.module is not None:
         return attempt.module

@@ -69,6 +69,7 @@ def read_package(directory: Path) -> PluginPackage:
         )
         for path in _python_files(directory)
     }
+    # Directories without an `__init__.py` are packages too (PEP 420), here with an empty one.
     for module in tuple(sources):
         for parent in _parents(module):
             sources.setdefault(parent, Source(Path(directory, *parent.split("."), "__init__.py"), b""))

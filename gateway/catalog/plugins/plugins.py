@@ -179,6 +179,7 @@ class Plugins:
             del self._finder.packages[package.name]
 
     async def _shut_down(self, modules: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
+        # The reverse of the order of starts: what was started later may use what was started earlier.
         for module in reversed(modules):
             try:
                 await run_hook(module, "shutdown", threads=threads)

@@ -199,6 +199,7 @@ class _Walk:
     def _entries(self, descriptor: int) -> list[os.DirEntry[str]] | None:
         """List a directory; None if it was entered before."""
         found = os.fstat(descriptor)
+        # By what it is and not by its path, so that links that lead round in a circle end.
         identity = found.st_dev, found.st_ino
         if identity in self._entered:
             return None

@@ -151,6 +151,7 @@ async def _first(urls: Iterator[str], sender: Sender, *, what: str) -> tuple[str
     for url in urls:
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         response = await sender.send(Request(method="GET", url=url_of(url), headers=(_ACCEPT,)), deadline=deadline)
+        # Not 404 alone: a server may answer otherwise at a well-known place that it does not have.
         if 400 <= response.status < 500:
             continue
         if response.status != 200:

@@ -63,6 +63,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                     return await self._attempt(bound, invocation)
                 except DatabaseAwayError as error:
                     self.pools.note_failure(self.database)
+                    # Half of it at random: the calls that a restart interrupted must not all come back at once.
                     pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _MAX_PAUSE) * (0.5 + random.random() / 2)  # noqa: S311 - spreads load
                     left = invocation.deadline.at - asyncio.get_running_loop().time()
                     if left <= _ANSWER_SECONDS:
@@ -87,6 +88,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 raise ExecutionError(f"{error}; whether it was committed is not known") from error
             raise
         finally:
+            # The call is answered; its permit is held until the database has stopped, or it would run unseen.
             if not task.done():
                 task.cancel()
                 invocation.permit.hold_until_done(self.pools.own(_ended(task), name="sql that ends"))

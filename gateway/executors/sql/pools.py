@@ -179,6 +179,7 @@ def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine"
     return create_async_engine(
         url,
         pool_size=profile.size,
+        # `pool` of the file is a promise to the database: no connection is opened beyond it.
         max_overflow=0,
         pool_timeout=86_400,  # a call's deadline comes first
         hide_parameters=True,

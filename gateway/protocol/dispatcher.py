@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from gateway.access.call_limits.concurrency import ConcurrencyLimiter
+from gateway.access.call_limits.rate_limiter import RateLimiter
+from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
 from gateway.access.identity.identity import Identity
-from gateway.access.limits.concurrency import ConcurrencyLimiter
-from gateway.access.limits.rate_limiter import RateLimiter
-from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
 from gateway.catalog.caller_parts import CallerParts
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
+from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
 from gateway.config.models.rates import RateLimit
 from gateway.errors import ErrorCode, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput

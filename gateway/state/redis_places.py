@@ -88,7 +88,7 @@ class Claim(NamedTuple):
 
 
 class RedisPlaces:
-    """Implements `SharedPlaces` of `gateway.access.limits`. Enter it to keep what this replica has."""
+    """Implements `SharedPlaces` of `gateway.access.call_limits`. Enter it to keep what this replica has."""
 
     def __init__(self, store: SharedStore, mailbox: Mailbox) -> None:
         self._store: Final = store

@@ -56,7 +56,7 @@ return 0
 
 
 class RedisRates:
-    """Implements `SharedRates` of `gateway.access.limits`."""
+    """Implements `SharedRates` of `gateway.access.call_limits`."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store: Final = store

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from gateway.access.limits.concurrency import Permit
-from gateway.access.limits.fair_semaphore import FairSemaphore
+from gateway.access.call_limits.concurrency import Permit
+from gateway.access.call_limits.fair_semaphore import FairSemaphore
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject

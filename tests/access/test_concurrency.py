@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gateway.access.limits import concurrency
-from gateway.access.limits.concurrency import ConcurrencyLimiter, Permit
-from gateway.access.limits.fair_semaphore import FairSemaphore, Limit
+from gateway.access.call_limits import concurrency
+from gateway.access.call_limits.concurrency import ConcurrencyLimiter, Permit
+from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
 from gateway.errors import ExecutionError, OverLimitError
 
 MANY = (99, 99)

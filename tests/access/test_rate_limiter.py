@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.limits import rate_limiter
-from gateway.access.limits.rate_limiter import RateLimiter
+from gateway.access.call_limits import rate_limiter
+from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.config.models.rates import ParsedRate, RateLimit, parse_rate
 from gateway.errors import OverLimitError
 

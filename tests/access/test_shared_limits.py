@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from gateway.access.limits.concurrency import ConcurrencyLimiter, Permit
-from gateway.access.limits.fair_semaphore import Limit
-from gateway.access.limits.rate_limiter import RateLimiter
-from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
+from gateway.access.call_limits.concurrency import ConcurrencyLimiter, Permit
+from gateway.access.call_limits.fair_semaphore import Limit
+from gateway.access.call_limits.rate_limiter import RateLimiter
+from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
 from gateway.config.models.rates import RateLimit, parse_rate
 from gateway.errors import OverLimitError
 from gateway.state.redis_session_count import SessionAdmission

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gateway.access.limits.concurrency import ConcurrencyLimiter
+from gateway.access.call_limits.concurrency import ConcurrencyLimiter
 from gateway.executors.deadline import Deadline
 from gateway.protocol.call.runner import _RunSuspension
 from tests.protocol.peers import SECONDS

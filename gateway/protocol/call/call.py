@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.limits.concurrency import ConcurrencyLimiter
-from gateway.access.limits.shared_rate_limiter import SharedRateLimiter
+from gateway.access.call_limits.concurrency import ConcurrencyLimiter
+from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive, TaskRules, Tool
 from gateway.catalog.store import CatalogStore

@@ -13,9 +13,9 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
+from gateway.access.call_limits.concurrency import Permit
+from gateway.access.call_limits.fair_semaphore import Limit
 from gateway.access.identity.credentials import Credential
-from gateway.access.limits.concurrency import Permit
-from gateway.access.limits.fair_semaphore import Limit
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.rates import RateLimit

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.limits.shared_capacity import SharedPlaces
+from gateway.access.call_limits.shared_capacity import SharedPlaces
 from gateway.config.models.server import Quota
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.shared_quota import SharedQuota

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from gateway.access.limits.fair_semaphore import MAX_UNUSED, FairSemaphore
-from gateway.access.limits.shared_capacity import SharedCapacity, SharedPlaces
+from gateway.access.call_limits.fair_semaphore import MAX_UNUSED, FairSemaphore
+from gateway.access.call_limits.shared_capacity import SharedCapacity, SharedPlaces
 from gateway.errors import ExecutionError
 
 _ANSWER_SECONDS: Final = 5.0

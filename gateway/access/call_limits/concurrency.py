@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.limits.fair_semaphore import MAX_UNUSED, FairSemaphore, Limit
-from gateway.access.limits.shared_capacity import SharedCapacity, SharedPlaces
+from gateway.access.call_limits.fair_semaphore import MAX_UNUSED, FairSemaphore, Limit
+from gateway.access.call_limits.shared_capacity import SharedCapacity, SharedPlaces
 from gateway.errors import OverLimitError
 
 

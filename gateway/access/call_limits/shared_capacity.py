@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from gateway.access.limits.fair_semaphore import FairSemaphore, Limit
-from gateway.access.limits.rate_limiter import bounded
+from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
+from gateway.access.call_limits.rate_limiter import bounded
 from gateway.errors import StoreAwayError
 
 log: Final = structlog.get_logger()

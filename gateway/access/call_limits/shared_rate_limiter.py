@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
-from gateway.access.limits.rate_limiter import RESOLUTION, RateLimiter, RateUse, limited_rates, refusal
+from gateway.access.call_limits.rate_limiter import RESOLUTION, RateLimiter, RateUse, limited_rates, refusal
 from gateway.config.models.rates import RateLimit
 from gateway.errors import StoreAwayError
 

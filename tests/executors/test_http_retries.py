@@ -36,11 +36,11 @@ def test_what_the_server_asks_for_is_heeded(value: str, pause: float) -> None:
 
 
 def test_statuses_and_classes_are_spelled_out() -> None:
-    assert statuses_of([404, "5xx"]) == {404, *range(500, 600)}
+    assert statuses_of((404, "5xx")) == {404, *range(500, 600)}
 
 
 def test_timeout_stands_for_connection_errors_and_is_no_status() -> None:
-    policy = compile_retry(Retry(attempts=5, on=[429, "timeout"]))
+    policy = compile_retry(Retry(attempts=5, on=(429, "timeout")))
     assert (policy.attempts, policy.statuses, policy.after_failures) == (5, frozenset({429}), True)
-    assert not compile_retry(Retry(on=[429])).after_failures
+    assert not compile_retry(Retry(on=(429,))).after_failures
     assert compile_retry(None).attempts == 1

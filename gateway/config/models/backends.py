@@ -177,7 +177,7 @@ class Retry(Model):
 
     attempts: PositiveCount = 3
     """How often a request is sent at the most, the first time included."""
-    on: list[RetryCondition] = [429, 502, 503, 504, "timeout"]
+    on: Items[RetryCondition] = (429, 502, 503, 504, "timeout")
     """Statuses, classes of them, and `timeout`, which includes connection errors."""
 
 

@@ -1,8 +1,9 @@
 """Retries: which responses lead to another attempt, and the pause before it. Pure: time and chance are parameters."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -29,12 +30,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 def compile_retry(retry: Retry | None) -> RetryPolicy:
     if retry is None:
         return RetryPolicy()
-    statuses = statuses_of(condition for condition in retry.on if condition != "timeout")
+    statuses = statuses_of(tuple(condition for condition in retry.on if condition != "timeout"))
     return RetryPolicy(attempts=retry.attempts, statuses=statuses, after_failures="timeout" in retry.on)
 
 
-def statuses_of(patterns: Iterable[int | str]) -> frozenset[int]:
-    """Spell out statuses and classes such as 5xx."""
+@lru_cache(maxsize=256)
+def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
+    """Spell out statuses and classes such as 5xx; one set for all who say the same, for a class takes kilobytes."""
     return frozenset(
         status
         for pattern in patterns

@@ -5,6 +5,7 @@ Why a grammar of our own: `uritemplate`, which expands them, takes `/a/{id` for 
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -67,8 +68,14 @@ def parse_uri_template(source: str) -> tuple[Part, ...]:
     Raises:
         UriTemplateError: it is not well-formed.
     """
+    return _parsed(parts_of(source))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(parts: tuple[str | Interpolation, ...]) -> tuple[Part, ...]:
+    """Parse once what many say: a connection's `base_url`."""
     merged: list[Part] = []
-    for part in _parse(source):
+    for part in _parse(parts):
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
             merged[-1] += part
         elif part:
@@ -81,8 +88,8 @@ def names_in(parts: Sequence[Part]) -> list[str]:
     return [variable.name for part in parts if isinstance(part, Expression) for variable in part.variables]
 
 
-def _parse(source: str) -> Iterator[Part]:
-    for text in parts_of(source):
+def _parse(parts: tuple[str | Interpolation, ...]) -> Iterator[Part]:
+    for text in parts:
         if isinstance(text, Interpolation):
             yield _encoded(LONE_PERCENT.sub("%25", text.text))
         else:

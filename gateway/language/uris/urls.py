@@ -132,11 +132,12 @@ def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
 _PATH_BEGINS: Final = frozenset("/?#&;")
 _QUERY_BEGINS: Final = frozenset("?#&")
 """Literal characters and operators at which a part of the URL ends; `&` and `;` only as operators."""
+_LITERALS: Final = {at: re.compile(f"[{''.join(at - {'&', ';'})}]") for at in (_PATH_BEGINS, _QUERY_BEGINS)}
 
 
 def _cut(parts: tuple[Part, ...], *, at: frozenset[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """Cut before the first literal character, or expression, with which the next part of the URL begins."""
-    literal = re.compile(f"[{''.join(at - {'&', ';'})}]")
+    literal = _LITERALS[at]
     for index, part in enumerate(parts):
         if isinstance(part, Expression):
             if part.operator in at:

@@ -132,10 +132,12 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
     """Merge the tool's own `output`, then its function's return annotation, then the file's defaults."""
-    said = config.output or Output()
     if config.content is not None:
         defaults = Output().model_copy(update={name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
-    merged = defaults.model_copy(update={name: getattr(said, name) for name in said.model_fields_set})
+    said = (
+        {} if config.output is None else {name: getattr(config.output, name) for name in config.output.model_fields_set}
+    )
+    merged = defaults.model_copy(update=said) if said else defaults
     if signature is None or signature.output_schema is None or _reshapes(merged):
         return merged
     return merged.model_copy(update={"schema_": signature.output_schema})

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -81,25 +81,31 @@ def _lint_definition(
 
 def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) -> None:
     for text in texts:
-        for message in _WARNINGS[text.role](text):
+        for message in _warnings_of(text.role, text.text):
             problems.at(*text.path).warning(message)
 
 
-def _of_name(shown: ClientVisibleText) -> Iterator[str]:
-    yield from _hidden(shown.text)
-    if (letter := mixed_scripts(shown.text)) is not None:
+@lru_cache(maxsize=8192)
+def _warnings_of(role: Use, text: str) -> tuple[str, ...]:
+    """The warnings about one text. Most texts of a file are keywords of schemas and names of inputs, which recur."""
+    return tuple(_WARNINGS[role](text))
+
+
+def _of_name(name: str) -> Iterator[str]:
+    yield from _hidden(name)
+    if (letter := mixed_scripts(name)) is not None:
         yield f"a name of letters that look like others: {letter}; keep to one script"
 
 
-def _of_description(shown: ClientVisibleText) -> Iterator[str]:
-    yield from _hidden(shown.text)
-    if (found := prompt_injection_in(shown.text)) is not None:
+def _of_description(text: str) -> Iterator[str]:
+    yield from _hidden(text)
+    if (found := prompt_injection_in(text)) is not None:
         yield f"{found}; say what it is for, and nothing else"
 
 
-def _of_body(shown: ClientVisibleText) -> Iterator[str]:
-    yield from _hidden(shown.text)
-    if (order := instructions_in(shown.text)) is not None:
+def _of_body(text: str) -> Iterator[str]:
+    yield from _hidden(text)
+    if (order := instructions_in(text)) is not None:
         yield f"{order}; take it out"
 
 
@@ -108,7 +114,7 @@ def _hidden(text: str) -> Iterator[str]:
         yield f"holds {hidden}, which people do not see and models read; take it out"
 
 
-_WARNINGS: Final[Mapping[Use, Callable[[ClientVisibleText], Iterator[str]]]] = {
+_WARNINGS: Final[Mapping[Use, Callable[[str], Iterator[str]]]] = {
     Use.NAME: _of_name,
     Use.DESCRIPTION: _of_description,
     Use.BODY: _of_body,

@@ -29,10 +29,16 @@ _SOME_PROGRAM: Final = "a program"
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     source: str
-    """As it is written in the file, for messages."""
+    """As it is written in the file."""
     begins_with_value: bool = False
     ends_options: bool = False
     """Whether it is a `--` that stands in the file."""
+
+    @property
+    def shown(self) -> str:
+        """Its source on one line, not too long, as a message shows it; literals from outside are left out."""
+        text = "".join(part if isinstance(part, str) else "…" for part in parts_of(self.source))
+        return " ".join(text.split())[:80]
 
 
 class Item(Protocol):
@@ -105,7 +111,7 @@ class Argv(msgspec.Struct, frozen=True, kw_only=True):
             for argument in item.arguments(variables) or ():
                 if argument.begins_with_value and argument.text.startswith("-") and not options_end:
                     raise ExecutionError(
-                        f"the argument {argument.source} may not begin with `-`: {built[0]} would read it as an option"
+                        f"the argument {argument.shown} may not begin with `-`: {built[0]} would read it as an option"
                     )
                 built.append(_passable(argument).text)
                 options_end = options_end or argument.ends_options
@@ -114,11 +120,11 @@ class Argv(msgspec.Struct, frozen=True, kw_only=True):
 
 def _passable(argument: Argument) -> Argument:
     if "\0" in argument.text:
-        raise ExecutionError(f"the argument {argument.source} holds a NUL character, which only `stdin` can take")
+        raise ExecutionError(f"the argument {argument.shown} holds a NUL character, which only `stdin` can take")
     size = len(argument.text) if argument.text.isascii() else len(argument.text.encode(errors="surrogatepass"))
     if size > MAX_ARGUMENT_LENGTH:
         raise ExecutionError(
-            f"the argument {argument.source} has {size} bytes; the system takes 128 KiB at the most, `stdin` any number"
+            f"the argument {argument.shown} has {size} bytes; the system takes 128 KiB at the most, `stdin` any number"
         )
     return argument
 
@@ -152,12 +158,14 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
 
     def _text(self, source: str, place: Scope) -> Item:
         template = compile_text(source, place)
-        schema = self.scope.inputs.schemas.get(template.input or "", {})
-        programs = (template.literal,) if template.literal is not None else self._choices(template.input)
-        may_spread = template.input is not None and schema.get("type", "array") == "array"
-        self.words.append(Word(shape=template.shape, programs=programs, may_spread=may_spread))
+        if template.literal is not None:
+            self.words.append(Word(shape=template.shape, programs=(template.literal,)))
+        else:
+            schema = self.scope.inputs.schemas.get(template.input or "", {})
+            may_spread = template.input is not None and schema.get("type", "array") == "array"
+            self.words.append(Word(shape=template.shape, programs=self._choices(template.input), may_spread=may_spread))
         self.places.append(place)
-        return _Text(template=template, source=_shown(source))
+        return _Text(template=template, source=source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:
         """Return what an input can be, where the file says it: texts only, and one of them in every call."""
@@ -181,9 +189,3 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
             self.places[index].problems.error(
                 f"an expression here would be read as code by {why}; use `script:`, where inputs are in the environment"
             )
-
-
-def _shown(source: str) -> str:
-    """The source on one line, not too long, as a message shows it; literals from outside are left out."""
-    text = "".join(part if isinstance(part, str) else "…" for part in parts_of(source))
-    return " ".join(text.split())[:80]

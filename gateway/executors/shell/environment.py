@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from gateway.config.machine_facts import machine_fact
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
@@ -22,9 +23,10 @@ _MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
 """Bytes of `NAME=value`: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
 
 
-def inherited_environment(names: Sequence[str]) -> Mapping[str, str]:
-    """Return what of the daemon's environment a child gets."""
-    wanted = INHERITED | set(names)
+@machine_fact
+def inherited_environment(names: tuple[str, ...]) -> Mapping[str, str]:
+    """Return what of the daemon's environment a child gets; one mapping for all commands of a catalog."""
+    wanted = INHERITED.union(names)
     return {name: os.environ[name] for name in os.environ if name in wanted or name.startswith("LC_")}
 
 
@@ -53,7 +55,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         return environment
 
 
-def compile_environment(added: Mapping[str, str], *, inherit: Sequence[str], scope: Scope) -> Environment:
+def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], scope: Scope) -> Environment:
     """Compile `env:`, at whose place `scope` looks; mistakes are reported."""
     for name in added:
         if not name or "=" in name or "\0" in name:

@@ -84,7 +84,7 @@ _SWITCHES: Final = {"true": True, "1": True, "yes": True, "on": True} | dict.fro
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Seconds = Annotated[Duration, WrapValidator(_bare_seconds)]
 LogLevel = Literal["debug", "info", "warning", "error"]
-_LogFormat = Literal["json", "console"]
+LogFormat = Literal["json", "console"]
 
 
 class Settings(BaseModel):
@@ -119,7 +119,7 @@ class Settings(BaseModel):
     drain_timeout: Seconds = timedelta(seconds=10)
     """How long calls in flight may go on after a request to stop."""
     log_level: LogLevel = "info"
-    log_format: _LogFormat | None = None
+    log_format: LogFormat | None = None
     """None: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
     """Signs cursors, request states and session ids: one key a line, newest first; None: the state directory's."""
@@ -143,16 +143,7 @@ class Settings(BaseModel):
         """
         if self.secret_key_file is None:
             return keys_in(self.secret_key.get_secret_value().encode()) if self.secret_key else ()
-        variable = variable_of("secret_key_file")
-        if self.secret_key is not None:
-            raise ConfigError.at(variable, f"and {variable_of('secret_key')} are given; only one can be")
-        try:
-            keys = keys_in(self.secret_key_file.read_bytes())
-        except OSError as error:
-            raise ConfigError.at(variable, f"cannot read {self.secret_key_file}: {error.strerror}") from error
-        if not keys:
-            raise ConfigError.at(variable, f"{self.secret_key_file} is empty")
-        return keys
+        return keys_in(self._in_file("secret_key", self.secret_key_file))
 
     def store_url(self) -> str | None:
         """The URL of the store, read from its file where it lies in one.
@@ -162,18 +153,23 @@ class Settings(BaseModel):
         """
         if self.store_file is None:
             return self.store.get_secret_value().strip() if self.store else None
-        variable = variable_of("store_file")
-        if self.store is not None:
-            raise ConfigError.at(variable, f"and {variable_of('store')} are given; only one can be")
         try:
-            url = self.store_file.read_text(encoding="utf-8").strip()
+            return self._in_file("store", self.store_file).decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError.at(variable_of("store_file"), f"cannot read {self.store_file}: {error}") from error
+
+    def _in_file(self, field: str, path: Path) -> bytes:
+        """The value of a field that lies in a file, and so may not be given itself as well."""
+        variable = variable_of(f"{field}_file")
+        if getattr(self, field) is not None:
+            raise ConfigError.at(variable, f"and {variable_of(field)} are given; only one can be")
+        try:
+            content = path.read_bytes().strip()
         except (OSError, ValueError) as error:
-            raise ConfigError.at(
-                variable, f"cannot read {self.store_file}: {getattr(error, 'strerror', error)}"
-            ) from error
-        if not url:
-            raise ConfigError.at(variable, f"{self.store_file} is empty")
-        return url
+            raise ConfigError.at(variable, f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+        if not content:
+            raise ConfigError.at(variable, f"{path} is empty")
+        return content
 
 
 def keys_in(text: bytes) -> tuple[bytes, ...]:

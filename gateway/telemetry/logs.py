@@ -12,20 +12,19 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, Literal, Self, get_args
+from typing import Final, Self, get_args
 
 import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from gateway.config.settings import LogFormat, LogLevel
 from gateway.json_types import Json
 from gateway.telemetry.background_writer import BackgroundWriter
 from gateway.telemetry.log_context import LOG_CONTEXT
 from gateway.telemetry.uncaught_exceptions import UncaughtExceptions
 
-Level = Literal["debug", "info", "warning", "error"]
-LEVELS: Final[tuple[Level, ...]] = get_args(Level)
-Style = Literal["json", "console"]
+LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 Mask = Callable[[str], str]
 """Masks the secrets in text. Called for each event, so that it may follow a reload."""
 
@@ -45,14 +44,14 @@ class Logs:
     def __init__(
         self,
         *,
-        level: Level,
-        style: Style | None,
+        level: LogLevel,
+        style: LogFormat | None,
         mask: Mask,
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         is_terminal = os.isatty(descriptor)
-        self._level: Level = level
+        self._level: LogLevel = level
         self._style = style or ("console" if is_terminal else "json")
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._mask = mask
@@ -106,7 +105,7 @@ class Logs:
         self._lines.stop()
 
     @property
-    def level(self) -> Level:
+    def level(self) -> LogLevel:
         """The lowest level that is written."""
         return self._level
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway.telemetry.logs import MAX_QUEUED_BYTES, Logs, Style
+from gateway.config.settings import LogFormat
+from gateway.telemetry.logs import MAX_QUEUED_BYTES, Logs
 
 
 class Target:
@@ -42,7 +43,7 @@ def fail(text: str) -> None:
     raise ValueError(text)
 
 
-def logs(target: Target, *, level: str = "info", style: Style | None = None) -> Logs:
+def logs(target: Target, *, level: str = "info", style: LogFormat | None = None) -> Logs:
     return Logs(level=level, style=style, mask=masked, descriptor=target.descriptor)  # type: ignore[arg-type]
 
 

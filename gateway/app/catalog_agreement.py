@@ -7,16 +7,16 @@ are announced again. A call that has switched a primitive is answered once the o
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.errors import StoreAwayError
-from gateway.json_types import Json
 from gateway.plugin import ListKind
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.replica import Replica
@@ -54,7 +54,7 @@ class CatalogAgreement:
         self._is_agreed: Final = asyncio.Event()
         self._is_agreed.set()
         self._following: asyncio.Task[None] | None = None
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._tasks: Final = BackgroundTasks()
         replica.mailbox.on(_KIND, self._take)
         replica.store.on_return(lambda: self._say(wants_reply=True))
 
@@ -66,20 +66,19 @@ class CatalogAgreement:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         if not self._replica.store.is_away:
             await self._say(is_over=True)
 
     def _announces_later(self) -> bool:
         """Tell the others what is served here now. Whether the announcement waits for them."""
-        self._begin(self._say())
+        self._tasks.begin(self._say(), name="catalog agreement")
         self._compare()
+        # Without the store nobody can be waited for: clients are told at once, as by a single process.
         if self._is_agreed.is_set() or self._replica.store.is_away:
             return False
         if self._following is None or self._following.done():
-            self._following = self._begin(self._follow())
+            self._following = self._tasks.begin(self._follow(), name="catalog agreement")
         return True
 
     async def _follow(self) -> None:
@@ -143,12 +142,6 @@ class CatalogAgreement:
         return msgspec.msgpack.encode(
             ServedCatalog(replica=self._replica.name, fingerprints=fingerprints, wants_reply=wants_reply)
         )
-
-    def _begin(self, work: Coroutine[Json, Json, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name="catalog agreement")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(ServedCatalog)

@@ -9,13 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar
 
 from gateway.catalog.catalog import Catalog
-from gateway.config.definition_source import DefinitionSource, SourceEntry
+from gateway.config.definition_source import DefinitionSource, DocumentStore, SourceEntry
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
-from gateway.state.documents import Documents
 
 if TYPE_CHECKING:
     from gateway.openapi.source import OpenApiSource
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 _UPSTREAMS: Final = "gateway.upstreams.source"
 _OPENAPI: Final = "gateway.openapi.source"
-_OPENAPI_BY_URL: Final = "gateway.openapi.remote"
+_OPENAPI_BY_URL: Final = "gateway.openapi.remote_documents"
 
 
 class _Source(DefinitionSource, Protocol):
@@ -82,7 +81,7 @@ class Upstreams(OptionalSource["UpstreamSource"]):
         self,
         *,
         services: Services,
-        documents: Documents | None,
+        documents: DocumentStore | None,
         updated: Callable[[str], None],
         waits_for_first_lists: bool,
     ) -> None:
@@ -126,11 +125,11 @@ class Upstreams(OptionalSource["UpstreamSource"]):
             self.made.session_ended(session_id)
 
 
-def openapi_documents(*, services: Services, documents: Documents | None) -> "OptionalSource[OpenApiSource]":
+def openapi_documents(*, services: Services, documents: DocumentStore | None) -> "OptionalSource[OpenApiSource]":
     """The OpenAPI documents of the file, if it has any; those with URLs are remembered in `documents`."""
 
     def make(*, is_at_start: bool) -> "OpenApiSource":
-        remote = import_module(_OPENAPI_BY_URL).RemoteSource(
+        remote = import_module(_OPENAPI_BY_URL).RemoteDocuments(
             services=services, documents=documents, is_at_start=is_at_start
         )
         made: OpenApiSource = import_module(_OPENAPI).OpenApiSource(remote)

@@ -5,16 +5,16 @@ Disabled primitives are also kept in the store, as long as a replica lives, for 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ExecutionError, StoreAwayError
-from gateway.json_types import Json
 from gateway.plugin import ListKind
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.replica import Replica
@@ -35,28 +35,27 @@ class SharedChanges:
         self._store: Final = store
         self._notifier: Final = notifier
         self._key: Final = f"{replica.store.prefix}disabled"
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._tasks: Final = BackgroundTasks()
         replica.mailbox.on(_KIND, self._take)
         replica.store.on_return(self._take_disabled)
 
     async def __aenter__(self) -> Self:
         self._notifier.tell_others = self.tell
-        self._begin(self._refresh())
+        self._tasks.begin(self._refresh(), name="shared changes")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     def tell(self, what: str, kind: str, name: str) -> None:
         """Tell the others soon: `what` became of a list, a resource or another primitive."""
-        self._begin(self._tell(what, kind, name))
+        self._tasks.begin(self._tell(what, kind, name), name="shared changes")
 
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:
+            # Kept before it is told: a replica that starts in between reads it.
             if what in _KEPT:
                 await self._replica.store.command(_KEPT[what], self._key, f"{kind} {name}", *_VALUES[what])
                 await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
@@ -98,11 +97,6 @@ class SharedChanges:
         with suppress(StoreAwayError):
             await self._replica.store.command("HSET", self._key, field, "")
             await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
-
-    def _begin(self, work: Coroutine[Json, Json, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="shared changes")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 _KEPT: Final = {"disabled": "HSET", "enabled": "HDEL"}

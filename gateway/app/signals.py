@@ -119,7 +119,7 @@ class StartSignals:
 
 
 @contextmanager
-def on_sighup(reload: Callable[[], None]) -> Iterator[None]:
+def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
     """Call `reload` on each SIGHUP while the context lasts, and for one that was held before it.
 
     With asyncio's own handler, closing the loop would restore the default action, which kills a draining daemon.

@@ -25,7 +25,7 @@ from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services, running_services
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
-from gateway.openapi.remote import RemoteSource
+from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter import gc_paused
@@ -54,7 +54,7 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
     """Upstreams, and documents with URLs, that were asked once for what they offer."""
 
     upstreams: UpstreamSource
-    documents: RemoteSource
+    documents: RemoteDocuments
 
     @property
     def all(self) -> tuple[DefinitionSource, ...]:
@@ -65,10 +65,10 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
         """A warning for each upstream that does not answer, or does not tell all its lists."""
         found = []
         for name, server in self.upstreams.servers.items():
-            if server.offer is None:
-                reasons = [f"cannot be reached: {server.pool.reason or 'no answer in time'}"]
+            if server.lists is None:
+                reasons = [f"cannot be reached: {server.pool.circuit.reason or 'no answer in time'}"]
             else:
-                reasons = [f"does not tell its {kind}: {reason}" for kind, reason in server.offer.missing.items()]
+                reasons = [f"does not tell its {kind}: {reason}" for kind, reason in server.lists.missing.items()]
             place = f"upstreams.{name}"
             found += [Problem(message=reason, path=place, severity=Severity.WARNING) for reason in reasons]
         return found
@@ -158,7 +158,7 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
         return
     async with running_services() as services:
         upstreams = UpstreamSource(services=services, documents=None)
-        documents = RemoteSource(services=services, documents=None)
+        documents = RemoteDocuments(services=services, documents=None)
         try:
             await upstreams.follow(document, lambda: None)
             await documents.follow(document, lambda: None)

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -36,17 +36,24 @@ class HttpServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Definition = dict[str, Json]
-"""What a client writes of one server."""
+"""The members that a client writes of one server."""
 
 
-class Client(NamedTuple):
-    """The notation of one client, and the files in which it is written."""
+NAME: Final = "NAME"
+"""Stands for the name of a variable in the patterns of a client."""
+_INPUT: Final = "${input:NAME}"
+"""VS Code asks its user for a value that is written so, by an entry under `inputs`."""
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """The notation of one client, and the files in which it is written.
+
+    A variable is written by a pattern, or its name is listed, so that the client passes its own variable on.
+    """
 
     title: str
     source_of_variables: str
     """The source of the values of variables, as told to a person."""
-    stdio: Callable[[StdioServer], Definition]
-    http: Callable[[HttpServer], Definition]
     section: str
     """The key of the file under which its servers stand."""
     place: str
@@ -54,122 +61,76 @@ class Client(NamedTuple):
     file: str
     """The file that `--write` changes: of this directory, or of the user."""
     notation: Notation = JsonNotation()
-    questions: Callable[[StdioServer | HttpServer], list[Definition]] = lambda _: []
-    """What the client is to ask its user for, under `inputs`."""
+    has_name: bool = False
+    """Whether the entry of a server repeats its name."""
+    fields: Mapping[str, Json] = {}
+    """Members of each entry."""
+    stdio_type: str = ""
+    http_type: str = ""
+    """The values of `type` for the two; empty: there is no such member."""
+    command: str = "command"
+    url: str = "url"
+    """The names of these members, where clients differ."""
+    variable: str = ""
+    """The pattern of a variable in `env`; empty: none is written there."""
+    optional_variable: str = ""
+    """The pattern of one that need not be set, if that is another."""
+    variable_names: str = ""
+    """The member that lists the names of variables of a server that the client starts."""
+    key: str = ""
+    """The pattern of the variable with the API key in a header field; empty: none is written there."""
+    key_name: str = ""
+    """The member that has the name of that variable."""
+    key_names: str = ""
+    """The member that lists it."""
     link: Callable[[str, Definition, list[Definition]], str] | None = None
     """The link that installs a server, made of its name, entry and questions."""
 
-
-def _claude_http(server: HttpServer) -> Definition:
-    return {"type": "http", **_with_headers(server, f"${{{server.key_variable}}}")}
-
-
-def _cursor_http(server: HttpServer) -> Definition:
-    return _with_headers(server, f"${{env:{server.key_variable}}}")
-
-
-def _vscode_http(server: HttpServer) -> Definition:
-    return {"type": "http", **_with_headers(server, _input(server.key_variable))}
-
-
-def _codex_http(server: HttpServer) -> Definition:
-    return {"url": server.url, **({"bearer_token_env_var": server.key_variable} if server.key_variable else {})}
-
-
-def _gemini_http(server: HttpServer) -> Definition:
-    fields = _with_headers(server, f"${{{server.key_variable}}}")
-    return {"httpUrl": fields.pop("url"), **fields}
-
-
-def _zed_http(server: HttpServer) -> Definition:
-    return _with_headers(server, f"<{server.key_variable}>")
-
-
-def _windsurf_http(server: HttpServer) -> Definition:
-    fields = _cursor_http(server)
-    return {"serverUrl": fields.pop("url"), **fields}
-
-
-def _goose_http(server: HttpServer) -> Definition:
-    fields = _with_headers(server, f"${{{server.key_variable}}}")
-    return {
-        **_goose(server.name, "streamable_http"),
-        "uri": fields.pop("url"),
-        **fields,
-        **({"env_keys": [server.key_variable]} if server.key_variable else {}),
-    }
-
-
-def _with_headers(server: HttpServer, notation: str) -> Definition:
-    headers = {"Authorization": f"Bearer {notation}"}
-    return {"url": server.url, **({} if server.key_variable is None else {"headers": headers})}
-
-
-def _claude_stdio(server: StdioServer) -> Definition:
-    """An optional variable that is not set becomes empty, which the server treats as not set."""
-    notations = {
-        name: f"${{{name}}}" if variable.is_needed else f"${{{name}:-}}" for name, variable in server.variables.items()
-    }
-    return _with_environment(server, notations)
-
-
-def _cursor_stdio(server: StdioServer) -> Definition:
-    return _with_environment(server, {name: f"${{env:{name}}}" for name in server.variables})
-
-
-def _vscode_stdio(server: StdioServer) -> Definition:
-    """VS Code asks for the needed variables, and takes the optional ones from its environment."""
-    notations = {
-        name: _input(name) if variable.is_needed else f"${{env:{name}}}" for name, variable in server.variables.items()
-    }
-    return {"type": "stdio", **_with_environment(server, notations)}
-
-
-def _codex_stdio(server: StdioServer) -> Definition:
-    """Codex passes on the variables that are named, where they are set."""
-    return {**_with_environment(server, {}), **({"env_vars": list(server.variables)} if server.variables else {})}
-
-
-def _gemini_stdio(server: StdioServer) -> Definition:
-    return _with_environment(server, {name: f"${{{name}}}" for name in server.variables})
-
-
-def _zed_stdio(server: StdioServer) -> Definition:
-    """Zed passes on its whole environment."""
-    return _with_environment(server, {})
-
-
-def _goose_stdio(server: StdioServer) -> Definition:
-    return {
-        **_goose(server.name, "stdio"),
-        "cmd": server.command,
-        "args": server.arguments,
-        **({"env_keys": list(server.variables)} if server.variables else {}),
-    }
-
-
-def _goose(name: str, kind: str) -> Definition:
-    return {"name": name, "type": kind, "enabled": True, "timeout": 300}
-
-
-def _with_environment(server: StdioServer, notations: Mapping[str, str]) -> Definition:
-    environment = {"env": dict(notations)} if notations else {}
-    return {"command": server.command, "args": server.arguments, **environment}
-
-
-def _input(variable: str | None) -> str:
-    return f"${{input:{variable}}}"
-
-
-def _vscode_questions(server: StdioServer | HttpServer) -> list[Definition]:
-    if isinstance(server, StdioServer):
-        return [
-            _question(name, f"{name} of {server.name}", is_secret=variable.is_secret)
+    def stdio(self, server: StdioServer) -> Definition:
+        """The entry of a server that the client starts."""
+        environment = {
+            name: pattern.replace(NAME, name)
             for name, variable in server.variables.items()
-            if variable.is_needed
-        ]
-    key = server.key_variable
-    return [] if key is None else [_question(key, f"API key of {server.name}", is_secret=True)]
+            if (pattern := self.variable if variable.is_needed else self.optional_variable or self.variable)
+        }
+        names = list(server.variables) if self.variable_names else []
+        return {
+            **self._common(server.name, self.stdio_type),
+            self.command: server.command,
+            "args": server.arguments,
+            **({"env": environment} if environment else {}),
+            **({self.variable_names: names} if names else {}),
+        }
+
+    def http(self, server: HttpServer) -> Definition:
+        """The entry of a server behind a URL."""
+        entry = {**self._common(server.name, self.http_type), self.url: server.url}
+        name = server.key_variable
+        if name is not None:
+            members: Definition = {
+                "headers": {"Authorization": f"Bearer {self.key.replace(NAME, name)}"} if self.key else None,
+                self.key_name: name,
+                self.key_names: [name],
+            }
+            entry |= {member: value for member, value in members.items() if member and value}
+        return entry
+
+    def questions(self, server: StdioServer | HttpServer) -> list[Definition]:
+        """The entries of `inputs`: what the client is to ask its user for."""
+        if self.key != _INPUT:
+            return []
+        if isinstance(server, StdioServer):
+            return [
+                _question(name, f"{name} of {server.name}", is_secret=variable.is_secret)
+                for name, variable in server.variables.items()
+                if variable.is_needed
+            ]
+        key = server.key_variable
+        return [] if key is None else [_question(key, f"API key of {server.name}", is_secret=True)]
+
+    def _common(self, name: str, type_: str) -> Definition:
+        named: Definition = {"name": name} if self.has_name else {}
+        return {**named, **({"type": type_} if type_ else {}), **self.fields}
 
 
 def _question(variable: str, description: str, *, is_secret: bool) -> Definition:
@@ -192,80 +153,93 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "claude": Client(
         title="Claude",
         source_of_variables="Claude Code takes it from its environment. Claude Desktop does not: write values there",
-        stdio=_claude_stdio,
-        http=_claude_http,
         section="mcpServers",
         place=".mcp.json of the project (Claude Code), or claude_desktop_config.json (Settings, Developer; "
         "only servers that it starts)",
         file=".mcp.json",
+        # One that is not set becomes empty, which the server treats as not set.
+        variable="${NAME}",
+        optional_variable="${NAME:-}",
+        key="${NAME}",
+        http_type="http",
     ),
     "codex": Client(
         title="Codex",
         source_of_variables="Codex takes it from its environment",
-        stdio=_codex_stdio,
-        http=_codex_http,
         section="mcp_servers",
         place="~/.codex/config.toml, or .codex/config.toml of a trusted project",
         file="~/.codex/config.toml",
         notation=TomlNotation(),
+        variable_names="env_vars",
+        key_name="bearer_token_env_var",
     ),
     "cursor": Client(
         title="Cursor",
         source_of_variables="Cursor takes it from its environment",
-        stdio=_cursor_stdio,
-        http=_cursor_http,
         section="mcpServers",
         place="~/.cursor/mcp.json, or .cursor/mcp.json of the project",
         file="~/.cursor/mcp.json",
+        variable="${env:NAME}",
+        key="${env:NAME}",
         link=_cursor_link,
     ),
     "gemini": Client(
         title="Gemini CLI",
         source_of_variables="Gemini CLI takes it from its environment",
-        stdio=_gemini_stdio,
-        http=_gemini_http,
         section="mcpServers",
         place="~/.gemini/settings.json, or .gemini/settings.json of the project",
         file="~/.gemini/settings.json",
+        url="httpUrl",
+        variable="${NAME}",
+        key="${NAME}",
     ),
     "goose": Client(
         title="goose",
         source_of_variables="goose takes it from its environment, or from its secrets",
-        stdio=_goose_stdio,
-        http=_goose_http,
         section="extensions",
         place="~/.config/goose/config.yaml",
         file="~/.config/goose/config.yaml",
         notation=YamlNotation(),
+        has_name=True,
+        stdio_type="stdio",
+        http_type="streamable_http",
+        fields={"enabled": True, "timeout": 300},
+        command="cmd",
+        url="uri",
+        variable_names="env_keys",
+        key="${NAME}",
+        key_names="env_keys",
     ),
     "vscode": Client(
         title="VS Code",
         source_of_variables="VS Code asks for what is needed, and takes the rest from its environment",
-        stdio=_vscode_stdio,
-        http=_vscode_http,
         section="servers",
         place=".vscode/mcp.json of the workspace, or the command `MCP: Open User Configuration`",
         file=".vscode/mcp.json",
-        questions=_vscode_questions,
+        stdio_type="stdio",
+        http_type="http",
+        variable=_INPUT,
+        optional_variable="${env:NAME}",
+        key=_INPUT,
         link=_vscode_link,
     ),
     "windsurf": Client(
         title="Windsurf",
         source_of_variables="Windsurf takes it from its environment",
-        stdio=_cursor_stdio,
-        http=_windsurf_http,
         section="mcpServers",
         place="~/.codeium/windsurf/mcp_config.json",
         file="~/.codeium/windsurf/mcp_config.json",
+        url="serverUrl",
+        variable="${env:NAME}",
+        key="${env:NAME}",
     ),
     "zed": Client(
         title="Zed",
         source_of_variables="Zed passes its environment on to servers that it starts. In headers it knows no "
         "variables: write the key in place of what stands in <>",
-        stdio=_zed_stdio,
-        http=_zed_http,
         section="context_servers",
         place="~/.config/zed/settings.json, or .zed/settings.json of the project",
         file="~/.config/zed/settings.json",
+        key="<NAME>",
     ),
 }

@@ -66,6 +66,20 @@ class DefinitionSource(Protocol):
         """
 
 
+class DocumentStore(Protocol):
+    """Keeps the documents that a source has had last, by name, over a restart."""
+
+    async def read(self, name: str) -> bytes | None:
+        """A document; None for one that is not there."""
+
+    async def save(self, name: str, content: bytes) -> None:
+        """Keep a document in place of an older one of that name.
+
+        Raises:
+            ValueError: it is too large.
+        """
+
+
 def load_definitions(
     path: Path, sources: Iterable[DefinitionSource] = (), *, earlier: LoadRecord = NO_LOAD
 ) -> LoadedConfig:

@@ -6,11 +6,11 @@ from typing import Final
 from aiohttp import web
 
 from gateway.access.identity.auth_error import AuthError
-from gateway.console.admission import Admission
-from gateway.console.answers import refused
-from gateway.console.api_path import ApiPart, ApiPath
-from gateway.console.page_headers import OF_API, OF_PAGE, without_cors
-from gateway.console.sign_in import SignIn
+from gateway.console.api.route import READ, Route
+from gateway.console.auth.console_access import ConsoleAccess
+from gateway.console.auth.sign_in import SignIn
+from gateway.console.responses import error_response
+from gateway.console.security_headers import OF_API, OF_PAGE, without_cors
 from gateway.console.static_files import INDEX, StaticFile
 from gateway.transports.errors import HttpError
 from gateway.transports.http.middleware import Endpoint, Handler, Middleware
@@ -18,25 +18,24 @@ from gateway.transports.http.request import HttpRequest
 
 PAGE: Final = "/-/console"
 API: Final = "/-/api"
-_READ: Final = ("GET", "HEAD")
 _NO_FILE: Final = HttpError(status=404, message="There is no such file")
 
 
 class Console:
     """The page, signing in, and the paths of the API."""
 
-    def __init__(self, *, admission: Admission, files: Mapping[str, StaticFile], parts: Sequence[ApiPart]) -> None:
-        """Take the files of the page and the parts of the API."""
-        self._admission: Final = admission
-        self._sign_in: Final = SignIn(admission)
+    def __init__(self, *, access: ConsoleAccess, files: Mapping[str, StaticFile], routes: Sequence[Route]) -> None:
+        """Take the files of the page and the routes of the API."""
+        self._access: Final = access
+        self._sign_in: Final = SignIn(access)
         self._files: Final = files
-        self._paths: Final = tuple(path for part in parts for path in part.paths())
+        self._api: Final = tuple(routes)
 
     def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
         """Stand on a listener, below each of these prefixes."""
-        routes = tuple(self._routes(door))
+        handlers = tuple(self._handlers(door))
         for prefix in prefixes:
-            for path, handler in routes:
+            for path, handler in handlers:
                 router.add_route("*", f"{prefix}{path}", handler)
 
     def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
@@ -44,19 +43,19 @@ class Console:
         own = door.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:
-            is_ours = self._admission.concerns(raw, door.client_endpoint(raw))
+            is_ours = self._access.concerns(raw, door.client_endpoint(raw))
             return await (own if is_ours else otherwise)(raw)
 
         return handle
 
     def link(self, base_url: str) -> str:
         """Return the URL of the page; without `auth`, with the token that lets its reader in."""
-        token = f"?token={self._admission.token.text}" if self._admission.authenticator.is_open else ""
+        token = f"?token={self._access.token.text}" if self._access.authenticator.is_open else ""
         return f"{base_url}{PAGE}/{token}"
 
-    def _routes(self, door: Middleware) -> Iterator[tuple[str, Handler]]:
-        for own in self._paths:
-            yield f"{API}{own.path}", door.checked(self._admitted(_by_method(own)))
+    def _handlers(self, door: Middleware) -> Iterator[tuple[str, Handler]]:
+        for route in self._api:
+            yield f"{API}{route.path}", door.checked(self._admitted(_by_method(route)))
         yield f"{API}/session", door.checked(_with_headers(self._sign_in.session))
         yield PAGE, door.checked(_with_headers(_to_page))
         yield f"{PAGE}/static/{{name:.+}}", door.checked(_with_headers(self._static))
@@ -65,12 +64,12 @@ class Console:
     def _admitted(self, endpoint: Endpoint) -> Endpoint:
         async def answer(request: HttpRequest) -> web.StreamResponse:
             headers = {**without_cors(request.response_headers), **OF_API}
-            identity = await self._admission.identify(request)
+            identity = await self._access.identify(request)
             if isinstance(identity, AuthError):
                 address, path = request.client_endpoint.address, request.raw.path
-                self._admission.authenticator.record_denial(identity, address=address, path=path)
+                self._access.authenticator.record_denial(identity, address=address, path=path)
             if isinstance(identity, AuthError | HttpError):
-                return refused(identity, headers)
+                return error_response(identity, headers)
             admitted = HttpRequest(
                 request.raw, client_endpoint=request.client_endpoint, response_headers=headers, identity=identity
             )
@@ -81,8 +80,8 @@ class Console:
     async def _page(self, request: HttpRequest) -> web.StreamResponse:
         """Answer with the page, whatever it is to show; a link with a good token leads to it without the token."""
         raw = request.raw
-        if raw.method not in _READ:
-            return _not_allowed(request, _READ)
+        if raw.method not in READ:
+            return _not_allowed(request, READ)
         token = raw.query.get("token")
         if token is None:
             return self._files[INDEX].response(raw, request.response_headers)
@@ -90,11 +89,11 @@ class Console:
         return response or self._files[INDEX].response(raw, request.response_headers, status=401)
 
     async def _static(self, request: HttpRequest) -> web.StreamResponse:
-        if request.raw.method not in _READ:
-            return _not_allowed(request, _READ)
+        if request.raw.method not in READ:
+            return _not_allowed(request, READ)
         found = self._files.get(request.raw.match_info["name"])
         if found is None:
-            return refused(_NO_FILE, request.response_headers)
+            return error_response(_NO_FILE, request.response_headers)
         return found.response(request.raw, request.response_headers)
 
 
@@ -114,15 +113,15 @@ def _with_headers(endpoint: Endpoint) -> Endpoint:
     return answer
 
 
-def _by_method(own: ApiPath) -> Endpoint:
+def _by_method(route: Route) -> Endpoint:
     async def answer(request: HttpRequest) -> web.StreamResponse:
-        if request.raw.method not in own.methods:
-            return _not_allowed(request, own.methods)
-        return await own.answer(request)
+        if request.raw.method not in route.methods:
+            return _not_allowed(request, route.methods)
+        return await route.endpoint(request)
 
     return answer
 
 
 def _not_allowed(request: HttpRequest, methods: Sequence[str]) -> web.Response:
     error = HttpError(status=405, message="method not allowed", headers={"Allow": ", ".join(methods)})
-    return refused(error, request.response_headers)
+    return error_response(error, request.response_headers)

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from gateway.console.page_headers import OF_PAGE
+from gateway.console.security_headers import OF_PAGE
 
 INDEX: Final = "index.html"
 _TYPES: Final = {
@@ -42,6 +42,7 @@ class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
     def response(self, raw: web.Request, headers: Mapping[str, str], *, status: int = 200) -> web.Response:
         """Return it, or 304 to a browser that has it."""
         fields = {**headers, **OF_PAGE, "ETag": f'"{self.etag}"'}
+        # RFC 9110 §13.1.2.
         known = raw.if_none_match or ()
         if status == 200 and any(each.value in {self.etag, "*"} for each in known):
             return web.Response(status=304, headers=fields)

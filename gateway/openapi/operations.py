@@ -133,7 +133,7 @@ def _whole_words(name: str, *, at_most: int) -> str:
     return name[: ends[-1] if ends and ends[-1] > at_most // 2 else at_most].rstrip("_-")
 
 
-def strangers(patterns: Iterable[str], operations: Iterable[Operation]) -> list[str]:
+def unmatched(patterns: Iterable[str], operations: Iterable[Operation]) -> list[str]:
     """The patterns that fit no operation."""
     known = list(operations)
     return [pattern for pattern in patterns if not any(each.fits(pattern) for each in known)]

@@ -5,10 +5,10 @@ from typing import Final
 
 from gateway.config.models.openapi import OperationOverride
 from gateway.json_types import Json
-from gateway.openapi.answers import answer_of
 from gateway.openapi.document import DocumentError
 from gateway.openapi.inputs import Input
 from gateway.openapi.operations import Operation
+from gateway.openapi.responses import response_of
 from gateway.openapi.tools import Call, Reader, call_of, description_of, http_of
 
 _IN_PATH: Final = re.compile(r"\{([^{}]+)\}")
@@ -35,7 +35,7 @@ def resource_of(operation: Operation, reader: Reader, override: OperationOverrid
         lambda found: f"{{{call.names['path', found[1]]}}}" if ("path", found[1]) not in call.values else "-",
         operation.path.partition("#")[0].partition("?")[0],
     )
-    http = http_of(call, reader, answer_of(operation, reader.references, reader.schemas))
+    http = http_of(call, reader, response_of(operation, reader.references, reader.schemas))
     kept = {each.input.wire_name for each in call.parameters if call.names[each.input.key] in query}
     if "query" in http:
         fixed = {each.input.wire_name for each in call.parameters if each.input.key in call.values}

@@ -63,7 +63,7 @@ _FORBIDDING: Final = frozenset({
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Converted(msgspec.Struct, frozen=True):
+class ConvertedSchema(msgspec.Struct, frozen=True):
     """A schema, and the names under `$defs` that it refers to."""
 
     schema: Json
@@ -79,16 +79,16 @@ class Schemas:
         self._is_3_0: Final = is_3_0
         self._nodes: Final[dict[str, Node]] = {}
         """What each name under `$defs` stands for."""
-        self._definitions: Final[dict[tuple[str, Direction], Converted]] = {}
+        self._definitions: Final[dict[tuple[str, Direction], ConvertedSchema]] = {}
 
-    def convert(self, node: Node, direction: Direction) -> Converted:
+    def convert(self, node: Node, direction: Direction) -> ConvertedSchema:
         """Convert one schema.
 
         Raises:
             DocumentError: a reference in it cannot be followed.
         """
         conversion = _Conversion(self, direction, is_3_0=self._is_3_0)
-        return Converted(conversion.schema(node), frozenset(conversion.names))
+        return ConvertedSchema(conversion.schema(node), frozenset(conversion.names))
 
     def definitions(self, names: Iterable[str], direction: Direction) -> dict[str, Json]:
         """The `$defs` for schemas that refer to these names: all that they lead to.
@@ -125,7 +125,7 @@ class Schemas:
         self._nodes.setdefault(last, node)
         return last
 
-    def definition(self, name: str, direction: Direction) -> Converted:
+    def definition(self, name: str, direction: Direction) -> ConvertedSchema:
         key = name, direction
         if key not in self._definitions:
             self._definitions[key] = self.convert(self._nodes[name], direction)

@@ -21,6 +21,7 @@ def base_url(operation: Operation, root: Node) -> str:
         DocumentError: it cannot be known.
     """
     server = own_server(operation) or _first(root.at("servers")) or "/"
+    # OpenAPI 3.0.3, "Server Object": a relative URL is relative to the place of the document.
     url = urljoin(root.uri, server) if root.uri.startswith(("http://", "https://")) else server
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:

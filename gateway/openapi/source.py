@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import orjson
@@ -21,10 +21,17 @@ from gateway.config.reading.validated import content_key
 from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.templates.expressions import did_you_mean
+from gateway.openapi.definitions import (
+    DocumentDefinitions,
+    DocumentEntry,
+    MadeDefinition,
+    SkippedOperation,
+    definitions_of,
+)
 from gateway.openapi.document import DocumentError, Source, location_of
-from gateway.openapi.local import LocalDocuments
-from gateway.openapi.offered import DocumentEntry, LeftOut, Made, Offered, offered_by
+from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.references import References
+from gateway.openapi.remote_documents import FetchedDocuments, RemoteDocuments
 
 _SHARED_KEYS: Final = ("timeout", "concurrency", "rate_limit", "requires")
 """Keys of an entry that hold for all its definitions, unless an override says otherwise."""
@@ -33,29 +40,8 @@ _MAX_LOCATED: Final = 20
 _MODELS: Final[Mapping[str, type[Tool] | type[Resource]]] = {"tools": Tool, "resources": Resource}
 
 
-class OpenDocuments(Protocol):
-    """One document, and those that it leads to."""
-
-    @property
-    def uri(self) -> str: ...
-    @property
-    def files(self) -> Mapping[Path, str]: ...
-    def open(self, uri: str) -> JsonObject: ...
-    def source(self, uri: str) -> Source: ...
-
-
-class RemoteDocuments(Protocol):
-    """The documents with URLs, as they were fetched last."""
-
-    def opened(self, name: str, config: OpenApi) -> "OpenDocuments | None":
-        """The document of an entry; None while it is not known."""
-
-    async def follow(self, document: Document, changed: Callable[[], None]) -> None: ...
-    def reason(self, name: str) -> str:
-        """The reason why a document is not known, or is an old one; empty if there is none."""
-
-    def status(self) -> dict[str, JsonObject]: ...
-    async def close(self) -> None: ...
+OpenedDocuments = LocalDocuments | FetchedDocuments
+"""One document, and those that it leads to."""
 
 
 class OpenApiSource:
@@ -64,7 +50,7 @@ class OpenApiSource:
     def __init__(self, remote: RemoteDocuments | None = None) -> None:
         """Read nothing yet. Without `remote`, documents with URLs offer nothing."""
         self._remote: Final = remote
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _MadeEntry] = {}
         """What was made last of each entry, by its name."""
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
@@ -93,8 +79,8 @@ class OpenApiSource:
             await self._remote.close()
 
     def _entry(
-        self, name: str, entry: OpenApi, config: LoadedConfig, place: Problems, before: "_Known | None"
-    ) -> "_Known | None":
+        self, name: str, entry: OpenApi, config: LoadedConfig, place: Problems, before: "_MadeEntry | None"
+    ) -> "_MadeEntry | None":
         connection = config.document.connections.get(entry.connection or "")
         if entry.connection is not None and connection is None:
             if not config.is_hidden("connections", entry.connection):
@@ -111,6 +97,7 @@ class OpenApiSource:
             return _nothing(documents.files)
         written = config.sources.written(("openapi", name))
         key = content_key(name, entry, connection, written)
+        # The same objects as before: what is not made anew is not compiled anew.
         if before is not None and before.is_of(key, documents):
             return before
         made = _Making(
@@ -120,12 +107,12 @@ class OpenApiSource:
             earlier={} if before is None else before.models,
         )
         try:
-            return made.known(key)
+            return made.entry(key)
         except DocumentError as error:
             place.at("document").error(str(error))
             return _nothing(documents.files)
 
-    def _opened(self, name: str, entry: OpenApi, place: Problems) -> OpenDocuments | None:
+    def _opened(self, name: str, entry: OpenApi, place: Problems) -> OpenedDocuments | None:
         if not entry.is_remote:
             return LocalDocuments(place.directory / entry.document)
         if self._remote is None:
@@ -136,7 +123,7 @@ class OpenApiSource:
         return documents
 
 
-class _Known(msgspec.Struct, frozen=True, kw_only=True):
+class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions of one entry, and what they were made of."""
 
     key: bytes
@@ -147,7 +134,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[tuple[tuple[str, ...], str], ...] = ()
     warnings: tuple[tuple[tuple[str, ...], str], ...] = ()
 
-    def is_of(self, key: bytes, documents: OpenDocuments) -> bool:
+    def is_of(self, key: bytes, documents: OpenedDocuments) -> bool:
         """Whether it would be made again of the same."""
         if key != self.key:
             return False
@@ -157,9 +144,9 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
             return False
 
 
-def _nothing(files: Mapping[Path, str]) -> _Known:
+def _nothing(files: Mapping[Path, str]) -> _MadeEntry:
     entry = SourceEntry(definitions={}, fingerprint="", files=dict(files))
-    return _Known(key=b"", digests={}, entry=entry, models={})
+    return _MadeEntry(key=b"", digests={}, entry=entry, models={})
 
 
 def _digest(source: Source) -> str:
@@ -172,7 +159,7 @@ class _Making:
     def __init__(
         self,
         entry: DocumentEntry,
-        documents: OpenDocuments,
+        documents: OpenedDocuments,
         *,
         written: JsonObject,
         earlier: Mapping[bytes, Definition],
@@ -185,14 +172,14 @@ class _Making:
         self._models: Final[dict[bytes, Definition]] = {}
         self._opened: Final[dict[str, str]] = {}
 
-    def known(self, key: bytes) -> _Known:
+    def entry(self, key: bytes) -> _MadeEntry:
         references = References(self._open)
-        offered = offered_by(
+        found = definitions_of(
             references.root(self._documents.uri), uri=self._documents.uri, references=references, entry=self._entry
         )
         definitions: dict[tuple[str, str], SourceDefinition] = {}
-        for each in offered.made:
-            model = self._model(each, offered)
+        for each in found.made:
+            model = self._model(each, found)
             if model is not None:
                 path, written = self._place(each)
                 definitions[each.kind, each.name] = SourceDefinition(path=path, written=written, config=model)
@@ -200,15 +187,15 @@ class _Making:
             definitions=definitions,
             fingerprint=hashlib.sha256(b"".join(self._models)).hexdigest(),
             files=dict(self._documents.files),
-            left_out=tuple(self._left_out(offered.left_out)),
+            left_out=tuple(self._left_out(found.left_out)),
         )
-        return _Known(
+        return _MadeEntry(
             key=key,
             digests=self._opened,
             entry=entry,
             models=self._models,
-            errors=tuple(offered.errors),
-            warnings=tuple(offered.warnings),
+            errors=tuple(found.errors),
+            warnings=tuple(found.warnings),
         )
 
     def _open(self, uri: str) -> JsonObject:
@@ -216,7 +203,7 @@ class _Making:
         self._opened[uri] = _digest(self._documents.source(uri))
         return root
 
-    def _model(self, made: Made, offered: Offered) -> Definition | None:
+    def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
         override = self._config.override.get(made.override or "", _NO_OVERRIDE)
         key = content_key(made.kind, made.name, made.data)
         model = self._earlier.get(key)
@@ -226,12 +213,12 @@ class _Making:
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, first["loc"]))
-                offered.left_out.append(LeftOut(operation=made.operation, reason=f"{where}: {first['msg']}"))
+                found.left_out.append(SkippedOperation(operation=made.operation, reason=f"{where}: {first['msg']}"))
                 return None
         self._models[key] = model
         return model
 
-    def _place(self, made: Made) -> tuple[DocumentPath, Json]:
+    def _place(self, made: MadeDefinition) -> tuple[DocumentPath, Json]:
         path: DocumentPath = ("openapi", self._entry.name)
         override: Json = None
         if made.override is not None:
@@ -241,7 +228,7 @@ class _Making:
         shared = {key: self._written[key] for key in ("access", "tags", *_SHARED_KEYS) if key in self._written}
         return path, [orjson.loads(orjson.dumps(made.data)), override, shared]
 
-    def _left_out(self, left_out: Iterable[LeftOut]) -> Iterable[LeftOutOperation]:
+    def _left_out(self, left_out: Iterable[SkippedOperation]) -> Iterable[LeftOutOperation]:
         located = 0
         for each in left_out:
             where = ""

@@ -14,13 +14,13 @@ from gateway.config.models.openapi import OperationOverride
 from gateway.json_types import Json
 from gateway.language.schemas.rules import MAX_BYTES
 from gateway.language.uris.grammar import RESERVED
-from gateway.openapi.answers import Answer, answer_of
-from gateway.openapi.bodies import Body, body_of
 from gateway.openapi.document import DocumentError
 from gateway.openapi.inputs import Input, Place, named
 from gateway.openapi.operations import Operation
 from gateway.openapi.parameters import Parameter, parameters_of
 from gateway.openapi.references import Node, References
+from gateway.openapi.request_bodies import RequestBody, request_body_of
+from gateway.openapi.responses import Response, response_of
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import base_url
 
@@ -55,7 +55,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     operation: Operation
     parameters: list[Parameter]
-    body: Body | None
+    body: RequestBody | None
     names: dict[tuple[Place, str], str]
     """The names of all inputs, hidden ones included."""
     values: dict[tuple[Place, str], Json]
@@ -79,7 +79,7 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
         DocumentError: it cannot be sent as the document says, or the override names no input of it.
     """
     parameters = parameters_of(operation, reader.references, reader.schemas)
-    body = body_of(operation, reader.references, reader.schemas)
+    body = request_body_of(operation, reader.references, reader.schemas)
     names = named([*(each.input for each in parameters), *(body.inputs if body else ())])
     keys = {name: key for key, name in names.items()}
     if unknown := [name for name in (*override.hide, *override.set) if name not in keys]:
@@ -105,7 +105,7 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
         DocumentError: there is none; the text says why.
     """
     call = call_of(operation, reader, override)
-    answer = answer_of(operation, reader.references, reader.schemas)
+    response = response_of(operation, reader.references, reader.schemas)
     description = override.description or description_of(operation, reader.root)
     made: dict[str, Json] = {} if description is None else {"description": description}
     if operation.tags:
@@ -113,9 +113,9 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
     if annotations := _ANNOTATIONS.get(operation.method):
         made["annotations"] = dict(annotations)
     made |= _inputs(call, reader)
-    made["http"] = http_of(call, reader, answer)
-    if answer.output:
-        made["output"] = dict(answer.output)
+    made["http"] = http_of(call, reader, response)
+    if response.output:
+        made["output"] = dict(response.output)
     return made
 
 
@@ -178,7 +178,7 @@ def _short(each: Input) -> Json:
     return schema if each.is_required else {**schema, "required": False}
 
 
-def http_of(call: Call, reader: Reader, answer: Answer) -> dict[str, Json]:
+def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
     """The `http:` block of an operation."""
     made: dict[str, Json] = {}
     base = ""
@@ -198,7 +198,7 @@ def http_of(call: Call, reader: Reader, answer: Answer) -> dict[str, Json]:
             written = call.values.get(key, each.written(call.names[key]))
             fields[_FIELDS[key[0]]][each.input.wire_name] = _as_text(written) if key in call.values else written
     body = {} if call.body is None else call.body.http(_shown(call), call.values)
-    accept = answer.accepts
+    accept = response.accepts
     if accept is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
         fields["headers"] = {"Accept": accept, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
@@ -215,6 +215,7 @@ def _path(call: Call) -> str:
     made = []
     for index, part in enumerate(_IN_PATH.split(call.operation.path.partition("#")[0])):
         if index % 2 == 0:
+            # What a document has encoded already stays as it is.
             made.append(quote(part, safe=RESERVED + "%"))
         elif ("path", part) in call.values:
             made.append(_in_url(call.values["path", part]))

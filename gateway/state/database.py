@@ -2,16 +2,12 @@
 
 Every function that `run` is given is a transaction of its own, on a thread of the database's. Those that are asked for
 in one turn of the event loop, or wait while others are written, are committed together: one flush of the disk serves
-them all, and the two threads take turns less often.
-
-A full disk, a read-only or broken file, a lock of somebody else's: the rows are copied into memory, and all goes on
-there. From time to time the file is tried again, and gets the rows back. A broken one is put aside first.
+them all, and the two threads take turns less often. While no file can be
+written, `FallbackConnection` writes to memory.
 """
 
 import asyncio
-import sqlite3
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,18 +15,15 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-import msgspec
 import structlog
 
 from gateway.json_types import Json
-from gateway.state.schema import NewerSchemaError, Schema
-from gateway.state.sqlite_file import copy_rows, is_broken, is_fault, open_file, open_memory, put_aside
+from gateway.state.fallback_connection import FallbackConnection, Transaction, Work
+from gateway.state.table_versions import Schema
 
 log: Final = structlog.get_logger()
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
-"""Reads and writes rows. It may be called again after a fault, so it does nothing else."""
 
 RETRY_SECONDS: Final = 5.0
 """Pause between attempts to write a file that could not be written."""
@@ -39,25 +32,10 @@ _TOGETHER: Final = 200
 _CLOSE_SECONDS: Final = 10.0
 
 
-class NotDurableError(Exception):
-    """The file cannot be written now; its text is why."""
+class _Job(Transaction, eq=False):
+    """A transaction that somebody may wait for."""
 
-
-class Statement(msgspec.Struct, frozen=True):
-    """Work that is one statement, which SQLite does whole or not at all; its rows are returned."""
-
-    query: str
-    values: tuple[Json, ...] = ()
-
-    def __call__(self, connection: sqlite3.Connection) -> list[tuple[Json, ...]]:
-        return connection.execute(self.query, self.values).fetchall()
-
-
-class _Job(msgspec.Struct, eq=False):
-    work: Work[Json]
-    durable: bool = False
     answer: asyncio.Future[Json] | None = None
-    outcome: tuple[Json, BaseException | None] = (None, None)
 
 
 class Database:
@@ -87,15 +65,10 @@ class Database:
             why_memory: the reason for which there is no file.
             retry_seconds: pause between attempts to write a file that could not be written.
         """
-        self.path: Final = path
-        self.faults: Final[dict[str, int]] = {}
-        """How often the file could not be written, by SQLite's name of the reason."""
-        self.problem = why_memory
-        """Why nothing is written to the file now; empty while all is."""
-        self.put_aside: Path | None = None
-        """Where the broken file lies, if there was one."""
-        self._schemas: Final = tuple(schemas)
-        self._retry_seconds: Final = retry_seconds
+        self.connection: Final = FallbackConnection(
+            path, schemas, why_memory=why_memory, retry_seconds=retry_seconds, on_loss=self._report_loss
+        )
+        """Used by the thread alone, but for what it says of itself."""
         self._asked: list[_Job] = []
         """The jobs of this turn of the event loop."""
         self._queue: Final[SimpleQueue[_Job | None]] = SimpleQueue()
@@ -103,13 +76,6 @@ class Database:
         self._loop: asyncio.AbstractEventLoop
         self._closed: Final = asyncio.Event()
         self._thread: threading.Thread | None = None
-        # What follows belongs to the thread.
-        self._connection: sqlite3.Connection
-        self._is_file = False
-        self._inode = 0
-        self._has_all = False
-        """Whether memory has all that the file had, so that it may replace the file's rows."""
-        self._retry_at = 0.0
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -134,7 +100,7 @@ class Database:
     @property
     def is_durable(self) -> bool:
         """Whether what is written now is in the file when `run` returns."""
-        return self.path is not None and not self.problem
+        return self.connection.path is not None and not self.connection.problem
 
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
         """Do a transaction.
@@ -156,15 +122,16 @@ class Database:
 
     def status(self) -> dict[str, Json]:
         return {
-            "file": None if self.path is None else str(self.path),
+            "file": None if self.connection.path is None else str(self.connection.path),
             "durable": self.is_durable,
-            "problem": self.problem or None,
-            "put_aside": None if self.put_aside is None else str(self.put_aside),
+            "problem": self.connection.problem or None,
+            "put_aside": None if self.connection.put_aside is None else str(self.connection.put_aside),
         }
 
     def _put(self, job: _Job) -> None:
         if self._thread is None:
             raise RuntimeError("the database is closed")
+        # All that is asked for in this turn goes over at once, and is committed together.
         if not self._asked:
             self._loop.call_soon(self._hand_over)
         self._asked.append(job)
@@ -176,28 +143,20 @@ class Database:
 
     def _serve(self, opened: asyncio.Future[None]) -> None:
         """Run the thread."""
-        self._open()
+        self.connection.open()
         self._tell([_Job(lambda _: None, answer=opened)])
         while (jobs := self._next()) is not None:
             if jobs:
-                self._do(jobs)
-            if not self._is_file and self.path is not None and time.monotonic() >= self._retry_at:
-                self._recover(self.path)
-        self._connection.close()
+                self.connection.do(jobs)
+                self._tell(jobs)
+            self.connection.recover()
+        self.connection.close()
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._closed.set)
 
-    def _open(self) -> None:
-        self._connection = open_memory(self._schemas)
-        if self.path is not None:
-            self._has_all = False
-            self._recover(self.path)
-
     def _next(self) -> list[_Job] | None:
         """Wait for jobs; empty when the file is to be tried again, None at the end."""
-        wait = None
-        if not self._is_file and self.path is not None:
-            wait = max(0.0, self._retry_at - time.monotonic())
+        wait = self.connection.seconds_to_retry
         jobs: list[_Job] = []
         try:
             job = self._queue.get(timeout=wait)
@@ -213,149 +172,18 @@ class Database:
             return jobs
         return None
 
-    def _do(self, jobs: list[_Job]) -> None:
-        """Do jobs in the file; after a fault, or without a file, in memory."""
-        if self._is_file and self._has_moved():
-            self._fail(OSError("the file was moved or deleted"))
-        if self._is_file:
-            try:
-                self._transact(jobs)
-            except sqlite3.Error as error:
-                self._fail(error)
-            else:
-                return self._tell(jobs)
-        for job in jobs:
-            job.outcome = (None, NotDurableError(self.problem or "no state directory")) if job.durable else (None, None)
-        others = [job for job in jobs if not job.durable]
-        try:
-            if others:
-                self._transact(others)
-        except sqlite3.Error as error:  # out of memory
-            for job in others:
-                job.outcome = (None, error)
-        return self._tell(jobs)
-
-    def _transact(self, jobs: list[_Job]) -> None:
-        """Do jobs and commit them together, each of which is undone alone if it fails.
-
-        Raises:
-            sqlite3.Error: a fault of the file, after which none of them is done.
-        """
-        connection = self._connection
-        try:
-            if len(jobs) > 1 or not isinstance(jobs[0].work, Statement):
-                connection.execute("BEGIN IMMEDIATE")
-            for job in jobs:
-                self._attempt(job, is_alone=len(jobs) == 1)
-            if connection.in_transaction:
-                connection.execute("COMMIT")
-        except sqlite3.Error:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise
-
-    def _attempt(self, job: _Job, *, is_alone: bool) -> None:
-        """Do a job within the open transaction, and undo it if it fails.
-
-        Raises:
-            sqlite3.Error: a fault of the file.
-        """
-        connection = self._connection
-        has_savepoint = not (is_alone or isinstance(job.work, Statement))
-        if has_savepoint:
-            connection.execute("SAVEPOINT job")
-        try:
-            job.outcome = (job.work(connection), None)
-        except Exception as error:  # Boundary: whoever asked for the work is told
-            if is_fault(error):
-                raise
-            job.outcome = (None, error)
-            if has_savepoint:
-                connection.execute("ROLLBACK TO job")
-            elif is_alone and connection.in_transaction:
-                connection.execute("ROLLBACK")
-        if has_savepoint:
-            connection.execute("RELEASE job")
-
     def _tell(self, jobs: list[_Job]) -> None:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(_resolve, jobs)
 
-    def _fail(self, error: sqlite3.Error | OSError) -> None:
-        """Go on in memory, with what can be read of the file."""
-        assert self.path is not None  # noqa: S101 - there was a file
-        memory = open_memory(self._schemas)
-        memory.execute("BEGIN")
-        self._has_all = copy_rows(self._connection, memory, replace=True)
-        memory.execute("COMMIT")
-        self._connection.close()
-        self._connection, self._is_file = memory, False
-        self._say(error)
-        if is_broken(error):
-            self._put_aside(self.path)
-            self._retry_at = 0.0
-
-    def _recover(self, path: Path) -> None:
-        """Give the file the rows that memory has, and go on there."""
-        self._retry_at = time.monotonic() + self._retry_seconds
-        try:
-            file = self._opened(path)
-        except (sqlite3.Error, NewerSchemaError, OSError) as error:
-            return self._say(error)
-        try:
-            file.execute("BEGIN IMMEDIATE")
-            copy_rows(self._connection, file, replace=self._has_all)
-            file.execute("COMMIT")
-            self._inode = path.stat().st_ino
-        except (sqlite3.Error, OSError) as error:
-            file.close()
-            return self._say(error)
-        self._connection.close()
-        self._connection, self._is_file = file, True
-        if self.problem:
-            log.info("state is written again", file=str(path))
-        self.problem = ""
-        return None
-
-    def _opened(self, path: Path) -> sqlite3.Connection:
-        try:
-            return open_file(path, self._schemas)
-        except sqlite3.DatabaseError as error:
-            if not is_broken(error):
-                raise
-            self._say(error)
-            self._put_aside(path)
-            return open_file(path, self._schemas)
-
-    def _put_aside(self, path: Path) -> None:
-        try:
-            self.put_aside = put_aside(path)
-        except OSError as error:
-            return self._say(error)
-        log.error("broken state file put aside", file=str(self.put_aside))
-        with suppress(RuntimeError):
+    def _report_loss(self) -> None:
+        """Have the event loop tell of the loss. Called in the thread."""
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._tell_loss)
-        return None
 
     def _tell_loss(self) -> None:
         for callback in self._on_loss:
             callback()
-
-    def _say(self, error: Exception) -> None:
-        """Log why the file is not written, once until it is or the reason is another."""
-        reason = getattr(error, "sqlite_errorname", type(error).__name__)
-        self.faults[reason] = self.faults.get(reason, 0) + 1
-        problem = f"{self.path}: {error}"
-        if problem != self.problem:
-            log.error("state is not written; it is kept in memory", problem=problem, reason=reason)
-        self.problem = problem
-
-    def _has_moved(self) -> bool:
-        """Whether the path is another file by now: SQLite would write on to one that nobody finds."""
-        try:
-            return self.path is None or self.path.stat().st_ino != self._inode
-        except OSError:
-            return True
 
 
 def _resolve(jobs: Sequence[_Job]) -> None:

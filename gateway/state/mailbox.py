@@ -7,15 +7,15 @@ that is not there.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreAwayError
-from gateway.json_types import Json
 from gateway.state.shared_store import WAIT_SECONDS, SharedStore, replica_key
 
 log: Final = structlog.get_logger()
@@ -45,8 +45,7 @@ class Mailbox:
         self._handlers: Final[dict[str, Handler]] = {}
         self._asked: Final[dict[str, asyncio.Future[bytes]]] = {}
         self._taken: Final[BoundedMap[str, bool]] = BoundedMap(_RECENT)
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._readers: list[asyncio.Task[None]] = []
+        self._tasks: Final = BackgroundTasks()
         self._read: Final[dict[str, str]] = {}
         """The id of the last entry that was read, by the stream's key."""
         self._is_open = False
@@ -58,10 +57,7 @@ class Mailbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [*self._readers, *self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     def on(self, kind: str, handler: Handler) -> None:
         """Have messages of a kind handled."""
@@ -139,15 +135,13 @@ class Mailbox:
         if self._is_open:
             return
         self._read[own] = entry.decode()
+        # What was announced before this replica served anybody concerns nobody here: it reads from now on.
         newest = await self._store.command("XREVRANGE", self._shared_key, "+", "-", "COUNT", 1)
         self._read[self._shared_key] = newest[0][0].decode() if newest else "0"
         self._is_open = True
-        loop = asyncio.get_running_loop()
-        self._readers = [
-            loop.create_task(self._read_on(own), name="mailbox"),
-            loop.create_task(self._read_on(self._shared_key), name="announcements"),
-            loop.create_task(self._refresh(own), name="mailbox: refresh"),
-        ]
+        self._tasks.begin(self._read_on(own), name="mailbox")
+        self._tasks.begin(self._read_on(self._shared_key), name="announcements")
+        self._tasks.begin(self._refresh(own), name="mailbox: refresh")
 
     async def _read_on(self, key: str) -> None:
         while True:
@@ -174,7 +168,8 @@ class Mailbox:
                 waiting.set_result(content)
         elif (handler := self._handlers.get(kind)) is not None:
             reply_to = (sender, message_id) if "r" in fields else None
-            self._begin(self._handle(handler, kind, body, reply_to=reply_to))
+            work = self._handle(handler, kind, body, reply_to=reply_to)
+            self._tasks.begin(work, name="message of another replica")
 
     async def _handle(self, handler: Handler, kind: str, body: bytes, *, reply_to: tuple[str, str] | None) -> None:
         try:
@@ -186,11 +181,6 @@ class Mailbox:
             pass  # who asked knows that, too
         except Exception:  # Boundary: a message of another version of the gateway, or our bug
             log.exception("message of another replica failed", kind=kind)
-
-    def _begin(self, work: Coroutine[Json, Json, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="message of another replica")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _refresh(self, own: str) -> None:
         """Keep the mailbox while this process lives, without what was read."""

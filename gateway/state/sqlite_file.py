@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.state.schema import Schema, migrate
+from gateway.state.table_versions import Schema, migrate
 
 BUSY_SECONDS: Final = 1.0
 """How long a lock of somebody else's is waited for."""

@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
-from gateway.state.database import Database, Statement
-from gateway.state.schema import Schema
+from gateway.state.database import Database
+from gateway.state.fallback_connection import Statement
 from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
+from gateway.state.table_versions import Schema
 
 SESSIONS: Final = Schema(
     store="sessions",
@@ -32,7 +33,7 @@ class SqliteSessionStore:
 
     @property
     def knows_the_past(self) -> bool:
-        return self._database.is_durable and self._database.put_aside is None
+        return self._database.is_durable and self._database.connection.put_aside is None
 
     async def load(self, nonce: str) -> SessionRecord | None:
         query = "SELECT record FROM sessions WHERE nonce = ? AND expires > ?"

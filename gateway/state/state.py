@@ -12,13 +12,13 @@ from gateway.json_types import Json
 from gateway.state.clock import SteadyClock
 from gateway.state.database import Database
 from gateway.state.directory import StateDirectory
-from gateway.state.documents import DOCUMENTS, Documents
 from gateway.state.keys import SigningKeys, kept_keys, random_keys
-from gateway.state.outputs import OUTPUTS, SqliteOutputs
 from gateway.state.replica import Replica
-from gateway.state.schema import Schema
 from gateway.state.session_store import SessionStore
+from gateway.state.sqlite_documents import DOCUMENTS, SqliteDocumentStore
+from gateway.state.sqlite_outputs import OUTPUTS, SqliteOutputs
 from gateway.state.sqlite_sessions import SESSIONS, SqliteSessionStore
+from gateway.state.table_versions import Schema
 from gateway.state.used_states import USED_STATES, UsedStates
 
 log: Final = structlog.get_logger()
@@ -57,7 +57,7 @@ class State:
         self.replica: Replica | None = None
         self.keys: SigningKeys
         self.database: Database
-        self.documents: Documents
+        self.documents: SqliteDocumentStore
         self.sessions: SessionStore
         self.used_states: UsedStates
         self.outputs: SqliteOutputs
@@ -70,7 +70,7 @@ class State:
             self.keys = self._given_keys or _own_keys(directory.path)
             path = None if directory.path is None else directory.path / DATABASE
             self.database = await stack.enter_async_context(Database(path, self._schemas, why_memory=directory.problem))
-            self.documents = Documents(self.database, clock=self.clock)
+            self.documents = SqliteDocumentStore(self.database, clock=self.clock)
             self.sessions = SqliteSessionStore(self.database, clock=self.clock)
             self.used_states = UsedStates(self.database, clock=self.clock)
             self.outputs = SqliteOutputs(self.database)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from gateway.bounded_map import BoundedMap
-from gateway.state.database import Database, Statement
-from gateway.state.schema import Schema
+from gateway.state.database import Database
+from gateway.state.fallback_connection import Statement
+from gateway.state.table_versions import Schema
 
 USED_STATES: Final = Schema(
     store="used_states",

@@ -7,65 +7,32 @@ nothing here but an entry by which it is counted.
 import asyncio
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
-from gateway import exact_json
-from gateway.errors import ErrorCode, OverLimitError, StoreAwayError
+from gateway.errors import StoreAwayError
 from gateway.json_types import Json
+from gateway.tasks.limiter import TaskLimiter
+from gateway.tasks.run import Ending, TaskRun, ended, failed, left_behind
 from gateway.tasks.store import NotStoredError, TaskStore
 from gateway.tasks.task import STOPPED, Task, TaskStatus
 
 log: Final = structlog.get_logger()
 
-_ID_BYTES: Final = 16
-"""128 bits: an id is all that an anonymous caller has to show (ext-tasks, "Security Considerations")."""
 _SWEEP_SECONDS: Final = 60.0
 """The longest pause between two looks for tasks whose time is over."""
-_RETRY_AFTER_SECONDS: Final = 10
 _STORE_SECONDS: Final = 1.0
 """Pause between attempts to write an ending while the store is away."""
 _ATTEMPTS: Final = 8
 """How often a change is tried again that met another one."""
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one run of a task: with a result, an error, or questions. The fields are those of `Task`."""
-
-    status: TaskStatus
-    message: str = ""
-    questions: bytes = b""
-    memory: bytes = b""
-    outcome: bytes = b""
-
-
-class TaskRun:
-    """One run of a task, as its work sees it."""
-
-    __slots__ = ("_on_message", "message", "message_at", "task")
-
-    def __init__(self, task: Task, *, on_message: Callable[["TaskRun"], None]) -> None:
-        self.task = task
-        self.message = task.message
-        self.message_at = task.updated
-        self._on_message: Final = on_message
-
-    def say(self, message: str, *, at: float) -> None:
-        """Tell people how far it is. Kept in memory: what is running is lost with its process anyway."""
-        self.message, self.message_at = message, at
-        self._on_message(self)
-
-
-class TaskWork(Protocol):
-    """Runs the tool of a task again from its start."""
-
-    def __call__(self, run: TaskRun) -> Coroutine[Json, Json, Ending]: ...
+Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
+"""Runs the tool of a task again from its start."""
 
 
 class TaskObserver(Protocol):
@@ -78,32 +45,19 @@ class TaskObserver(Protocol):
         """Its work has said how far it is."""
 
 
-class TaskBounds(Protocol):
-    """`limits.tasks` of the file."""
-
-    @property
-    def per_caller(self) -> int | None: ...
-    @property
-    def total(self) -> int: ...
-
-
 class TaskRunner:
     """The tasks of this process."""
 
-    def __init__(self, store: TaskStore, *, work: TaskWork, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: TaskStore, *, work: Work, clock: Callable[[], float] = time.time) -> None:
         """Run nothing yet."""
         self.store: Final = store
         self.clock: Final = clock
+        self.limiter: Final = TaskLimiter()
         self.observers: Final[list[TaskObserver]] = []
         self.id: Final = store.process or secrets.token_hex(8)
         """The name of this process in the records of what it runs."""
-        self.refused = 0
-        """Tasks that `limits.tasks` had no room for."""
         self._work: Final = work
         self._running: Final[dict[str, tuple[TaskRun, asyncio.Task[Ending]]]] = {}
-        self._unfinished: Final[dict[str, str]] = {}
-        """Who is counted for each task that has not ended."""
-        self._callers: Final[Counter[str]] = Counter()
         self._left: Sequence[Task] = ()
         self._abandoned: Final[set[asyncio.Task[Ending]]] = set()
         self._writing: Final[set[asyncio.Task[None]]] = set()
@@ -117,7 +71,7 @@ class TaskRunner:
         await self.store.open()
         self._left = await self.store.unfinished()
         for task in self._left:
-            self._count(task.id, task.caller.counted_as)
+            self.limiter.count(task.id, task.caller.counted_as)
             self._expect_expiry(task)
 
     async def recover(self) -> None:
@@ -147,29 +101,6 @@ class TaskRunner:
         return task_id in self._running
 
     @property
-    def unfinished_by_caller(self) -> Mapping[str, int]:
-        return self._callers
-
-    @property
-    def unfinished(self) -> int:
-        return len(self._unfinished)
-
-    def reserve(self, caller: str, bounds: TaskBounds) -> str:
-        """Count one more task of a caller, and return its id, to be added or released.
-
-        Raises:
-            OverLimitError: `limits.tasks` has no room for it.
-        """
-        most = bounds.per_caller if bounds.per_caller is not None else max(1, bounds.total // 2)
-        if self._callers[caller] >= most:
-            self._refuse(f"No more than {most} tasks of one caller at once", limit="limits.tasks.per_caller")
-        if len(self._unfinished) >= bounds.total:
-            self._refuse(f"No more than {bounds.total} tasks at once", limit="limits.tasks.total")
-        task_id = secrets.token_hex(_ID_BYTES)
-        self._count(task_id, caller)
-        return task_id
-
-    @property
     def problem(self) -> str:
         """The reason for which no task can be made now; empty if one can."""
         return "the server is stopping" if self._is_stopping else self.store.problem
@@ -184,27 +115,19 @@ class TaskRunner:
             raise NotStoredError(self.problem)
         await self.store.add(task)
         if task.is_finished:
-            self.release(task.id)
+            self.limiter.release(task.id)
         self._expect_expiry(task)
         self._tell(task)
-
-    def release(self, task_id: str) -> None:
-        """Count a task no more."""
-        caller = self._unfinished.pop(task_id, None)
-        if caller is not None:
-            self._callers[caller] -= 1
-            if not self._callers[caller]:
-                del self._callers[caller]
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
         """Stop the work of a task, which is another process's now, or nobody's; nothing is written."""
         self._stop(task_id)
         if is_over:
-            self.release(task_id)
+            self.limiter.release(task_id)
 
     async def discard(self, task_id: str) -> None:
         """Forget a task that nobody was told of."""
-        self.release(task_id)
+        self.limiter.release(task_id)
         await self.store.remove(task_id)
 
     def abandon(self, working: asyncio.Task[Ending]) -> None:
@@ -262,6 +185,7 @@ class TaskRunner:
         def cancelled(task: Task) -> Task:
             return replace(task, status=TaskStatus.CANCELLED, message=message, questions=b"", memory=b"")
 
+        # Written first: another process would begin again what is stopped, by the old record.
         if await self._change(task_id, cancelled) is not None:
             self._stop(task_id)
 
@@ -274,7 +198,7 @@ class TaskRunner:
         for run, each in list(self._running.values()):
             if not each.done():
                 with suppress(StoreAwayError):  # its lease will end
-                    await self._change(run.task.id, _left_behind)
+                    await self._change(run.task.id, left_behind)
                 self._stop(run.task.id)
         await self._settled(working)
 
@@ -289,7 +213,7 @@ class TaskRunner:
         if not task.runner:  # handed over, and counted then
             changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
         else:
-            changed = await self._change(task.id, lambda found: replace(_left_behind(found), runner=self.id))
+            changed = await self._change(task.id, lambda found: replace(left_behind(found), runner=self.id))
         if changed is not None and changed.status is TaskStatus.WORKING:
             self._start(changed)
 
@@ -309,10 +233,10 @@ class TaskRunner:
         try:
             ending = working.result()
         except asyncio.CancelledError:
-            ending = _failed(STOPPED)
+            ending = failed(STOPPED)
         except Exception:  # Boundary: our bug must not leave a task that never ends.
             log.exception("task failed", task=run.task.id, tool=run.task.tool)
-            ending = _failed("Internal error")
+            ending = failed("Internal error")
         await self._write_ending(run, ending)
         if self._running.get(run.task.id, (None,))[0] is run:
             del self._running[run.task.id]
@@ -321,6 +245,7 @@ class TaskRunner:
         """Write how a run ended, as soon as the store can be used, unless the task is another process's by then."""
         while True:
             try:
+                # By now the task may be another process's: what that one makes of it counts.
                 await self._change(run.task.id, lambda task: ended(task, ending) if task.runner == self.id else None)
             except StoreAwayError:
                 if self._is_stopping:
@@ -341,15 +266,11 @@ class TaskRunner:
             changed = replace(wanted, version=task.version + 1, updated=max(self.clock(), task.created))
             if await self.store.replace(changed):
                 if changed.is_finished:
-                    self.release(task_id)
+                    self.limiter.release(task_id)
                 self._tell(changed)
                 return changed
         log.error("a task could not be changed", task=task_id)
         return None
-
-    def _refuse(self, why: str, *, limit: str) -> NoReturn:
-        self.refused += 1
-        raise OverLimitError(f"{why} ({limit})", retry_after=_RETRY_AFTER_SECONDS, limit=limit)
 
     def _message_changed(self, run: TaskRun) -> None:
         task = replace(run.task, status=TaskStatus.WORKING, message=run.message, updated=run.message_at)
@@ -360,10 +281,6 @@ class TaskRunner:
     def _tell(self, task: Task) -> None:
         for observer in self.observers:
             observer.task_changed(task)
-
-    def _count(self, task_id: str, caller: str) -> None:
-        self._unfinished[task_id] = caller
-        self._callers[caller] += 1
 
     def _spawn(self, writing: Coroutine[Json, Json, None]) -> None:
         task = asyncio.get_running_loop().create_task(writing, name="task: write")
@@ -395,30 +312,4 @@ class TaskRunner:
             with suppress(StoreAwayError):
                 for task_id in await self.store.expire(self.clock()):
                     self._stop(task_id)
-                    self.release(task_id)
-
-
-def ended(task: Task, ending: Ending) -> Task:
-    """A task after a run of it that ended so."""
-    return replace(
-        task,
-        status=ending.status,
-        message=ending.message,
-        questions=ending.questions,
-        memory=ending.memory,
-        outcome=ending.outcome,
-        runner="",
-    )
-
-
-def _left_behind(task: Task) -> Task:
-    """A task whose process stops: to be begun again, or failed."""
-    if task.restarts:
-        return replace(task, restarts=task.restarts - 1, runner="", message="")
-    ending = _failed(STOPPED)
-    return replace(task, status=ending.status, message=ending.message, outcome=ending.outcome, runner="")
-
-
-def _failed(message: str) -> Ending:
-    error: Mapping[str, Json] = {"code": int(ErrorCode.INTERNAL_ERROR), "message": message}
-    return Ending(status=TaskStatus.FAILED, message=message, outcome=exact_json.dumps(error))
+                    self.limiter.release(task_id)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.state.database import Database, NotDurableError, Statement
-from gateway.state.schema import Schema
+from gateway.state.database import Database
+from gateway.state.fallback_connection import NotDurableError, Statement
 from gateway.state.state import State
+from gateway.state.table_versions import Schema
 from gateway.tasks.memory_store import MemoryTaskStore
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.store import NotStoredError, TaskStore
@@ -33,7 +34,7 @@ def open_task_store(state: State) -> TaskStore:
     """The store of a daemon: that of all replicas, in the database, or where it is to have no state, in memory."""
     if state.replica is not None:
         return RedisTaskStore(state.replica, clock=state.clock)
-    if state.database.path is None and not state.database.problem:
+    if state.database.connection.path is None and not state.database.connection.problem:
         return MemoryTaskStore(clock=state.clock)
     return SqliteTaskStore(state.database, clock=state.clock)
 
@@ -116,7 +117,7 @@ class SqliteTaskStore:
 
     @property
     def problem(self) -> str:
-        return self._database.problem
+        return self._database.connection.problem
 
     @property
     def counts(self) -> Mapping[str, int]:

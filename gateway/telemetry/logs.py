@@ -54,7 +54,8 @@ class Logs:
         self._level: LogLevel = level
         self._style = style or ("console" if is_terminal else "json")
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self._mask = mask
+        self.mask = mask
+        """Masks secrets in texts; what is secret may be known later than the first line is written."""
         self._lines = _Lines(descriptor)
         self._handler = logging.StreamHandler(self._lines)
         self._uncaught_exceptions = UncaughtExceptions()
@@ -143,15 +144,15 @@ class Logs:
     def _masked_value(self, value: Json) -> Json:
         match value:
             case str():
-                return self._mask(value)
+                return self.mask(value)
             case None | bool() | int() | float():
                 return value
             case dict():
-                return {self._mask(str(key)): self._masked_value(item) for key, item in value.items()}
+                return {self.mask(str(key)): self._masked_value(item) for key, item in value.items()}
             case list() | tuple() | set() | frozenset():
                 return [self._masked_value(item) for item in value]
             case _:
-                return self._mask(str(value))
+                return self.mask(str(value))
 
 
 def _with_context(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -29,7 +29,7 @@ PARKED_SECONDS: Final = 120.0
 _KEY: Final = "upstream.call"
 
 
-class _Question(msgspec.Struct):
+class _OpenQuestion(msgspec.Struct):
     key: str
     method: str
     params: JsonObject
@@ -42,7 +42,7 @@ class ParkedCall:
     def __init__(self) -> None:
         self.id: Final = secrets.token_urlsafe(16)
         self.task: asyncio.Task[JsonObject]
-        self.open: list[_Question] = []
+        self.open: list[_OpenQuestion] = []
         self.news: Final = asyncio.Event()
         self.caller: InvocationCaller | None = None
         """The one whose request is served now; None while it is parked."""
@@ -52,7 +52,7 @@ class ParkedCall:
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         self._asked += 1
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
-        question = _Question(f"{self.id}.{self._asked}", method, params, answer)
+        question = _OpenQuestion(f"{self.id}.{self._asked}", method, params, answer)
         self.open.append(question)
         self.news.set()
         try:
@@ -177,6 +177,7 @@ async def bridged(  # noqa: PLR0913 - one fact of the call each
         begun.append(call)
         return call.id
 
+    # The first try begins the call; a retry finds its id in the request state, and begins nothing.
     call_id = await invocation.context.once(_KEY, begin)
     call = begun[0] if begun else parked.attach(call_id, caller)
     if call is None:

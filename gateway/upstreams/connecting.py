@@ -13,7 +13,8 @@ import msgspec
 
 from gateway.access.identity.credentials import Credential
 from gateway.json_types import JsonObject
-from gateway.upstreams.client.session import Listener, Session
+from gateway.upstreams.client.server_messages import Listener
+from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import (
     NoCredentialsError,
     NotMcpError,
@@ -69,6 +70,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
                     )
                     opened = way.transport
                     await session.open()
+                # Only a probe is hurried: where no other era would be tried after it, `connect_timeout` is the bound.
                 is_last = way.era is Era.LEGACY or era is not None
                 await _handshake(session, way, seconds=None if is_last or way == known else PROBE_SECONDS)
             except _SilentError as error:

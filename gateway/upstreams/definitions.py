@@ -26,7 +26,7 @@ from gateway.config.models.upstreams import (
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
-from gateway.upstreams.offer import Offer
+from gateway.upstreams.discovery import ServerLists
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
 from gateway.wire.revisions import Era
 
@@ -65,10 +65,10 @@ class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}_" if self.config.prefix is None else self.config.prefix
 
 
-def definitions_of(entry: UpstreamEntry, offer: Offer) -> Definitions:
+def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
     """All definitions of an upstream, in the order of its lists."""
     found: Definitions = {}
-    for key, definition in (*_tools(entry, offer), *_resources(entry, offer), *_prompts(entry, offer)):
+    for key, definition in (*_tools(entry, lists), *_resources(entry, lists), *_prompts(entry, lists)):
         if key in found:
             what = f"the {key[0].removesuffix('s')} `{key[1]}` is not offered: this upstream has another of that name"
             entry.warnings.append(((), what))
@@ -77,15 +77,16 @@ def definitions_of(entry: UpstreamEntry, offer: Offer) -> Definitions:
     return found
 
 
-def _tools(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
+def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.tools
-    has_pages = any(map(names_page, offer.tools))
-    for wire in _chosen(entry, "tools", selection, offer.tools, by="name"):
+    has_pages = any(map(names_page, lists.tools))
+    for wire in _chosen(entry, "tools", selection, lists.tools, by="name"):
         remote = wire["name"]
         override = selection.override.get(remote, ToolOverride())
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "tool"):
             continue
+        # A result that an override reshapes is not what the upstream's output schema describes.
         own = _without(wire, *_NOT_OURS, *(("outputSchema",) if _reshapes(override) else ()))
         schema = wire.get("inputSchema")
         schema = schema if isinstance(schema, dict) else {"type": "object"}
@@ -108,7 +109,7 @@ def _tools(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str]
             upstream=relayed,
             input_schema=schema,
             annotations=annotations,
-            task=_TASK_IF_ASKED if _asks_inside_calls(entry.config, offer) else None,
+            task=_TASK_IF_ASKED if _asks_inside_calls(entry.config, lists) else None,
             **{
                 key: getattr(override, key) for key in ("output", "confirm", "confirm_fallback", "ask_timeout", "tests")
             },
@@ -117,9 +118,9 @@ def _tools(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str]
         yield ("tools", name), _sourced(entry, ("tools", "override", remote), wire, config)
 
 
-def _resources(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
+def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.resources
-    members = (("uri", offer.resources), ("uriTemplate", offer.templates))
+    members = (("uri", lists.resources), ("uriTemplate", lists.templates))
     chosen = [(member, wire) for member, wires in members for wire in _fitting(selection, wires, by=member)]
     _warn_of_strangers(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
     for member, wire in chosen:
@@ -127,7 +128,7 @@ def _resources(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, 
         override = selection.override.get(remote, ResourceOverride())
         is_template = member == "uriTemplate"
         completers: dict[str, Completer] = {}
-        if is_template and offer.completes:
+        if is_template and lists.completes:
             reference = {"type": "ref/resource", "uri": remote}
             completers = _completers(entry.relay, reference, [*uritemplate.variables(remote)])
         relayed = Relayed(
@@ -146,9 +147,9 @@ def _resources(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, 
         yield ("resources", uri), _sourced(entry, ("resources", "override", remote), wire, config)
 
 
-def _prompts(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
+def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.prompts
-    for wire in _chosen(entry, "prompts", selection, offer.prompts, by="name"):
+    for wire in _chosen(entry, "prompts", selection, lists.prompts, by="name"):
         remote = wire["name"]
         override = selection.override.get(remote, PromptOverride())
         name = f"{entry.prefix}{override.name or remote}"
@@ -162,7 +163,7 @@ def _prompts(entry: UpstreamEntry, offer: Offer) -> Iterator[tuple[tuple[str, st
             server=entry.name,
             definition=_without(wire, "arguments"),
             executor=PromptRelay(relay=entry.relay, name=remote),
-            completers=_completers(entry.relay, reference, names) if offer.completes else {},
+            completers=_completers(entry.relay, reference, names) if lists.completes else {},
         )
         config = RelayedPrompt.model_construct(
             upstream=relayed,
@@ -279,8 +280,8 @@ def _reshapes(override: ToolOverride) -> bool:
     return output is not None and (output.format != "auto" or any((output.select, output.template, output.schema_)))
 
 
-def _asks_inside_calls(config: Upstream, offer: Offer) -> bool:
-    return offer.era == Era.LEGACY and config.session != "shared" and any(getattr(config, key) for key in _QUESTIONS)
+def _asks_inside_calls(config: Upstream, lists: ServerLists) -> bool:
+    return lists.era == Era.LEGACY and config.session != "shared" and any(getattr(config, key) for key in _QUESTIONS)
 
 
 def _asking(relay: Relay, timeout: timedelta | None) -> Relay:

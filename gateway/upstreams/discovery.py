@@ -1,13 +1,14 @@
-"""Asks a server for its lists: all pages of each, bounded."""
+"""The lists of a server: asks for all pages of each, bounded."""
 
 from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import UpstreamError
-from gateway.upstreams.offer import Offer
 
 MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
@@ -21,7 +22,25 @@ _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
 """List → its method, the member of its result, and the capability that it needs."""
 
 
-async def discover(session: Session, *, before: Offer | None) -> Offer:
+class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a server offers, in the wire form of its revision, and what it was asked by."""
+
+    tools: list[dict[str, Json]] = []
+    resources: list[dict[str, Json]] = []
+    templates: list[dict[str, Json]] = []
+    prompts: list[dict[str, Json]] = []
+    era: str = "legacy"
+    revision: str = ""
+    completes: bool = False
+    """Whether it suggests values for arguments."""
+    subscribes: bool = False
+    """Whether its resources can be watched."""
+    server_info: dict[str, Json] = {}
+    missing: dict[str, str] = {}
+    """The lists that could not be had, with the reason."""
+
+
+async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
     """Ask for all lists. Of one that cannot be had, what was offered before stays.
 
     Raises:
@@ -40,7 +59,7 @@ async def discover(session: Session, *, before: Offer | None) -> Offer:
             if error.code != ErrorCode.METHOD_NOT_FOUND:
                 missing[name] = f"{error.message} ({error.code})"
     resources = session.capabilities.get("resources")
-    return Offer(
+    return ServerLists(
         **found,
         era=session.era,
         revision=session.revision,
@@ -63,6 +82,7 @@ async def _all_pages(session: Session, method: str, member: str) -> list[dict[st
             raise UpstreamError(f"answers {method} without `{member}`")
         items += [item for item in found if isinstance(item, dict)]
         cursor = page.get("nextCursor")
+        # A server that gives a cursor twice would be asked for ever.
         if not isinstance(cursor, str) or cursor in seen or len(items) >= MAX_ITEMS:
             break
         seen.add(cursor)

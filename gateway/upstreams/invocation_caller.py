@@ -9,7 +9,7 @@ from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.executors.invocation import Invocation
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import LogLevel
-from gateway.upstreams.client.session import QUESTIONS
+from gateway.upstreams.client.server_messages import QUESTIONS
 from gateway.upstreams.pool import allowed
 from gateway.wire import meta
 from gateway.wire.revisions import MODERN
@@ -93,6 +93,7 @@ class InvocationCaller:
 
     def with_notes(self, result: JsonObject) -> JsonObject:
         """The result, with a word on what the upstream asked and the client could not be asked."""
+        # The model reads the result, and nobody else would tell it why the upstream did less than it was asked.
         if not self._declined or not isinstance(content := result.get("content"), list):
             return result
         asked = " and ".join(dict.fromkeys(self._declined))

@@ -1,15 +1,12 @@
 """The sessions with one upstream: opened when they are needed, shared or one for each client, ended when idle.
 
-The state machine: idle → connecting → up → degraded → backing_off. A connection that fails is tried again after 1 s,
-2 s … 60 s, with jitter, for ever. Five calls in a row that come to nothing open the circuit (degraded): calls are
-refused at once until one probe is answered.
+The state machine: idle → connecting → up → degraded (the circuit is open) → backing_off; see `CircuitBreaker`.
 """
 
 import asyncio
-import random
 import time
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -22,8 +19,10 @@ from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
+from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.caller import Caller
-from gateway.upstreams.client.session import QUESTIONS, Session
+from gateway.upstreams.client.server_messages import QUESTIONS
+from gateway.upstreams.client.session import Session
 from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import (
     ConnectionLostError,
@@ -41,25 +40,20 @@ log: Final = structlog.get_logger(__name__)
 
 SHARED: Final = ""
 """The key of the session that is nobody's own."""
-CIRCUIT: Final = 5
-"""Failed calls in a row."""
-MAX_BACKOFF: Final = 60.0
-_REMEMBERED_FAILURES: Final = 20
-_SAME_FAILURE_SECONDS: Final = 0.5
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOR_EVER: Final = 1e8
 """Seconds: calls bring deadlines of their own."""
 
 
-class _Held(msgspec.Struct):
+class _PooledSession(msgspec.Struct):
     """A session, and when it was used last on the loop's clock."""
 
     session: Session
     used_at: float
 
 
-class Hearer(msgspec.Struct, frozen=True, kw_only=True):
+class PoolListener(msgspec.Struct, frozen=True, kw_only=True):
     """Callbacks for what an upstream says outside of calls."""
 
     opened: Callable[[], None]
@@ -67,40 +61,24 @@ class Hearer(msgspec.Struct, frozen=True, kw_only=True):
     resource_updated: Callable[[str], None]
 
 
-class PastFailure(msgspec.Struct, frozen=True):
-    """A failure of an upstream."""
-
-    at: float
-    """Unix time."""
-    message: str
-
-
 class SessionPool:
     """All sessions with one upstream."""
 
-    def __init__(self, name: str, config: Upstream, spec: ServerSpec, *, hearer: Hearer) -> None:
+    def __init__(self, name: str, config: Upstream, spec: ServerSpec, *, listener: PoolListener) -> None:
         self.name: Final = name
         self.config = config
         self._spec: Final = spec
-        self._hearer: Final = hearer
-        self._held: Final[OrderedDict[str, _Held]] = OrderedDict()
+        self._listener: Final = listener
+        self._held: Final[OrderedDict[str, _PooledSession]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
         self._closing: Final[set[asyncio.Task[None]]] = set()
-        self._places: Final = FairSemaphore()
+        self._semaphore: Final = FairSemaphore()
         """The upstream's own, so that a slow one costs nobody else."""
-        self._failed_connects = 0
-        self._failed_calls = 0
         self._is_closed = False
+        self.circuit: Final = CircuitBreaker(name)
         self.known_way: Way | None = None
         self.is_stateless: bool | None = None
         """Whether the server keeps nothing between requests; None before it was asked."""
-        self.next_try = 0.0
-        """Until then, on the loop's clock, nothing is tried."""
-        self.reason = ""
-        """Why it cannot be reached."""
-        self.since = time.time()
-        """Unix time at which it was last found to be there, or not to be there."""
-        self.failures: Final[deque[PastFailure]] = deque(maxlen=_REMEMBERED_FAILURES)
         self.restarts = 0
         self.calls = {"success": 0, "error": 0}
         self.seconds = 0.0
@@ -112,22 +90,14 @@ class SessionPool:
     @property
     def state(self) -> str:
         if any(not held.session.is_closed for held in self._held.values()):
-            return "degraded" if self.is_open_circuit else "up"
+            return "degraded" if self.circuit.is_open else "up"
         if self._connecting:
             return "connecting"
-        return "backing_off" if self.reason else "idle"
-
-    @property
-    def is_open_circuit(self) -> bool:
-        return self._failed_calls >= CIRCUIT
+        return "backing_off" if self.circuit.reason else "idle"
 
     @property
     def sessions(self) -> list[Session]:
         return [held.session for held in self._held.values() if not held.session.is_closed]
-
-    @property
-    def seconds_to_next_try(self) -> int:
-        return max(1, round(self.next_try - self._now()))
 
     async def request(
         self,
@@ -145,7 +115,7 @@ class SessionPool:
             UpstreamError: it did not answer; the text names it.
             OverLimitError: too many calls wait already.
         """
-        self._check_circuit()
+        self.circuit.check_call()
         began = self._now()
         permit = await self._permit(caller)
         try:
@@ -157,10 +127,11 @@ class SessionPool:
             raise
         except NoCredentialsError as error:
             self._count("error", began)
-            raise self.named(error) from error
+            raise self.circuit.named(error) from error
         except UpstreamError as error:
-            self._came_to_nothing(str(error), began)
-            raise self.named(error) from error
+            self._count("error", began)
+            self.circuit.call_failed(str(error))
+            raise self.circuit.named(error) from error
         finally:
             permit.release()
         self._answered("success", began)
@@ -180,11 +151,14 @@ class SessionPool:
             return held.session
         connecting = self._connecting.get(key)
         if connecting is None:
-            self._check_backoff()
+            if self._is_closed:
+                raise UnreachableError(f"{self.name} is not configured any more")
+            self.circuit.check_connect()
             self._check_room()
             connecting = asyncio.create_task(self._connect(key, caller), name=f"connect to {self.name}")
             self._connecting[key] = connecting
             connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
+        # Others may wait for the same connection: a caller that goes away must not end it for them.
         return await asyncio.shield(connecting)
 
     async def probe(self) -> None:
@@ -208,16 +182,6 @@ class SessionPool:
         """Whether a refusal is what a server whose callers sign in may say to a request without a caller."""
         return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
 
-    def note_failure(self, reason: str) -> None:
-        """Wait longer before the next attempt."""
-        if not self.reason:
-            self.since = time.time()
-        self._remember(reason)
-        self._failed_connects += 1
-        self.reason = reason
-        delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
-        self.next_try = self._now() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-
     @property
     def said(self) -> str | None:
         """The last lines of its standard error, unmasked; None where it is no child process."""
@@ -225,8 +189,7 @@ class SessionPool:
 
     def forget_failures(self) -> None:
         """Try again at once: somebody says that it is there. Sessions in which nothing runs are ended."""
-        self._failed_connects = self._failed_calls = 0
-        self.reason, self.next_try = "", 0.0
+        self.circuit.reset()
         for held in tuple(self._held.values()):
             if not held.session.open_calls:
                 self.drop(held.session)
@@ -269,15 +232,6 @@ class SessionPool:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def named(self, error: UpstreamError) -> UpstreamError:
-        """The error with the upstream's name in it."""
-        text = str(error)
-        if text.startswith(f"{self.name} "):
-            return error
-        if isinstance(error, UnreachableError):
-            return UnreachableError(self._unreachable(text))
-        return type(error)(f"{self.name}: {text}")
-
     # Sessions.
 
     def _key(self, caller: Caller | None) -> str:
@@ -295,7 +249,7 @@ class SessionPool:
                     self._spec,
                     era=era,
                     known=self.known_way,
-                    listener=self._hearer,
+                    listener=self._listener,
                     capabilities=self._declared(caller),
                     token=None if caller is None else caller.access_token,
                     is_anonymous=caller is None,
@@ -311,8 +265,8 @@ class SessionPool:
             error = failure
         else:
             return self._opened(key, session, way)
-        self.note_failure(str(error))
-        raise UnreachableError(self._unreachable(str(error)))
+        self.circuit.connect_failed(str(error))
+        raise self.circuit.unreachable(str(error))
 
     def _opened(self, key: str, session: Session, way: Way) -> Session:
         self.known_way, self.is_stateless = way, session.is_stateless
@@ -323,24 +277,22 @@ class SessionPool:
             self._end(session)  # found to be stateless by two callers at once
             return other.session
         if not self.sessions:
-            self.since = time.time()
-        self._held[key] = _Held(session, self._now())
+            self.circuit.since = time.time()
+        self._held[key] = _PooledSession(session, self._now())
         session.closed.add_done_callback(lambda closed: self._lost(session, closed))
         self.said_at = self._now()
-        if not self.is_open_circuit:  # a server that can be started may yet come to nothing in each call
-            self._failed_connects, self.reason, self.next_try = 0, "", 0.0
-        self._hearer.opened()
+        self.circuit.connected()
+        self._listener.opened()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
         return session
 
     def _lost(self, session: Session, closed: "asyncio.Future[str]") -> None:
         if any(held.session is session for held in self._held.values()):
             self.restarts += 1
-            self.since = time.time()
-            self._remember(closed.result())
+            self.circuit.lost(closed.result())
             log.warning("upstream lost", upstream=self.name, reason=closed.result())
             self.drop(session)
-            self._hearer.lists_changed("")
+            self._listener.lists_changed("")
 
     def _declared(self, caller: Caller | None) -> JsonObject:
         """The capabilities of a legacy session: its client's, or all that the keys allow where it is nobody's."""
@@ -350,22 +302,10 @@ class SessionPool:
             return caller.declared
         return allowed(self.config, {"sampling": {}, "elicitation": {}, "roots": {}})
 
-    def _check_backoff(self) -> None:
-        if self._is_closed:
-            raise UnreachableError(f"{self.name} is not configured any more")
-        if self._now() < self.next_try:
-            raise UnreachableError(self._unreachable(self.reason))
-
-    def _check_circuit(self) -> None:
-        if self.is_open_circuit:
-            raise UnreachableError(self._unreachable(self.reason))
-
-    def _unreachable(self, reason: str) -> str:
-        return f"{self.name} cannot be reached: {reason}; next try in {self.seconds_to_next_try} s"
-
     def _check_room(self) -> None:
         if len(self._held) + len(self._connecting) < self.config.max_sessions:
             return
+        # Sessions are in the order of their use: the one that was used longest ago makes room.
         unused = next((held for held in self._held.values() if not held.session.open_calls), None)
         if unused is None:
             message = f"{self.name} has {self.config.max_sessions} sessions (max_sessions)"
@@ -392,6 +332,7 @@ class SessionPool:
         session = await self.session_for(caller)
         try:
             return await session.request(method, params, caller=caller, permit=permit, mirrored=mirrored)
+        # Surely not begun, whatever it does; after a lost connection nobody knows.
         except (SessionLostError, UnreachableError):
             self.drop(session)
         except ConnectionLostError:
@@ -410,23 +351,14 @@ class SessionPool:
         """
         queue = _QUEUE if self.config.queue is None else self.config.queue
         limit = (self.config.concurrency or _CONCURRENCY, queue)
-        if not self._places.try_acquire(limit):
+        if not self._semaphore.try_acquire(limit):
             name = f"upstreams.{self.name}.concurrency"
-            await self._places.acquire(limit, caller=caller.key, deadline=self._now() + _FOR_EVER, name=name)
-        return Permit((self._places,))
+            await self._semaphore.acquire(limit, caller=caller.key, deadline=self._now() + _FOR_EVER, name=name)
+        return Permit((self._semaphore,))
 
     def _answered(self, outcome: str, began: float) -> None:
         self._count(outcome, began)
         self._heard()
-
-    def _came_to_nothing(self, reason: str, began: float) -> None:
-        self._count("error", began)
-        self._remember(reason)
-        self._failed_calls += 1
-        if self.is_open_circuit:
-            if self._now() >= self.next_try:
-                self.note_failure(reason)
-            log.warning("upstream does not answer", upstream=self.name, failed_calls=self._failed_calls)
 
     def _count(self, outcome: str, began: float) -> None:
         seconds = self._now() - began
@@ -434,17 +366,9 @@ class SessionPool:
         self.seconds += seconds
         self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1
 
-    def _remember(self, reason: str) -> None:
-        """Remember a failure; the same one again within a moment is one."""
-        last = self.failures[-1] if self.failures else None
-        if last is None or last.message != reason or time.time() - last.at > _SAME_FAILURE_SECONDS:
-            self.failures.append(PastFailure(time.time(), reason))
-
     def _heard(self) -> None:
-        self._failed_calls = 0
         self.said_at = self._now()
-        if self._failed_connects and self.sessions:
-            self.reason, self._failed_connects, self.next_try = "", 0, 0.0
+        self.circuit.answered(is_connected=bool(self.sessions))
 
     @staticmethod
     def _now() -> float:

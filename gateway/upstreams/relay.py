@@ -69,6 +69,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             raise UpstreamError(f"{self.upstream} is not configured any more")
         async with invocation.deadline.limit(f"{self.upstream}"):
             caller = InvocationCaller(invocation, pool.config, upstream=self.upstream)
+            # The session comes first: the era, which decides how an upstream asks, is known once it is open.
             session = await pool.session_for(caller)
             is_modern_client = invocation.context.protocol_version in MODERN
 
@@ -105,6 +106,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
                     return {}
                 return {name: result[name] for name in ("inputRequests", "requestState") if name in result}
 
+            # A round that an earlier try of this request has sent is in its request state, and is not sent again.
             wanted = await context.once(f"{self.upstream}.round{number}", round_)
             if brought:
                 return brought[0]
@@ -139,7 +141,7 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
             content=tuple(_mappings(result.get("content"))),
             structured=result.get("structuredContent", ABSENT),
             is_error=result.get("isError") is True,
-            meta=_passed_on(result),
+            meta=_forwarded_meta(result),
         )
 
 
@@ -211,7 +213,7 @@ def _mappings(value: Json) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _passed_on(result: JsonObject) -> JsonObject:
+def _forwarded_meta(result: JsonObject) -> JsonObject:
     """The members of `_meta` that are not about the connection to the upstream."""
     fields = result.get(meta.META)
     return (

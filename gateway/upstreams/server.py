@@ -12,11 +12,10 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import RpcError
 from gateway.json_types import Json
-from gateway.upstreams.discovery import discover
+from gateway.upstreams.discovery import ServerLists, discover
 from gateway.upstreams.failures import UpstreamError
-from gateway.upstreams.memory import OfferMemory
-from gateway.upstreams.offer import Offer
-from gateway.upstreams.pool import Hearer, SessionPool
+from gateway.upstreams.pool import PoolListener, SessionPool
+from gateway.upstreams.remembered_lists import RememberedLists
 from gateway.upstreams.spec import ServerSpec
 
 log: Final = structlog.get_logger(__name__)
@@ -35,7 +34,7 @@ class UpstreamServer:
         config: Upstream,
         spec: ServerSpec,
         *,
-        memory: OfferMemory,
+        memory: RememberedLists,
         changed: Callable[[], None],
         updated: Callable[[str], None],
         connection: Connection | None,
@@ -53,8 +52,8 @@ class UpstreamServer:
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
-        hearer = Hearer(opened=self._wake.set, lists_changed=self._lists_changed, resource_updated=updated)
-        self.pool: Final = SessionPool(name, config, spec, hearer=hearer)
+        listener = PoolListener(opened=self._wake.set, lists_changed=self._lists_changed, resource_updated=updated)
+        self.pool: Final = SessionPool(name, config, spec, listener=listener)
         self._memory: Final = memory
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
@@ -65,7 +64,7 @@ class UpstreamServer:
         self._is_remembered = False
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        self.offer: Offer | None = None
+        self.lists: ServerLists | None = None
         self.is_awaited = False
         """Whether somebody waits for its first lists, and will read them without being told."""
 
@@ -103,7 +102,7 @@ class UpstreamServer:
         if self._has_begun:  # meanwhile
             return
         if remembered is not None:
-            self.offer = remembered
+            self.lists = remembered
             self._is_remembered = True
             self._known.set()
         self._task = asyncio.create_task(self._keep(), name=f"upstream {self.name}")
@@ -127,11 +126,11 @@ class UpstreamServer:
     def state(self) -> str:
         """The state of its sessions; `degraded`, too, where a list of it could not be read."""
         state = self.pool.state
-        return "degraded" if state == "up" and self.offer is not None and self.offer.missing else state
+        return "degraded" if state == "up" and self.lists is not None and self.lists.missing else state
 
     def status(self) -> dict[str, Json]:
         """The entry of the status."""
-        offer, pool = self.offer, self.pool
+        lists, pool = self.lists, self.pool
         shown: dict[str, Json] = {
             "state": self.state,
             "sessions": len(pool.sessions),
@@ -140,18 +139,18 @@ class UpstreamServer:
         }
         if pool.known_way is not None:
             shown["transport"] = pool.known_way.transport
-        if offer is not None:
-            shown["revision"] = offer.revision
+        if lists is not None:
+            shown["revision"] = lists.revision
             shown["offers"] = {
-                "tools": len(offer.tools),
-                "resources": len(offer.resources) + len(offer.templates),
-                "prompts": len(offer.prompts),
+                "tools": len(lists.tools),
+                "resources": len(lists.resources) + len(lists.templates),
+                "prompts": len(lists.prompts),
             }
-            if offer.missing:
-                shown["missing"] = dict(offer.missing)
-        if pool.reason:
-            shown["reason"] = pool.reason
-            shown["next_try_seconds"] = pool.seconds_to_next_try
+            if lists.missing:
+                shown["missing"] = dict(lists.missing)
+        if pool.circuit.reason:
+            shown["reason"] = pool.circuit.reason
+            shown["next_try_seconds"] = pool.circuit.seconds_to_next_try
         return shown
 
     def _lists_changed(self, _kind: str) -> None:
@@ -169,7 +168,7 @@ class UpstreamServer:
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if loop.time() >= self.pool.next_try:
+            if loop.time() >= self.pool.circuit.next_try:
                 try:
                     await self._look()
                 except (UpstreamError, TimeoutError, RpcError) as error:
@@ -179,7 +178,7 @@ class UpstreamServer:
             await self._pause()
 
     async def _look(self) -> None:
-        if self.pool.is_open_circuit:
+        if self.pool.circuit.is_open:
             await self.pool.probe()
         if self._wants_lists:
             await self._ask_for_lists()
@@ -191,7 +190,7 @@ class UpstreamServer:
 
     async def _subscribe(self) -> None:
         """Watch what is wanted, in each session: where clients have their own, an update may be seen in one alone."""
-        if self.offer is None or not self.offer.subscribes:
+        if self.lists is None or not self.lists.subscribes:
             return
         if self._watched and not self.pool.sessions:
             await self.pool.session_for(None)
@@ -204,9 +203,9 @@ class UpstreamServer:
     def _note(self, error: Exception) -> None:
         reason = str(error) or "no answer in time"
         if self.pool.blames_nobody(error):
-            self.pool.reason = reason  # and callers with tokens are let through
-        elif asyncio.get_running_loop().time() >= self.pool.next_try:
-            self.pool.note_failure(reason)
+            self.pool.circuit.reason = reason  # and callers with tokens are let through
+        elif asyncio.get_running_loop().time() >= self.pool.circuit.next_try:
+            self.pool.circuit.connect_failed(reason)
         log.warning("upstream failed", upstream=self.name, reason=reason)
 
     @property
@@ -221,15 +220,15 @@ class UpstreamServer:
             sessions = self.pool.sessions
             session = sessions[0] if sessions else await self.pool.session_for(None)
             async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-                offer = await discover(session, before=self.offer)
+                lists = await discover(session, before=self.lists)
         except BaseException:
             self._is_stale = True
             raise
         self._is_remembered = True
-        if offer == self.offer:
+        if lists == self.lists:
             return
-        self.offer = offer
-        await self._memory.remember(self.name, offer)
+        self.lists = lists
+        await self._memory.remember(self.name, lists)
         if not self.is_awaited:
             self._changed()
 
@@ -237,8 +236,8 @@ class UpstreamServer:
         """Wait for a reason to look again: an announcement, a time to try again, or a while."""
         loop = asyncio.get_running_loop()
         pause = _LOOK_SECONDS
-        if self.pool.next_try > loop.time():
-            pause = min(pause, self.pool.next_try - loop.time())
+        if self.pool.circuit.next_try > loop.time():
+            pause = min(pause, self.pool.circuit.next_try - loop.time())
         try:
             async with asyncio.timeout(pause):
                 await self._wake.wait()

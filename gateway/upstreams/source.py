@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from gateway.catalog.catalog import Catalog
-from gateway.config.definition_source import SourceEntry
+from gateway.config.definition_source import DocumentStore, SourceEntry
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
@@ -20,10 +20,10 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.bridge import ParkedCalls
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of
-from gateway.upstreams.memory import Documents, OfferMemory
-from gateway.upstreams.offer import Offer
+from gateway.upstreams.discovery import ServerLists
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.relay import Relay, origin_of
+from gateway.upstreams.remembered_lists import RememberedLists
 from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.spec import compile_spec
 from gateway.upstreams.uris import PrefixedUris
@@ -42,7 +42,7 @@ class UpstreamSource:
         self,
         *,
         services: Services,
-        documents: Documents | None,
+        documents: DocumentStore | None,
         updated: Callable[[str], None] = lambda _: None,
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
         is_at_start: bool = True,
@@ -62,7 +62,7 @@ class UpstreamSource:
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
         self._entries: Final[dict[str, _MadeEntry]] = {}
-        """What was made last of each offer, used by the thread that loads."""
+        """What was made last of the lists of each, used by the thread that loads."""
         self._is_at_start = is_at_start
         self._closing: Final[set[asyncio.Task[None]]] = set()
         self.parked: Final = ParkedCalls()
@@ -79,11 +79,12 @@ class UpstreamSource:
             compile_spec(
                 upstream, document=config.document, services=self._services, redactor=config.redactor, problems=place
             )
-            offer = self._offer(name, upstream)
-            if offer is None:
+            lists = self._lists(name, upstream)
+            # Nothing is known yet: a reload follows when it is.
+            if lists is None:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
-            made = self._made_of(name, upstream, offer, config)
+            made = self._made_of(name, upstream, lists, config)
             for path, warning in made.warnings:
                 place.at(*path).warning(warning)
             yield made.entry
@@ -154,31 +155,31 @@ class UpstreamSource:
         return [
             name
             for name, server in self._servers.items()
-            if server.config.required and (server.pool.reason or server.offer is None)
+            if server.config.required and (server.pool.circuit.reason or server.lists is None)
         ]
 
-    def _offer(self, name: str, config: Upstream) -> Offer | None:
+    def _lists(self, name: str, config: Upstream) -> ServerLists | None:
         server = self._servers.get(name)
         if server is None or server_digest(server.config) != server_digest(config):
             return None
-        return server.offer
+        return server.lists
 
-    def _made_of(self, name: str, upstream: Upstream, offer: Offer, config: LoadedConfig) -> "_MadeEntry":
+    def _made_of(self, name: str, upstream: Upstream, lists: ServerLists, config: LoadedConfig) -> "_MadeEntry":
         """The definitions of an upstream; the same objects while they are made of the same."""
         found = config.sources.written(("upstreams", name))
         written = found if isinstance(found, Mapping) else {}
         ask_timeout = config.document.defaults.ask_timeout or _ASK_TIMEOUT
         before = self._entries.get(name)
-        if before is not None and before.offer is offer and before.made_of == (upstream, written, ask_timeout):
+        if before is not None and before.lists is lists and before.made_of == (upstream, written, ask_timeout):
             return before
         relay = Relay(
             servers=self, upstream=name, uris=PrefixedUris(upstream.uri_prefix or ""), ask_timeout=ask_timeout
         )
         entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
         made = self._entries[name] = _MadeEntry(
-            offer=offer,
+            lists=lists,
             made_of=(upstream, written, ask_timeout),
-            entry=SourceEntry(definitions=definitions_of(entry, offer), fingerprint=_fingerprint(name, offer)),
+            entry=SourceEntry(definitions=definitions_of(entry, lists), fingerprint=_fingerprint(name, lists)),
             warnings=entry.warnings,
         )
         return made
@@ -191,7 +192,7 @@ class UpstreamSource:
         spec = compile_spec(config, document=document, services=self._services, redactor=redactor, problems=problems)
         if spec is None or problems.has_errors:
             return None  # reported by `definitions`
-        memory = OfferMemory(self._documents, server=server_digest(config))
+        memory = RememberedLists(self._documents, server=server_digest(config))
         prefix = config.uri_prefix or ""
         return UpstreamServer(
             name,
@@ -217,9 +218,9 @@ class UpstreamSource:
 
 
 class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions that were made of an offer, and all that they were made of."""
+    """The definitions that were made of the lists of a server, and all that they were made of."""
 
-    offer: Offer
+    lists: ServerLists
     made_of: tuple[Upstream, JsonObject, timedelta]
     entry: SourceEntry
     warnings: Sequence[tuple[DocumentPath, str]]
@@ -233,6 +234,6 @@ async def _known(server: UpstreamServer) -> None:
         log.warning("upstream is late", upstream=server.name)
 
 
-def _fingerprint(name: str, offer: Offer) -> str:
-    lists = [offer.tools, offer.resources, offer.templates, offer.prompts]
-    return hashlib.sha256(msgspec.json.encode([name, *lists])).hexdigest()
+def _fingerprint(name: str, lists: ServerLists) -> str:
+    made_of = [name, lists.tools, lists.resources, lists.templates, lists.prompts]
+    return hashlib.sha256(msgspec.json.encode(made_of)).hexdigest()

@@ -93,6 +93,7 @@ def _over_http(
         known = did_you_mean(config.connection, [*connections])
         problems.at("connection").error(f"there is no connection `{config.connection}`{known}")
         return None
+    # Without a scheme it is a path below the connection's base URL.
     written = config.url or ""
     if shared is not None and "://" not in written:
         written = f"{shared.base_url.rstrip('/')}/{written.lstrip('/')}" if written else shared.base_url

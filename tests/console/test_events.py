@@ -11,8 +11,8 @@ import pytest
 from gateway.console.events.feed import CALLS_PER_SECOND, MAX_WATCHERS, EventFeed
 from gateway.console.events.watcher import MAX_CALLS, MAX_OTHERS
 from gateway.console.recording.call_rates import CallRates
-from gateway.console.recording.numbers import Numbers
 from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.telemetry.observer import CallResult, Outcome
 from tests.behaviour.following import save
 from tests.console.watching import CONSOLE, Seen, watched
@@ -165,7 +165,7 @@ async def test_a_stream_ends_with_the_credential_that_it_was_opened_with(tmp_pat
         daemon.bearer["Authorization"] = f"Bearer {OPERATOR}"
         async with daemon.events() as events:
             save(daemon.config, CONSOLE + FILE + AUTH.replace(OPERATOR, "another-key-9876543210"))
-            await daemon.gateway._reloader.reload()
+            await daemon.gateway._components.reloader.reload()
             with pytest.raises(aiohttp.ClientPayloadError):
                 await events.until_end()
         await daemon.get("/calls", status=401)
@@ -179,7 +179,7 @@ async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> Non
         assert slow.connection is not None
         assert slow.connection.transport is not None
         slow.connection.transport.pause_reading()
-        feed = daemon.gateway._console_parts._records._feed  # type: ignore[union-attr]
+        feed = daemon.gateway._console_setup._activity._feed  # type: ignore[union-attr]
         [watcher] = feed._watchers
         number = 0
         while watcher._skipped == 0:
@@ -196,8 +196,8 @@ async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> Non
 
 async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon:
-        assert daemon.gateway._console_parts is not None
-        [recorder] = daemon.gateway._console_parts.observers
+        assert daemon.gateway._console_setup is not None
+        [recorder] = daemon.gateway._console_setup.observers
         assert isinstance(recorder, RecordedCalls)
         assert recorder.listener is None
         async with daemon.events(calls="0"):
@@ -210,7 +210,7 @@ async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
 
 async def test_without_a_console_no_observer_is_registered(tmp_path: Path) -> None:
     async with watched(tmp_path, "listen: {}\n" + FILE) as daemon:
-        assert daemon.gateway._dispatcher._methods._observers_of_all == ()
+        assert daemon.gateway._components.dispatcher._methods._observers_of_all == ()
         assert daemon.gateway._logs.heard is None
 
 
@@ -228,7 +228,7 @@ def run(calls: RecordedCalls, count: int) -> None:
 
 
 async def test_calls_are_sampled_and_the_others_are_counted() -> None:
-    calls = RecordedCalls(Numbers(), rates=CallRates())
+    calls = RecordedCalls(SequenceNumbers(), rates=CallRates())
     feed = feed_of(calls)
     with feed.watch() as watcher:
         run(calls, CALLS_PER_SECOND + 30)
@@ -240,7 +240,7 @@ async def test_calls_are_sampled_and_the_others_are_counted() -> None:
 
 
 async def test_a_watcher_that_does_not_read_does_not_grow() -> None:
-    calls = RecordedCalls(Numbers(), rates=CallRates())
+    calls = RecordedCalls(SequenceNumbers(), rates=CallRates())
     seconds = 0.0
     feed = EventFeed(calls.numbers, clock=lambda: seconds)
     calls.listener = feed

@@ -8,9 +8,9 @@ import pytest
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.recording.bodies import MAX_BODY, Body, kept
 from gateway.console.recording.call_filter import CallFilter
-from gateway.console.recording.call_rates import BINS, SECONDS, CallRates
-from gateway.console.recording.numbers import Numbers
+from gateway.console.recording.call_rates import INTERVALS, SECONDS, CallRates, intervals_of
 from gateway.console.recording.recorded_calls import MAX_BYTES, MAX_CALLS, RecordedCalls
+from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.telemetry.observer import CallResult, Outcome
 from gateway.wire import jsonrpc
 from tests.console.watching import watched
@@ -58,7 +58,7 @@ def run(calls: RecordedCalls, call: ObservedCall, *, response: bytes | None = b"
 
 
 def recorder(*, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> RecordedCalls:
-    return RecordedCalls(Numbers(), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
+    return RecordedCalls(SequenceNumbers(), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
 
 
 def names(calls: RecordedCalls, **query: str) -> list[str]:
@@ -189,11 +189,11 @@ def test_the_effort_of_a_record_does_not_grow_with_those_that_are_kept() -> None
 
 def test_numbers_grow_whatever_the_clock_does_and_tell_workers_apart() -> None:
     moments = iter([5.0, 5.0, 4.0, 6.0])
-    numbers = Numbers(worker=3, clock=lambda: next(moments))
+    numbers = SequenceNumbers(worker=3, clock=lambda: next(moments))
     first = [numbers.next() for _ in range(4)]
     assert first == sorted(set(first))
     assert {each % 32 for each in first} == {3}
-    assert Numbers().next() < 2**53
+    assert SequenceNumbers().next() < 2**53
 
 
 def test_rates_are_of_the_last_hour_in_bins_of_ten_seconds() -> None:
@@ -207,15 +207,15 @@ def test_rates_are_of_the_last_hour_in_bins_of_ten_seconds() -> None:
     assert (shown["calls"][-2:], shown["errors"][-2:]) == ([100, 1], [10, 0])
     assert shown["p50Ms"][-2] == pytest.approx(50, rel=0.1)
     assert shown["p95Ms"][-2] == pytest.approx(95, rel=0.1)
-    assert len(shown["calls"]) == len(shown["p95Ms"]) == BINS
+    assert len(shown["calls"]) == len(shown["p95Ms"]) == INTERVALS
     assert shown["p50Ms"][0] is None
     assert rates.last_seconds() == {"calls": 1, "errors": 0}
-    doubled = rates.shown([rates.bins])
+    doubled = rates.shown([intervals_of(rates.as_json())])
     assert doubled["calls"][-2:] == [200, 2]
-    now += SECONDS * (BINS + 1)
+    now += SECONDS * (INTERVALS + 1)
     rates.add(0.1, outcome=Outcome.OK)
     assert sum(rates.shown()["calls"]) == 1
-    assert len(rates.bins) == 1
+    assert len(rates.as_json()) == 1
 
 
 def test_the_log_lines_of_a_call_are_bounded() -> None:

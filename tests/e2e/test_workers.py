@@ -13,8 +13,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.app.workers.summed_metrics import summed
-from gateway.app.workers.sums import readiness_of_all, status_of_all
+from gateway.app.workers.combined_reports import metrics_of_all, readiness_of_all, status_of_all
 from gateway.json_types import Json
 from tests.certificates import Authority
 from tests.e2e.daemon import Daemon, post_call, serving, text_of
@@ -276,7 +275,7 @@ mcp_gateway_store_up {number - 2}
 """
         for number in (2, 3)
     ]
-    lines = summed(texts, "text/plain")[0].decode().splitlines()
+    lines = metrics_of_all(texts, "text/plain")[0].decode().splitlines()
     assert [line for line in lines if not line.startswith("#")] == [
         'mcp_gateway_calls_total{name="echo"} 5.0',
         "mcp_gateway_sessions 5.0",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gateway.executors.output import output_store as parking
 from gateway.executors.output.output_store import OutputStore
-from gateway.state.database import Statement
+from gateway.state.fallback_connection import Statement
 from gateway.state.state import State
 
 

@@ -17,11 +17,11 @@ from gateway.executors.http.executor import HttpExecutor
 from gateway.executors.http.request import Request
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
-from gateway.openapi.local import LocalDocuments
-from gateway.openapi.offered import DocumentEntry, Offered, offered_by
+from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, definitions_of
+from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.references import References
 from gateway.openapi.source import OpenApiSource
-from gateway.openapi.written import as_yaml
+from gateway.openapi.yaml_output import as_yaml
 from tests.executors.recording import make_invocation
 
 BASE_URL: Final = "https://shop.example.com/v1"
@@ -38,7 +38,7 @@ def operation(**members: Json) -> dict[str, Json]:
 
 def offer(
     given: Json, directory: Path, *, connection: Json = None, is_connected: bool = True, **entry: Json
-) -> Offered:
+) -> DocumentDefinitions:
     """What an entry `shop` offers of a document; every method, unless it says otherwise."""
     path = directory / "shop.openapi.json"
     path.write_bytes(orjson.dumps(given))
@@ -49,7 +49,7 @@ def offer(
         made = Connection.model_validate({"base_url": BASE_URL, **(connection or {})})
     documents = LocalDocuments(path)
     references = References(documents.open)
-    return offered_by(
+    return definitions_of(
         references.root(documents.uri),
         uri=documents.uri,
         references=references,

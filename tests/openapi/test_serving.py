@@ -20,7 +20,7 @@ from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.json_types import Json
 from gateway.openapi.source import OpenApiSource
-from gateway.openapi.written import as_yaml
+from gateway.openapi.yaml_output import as_yaml
 from tests.local_server import listening
 from tests.openapi.shop_documents import ALL_METHODS, document, operation, write_both_ways
 

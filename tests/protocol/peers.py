@@ -205,7 +205,7 @@ class House:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        return self.gateway._dispatcher
+        return self.gateway._components.dispatcher
 
     def modern(self, **given: Any) -> ModernPeer:
         return ModernPeer(self.dispatcher, **given)

@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
-from gateway.state.database import Database, NotDurableError, Statement
-from gateway.state.schema import Schema
+from gateway.state.database import Database
+from gateway.state.fallback_connection import NotDurableError, Statement
+from gateway.state.table_versions import Schema
 
 NOTES: Final = Schema(
     store="notes", steps=("CREATE TABLE notes (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT",)
@@ -123,7 +124,7 @@ async def test_a_schema_grows_by_steps(file: Path) -> None:
         assert await database.run(lambda each: each.execute("SELECT name, size FROM notes").fetchall()) == [("old", 7)]
     async with opened(file) as database:  # an older gateway
         assert not database.is_durable
-        assert "notes has version 2, and 1 is the newest known" in database.problem
+        assert "notes has version 2, and 1 is the newest known" in database.connection.problem
         assert await names(database) == set()
     async with opened(file, grown) as database:
         assert await names(database) == {"old"}
@@ -134,7 +135,7 @@ async def test_a_file_that_is_no_database_is_put_aside(file: Path, broken: bytes
     file.write_bytes(broken)
     async with opened(file) as database:
         await note(database, "new", durable=True)
-        aside = database.put_aside
+        aside = database.connection.put_aside
     assert aside is None if broken == b"" else aside is not None and aside.read_bytes() == broken
     async with opened(file) as database:
         assert await names(database) == {"new"}
@@ -164,8 +165,8 @@ async def test_a_file_that_breaks_is_put_aside_and_what_can_be_read_is_kept(file
         await note(database, "1", "again")
         await lost.wait()
         await durable_again(database)
-        assert database.put_aside is not None
-        assert database.faults["SQLITE_CORRUPT"] >= 1
+        assert database.connection.put_aside is not None
+        assert database.connection.faults["SQLITE_CORRUPT"] >= 1
         assert "1" in await names(database)
         assert await database.run(lambda each: each.execute("SELECT name FROM other").fetchall()) == [("kept",)]
 
@@ -177,7 +178,7 @@ async def test_a_full_disk_loses_nothing_and_is_written_when_there_is_room(small
         fill(ballast)
         await note(database, "second", "x" * 65536)
         assert not database.is_durable
-        assert "full" in database.problem
+        assert "full" in database.connection.problem
         with pytest.raises(NotDurableError, match="full"):
             await note(database, "refused", durable=True)
         assert await names(database) == {"first", "second"}
@@ -195,7 +196,7 @@ async def test_a_file_that_somebody_locks_is_written_when_it_is_free(file: Path)
         outside.execute("BEGIN IMMEDIATE")
         await note(database, "second")
         assert not database.is_durable
-        assert "locked" in database.problem
+        assert "locked" in database.connection.problem
         assert await names(database) == {"first", "second"}
         outside.execute("ROLLBACK")
         outside.close()

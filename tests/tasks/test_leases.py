@@ -14,7 +14,8 @@ from gateway.state.replica import Replica
 from gateway.tasks import leases, redis_store
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
-from gateway.tasks.runner import Ending, TaskRun, TaskRunner
+from gateway.tasks.run import Ending, TaskRun
+from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task, TaskStatus
 from tests.redis_server import RedisServer, redis_server
 from tests.tasks.test_stores import make_task
@@ -103,7 +104,7 @@ async def test_a_task_whose_replica_is_silent_is_begun_again_and_its_late_result
     assert (found.status, found.runner, found.restarts) == (TaskStatus.WORKING, other.runner.id, 0)
     other.release.set()
     assert (await ended(silent, "one")).status is TaskStatus.COMPLETED
-    await until(lambda: silent.runner.unfinished == 0)  # it hears of the end, and counts it no more
+    await until(lambda: silent.runner.limiter.unfinished == 0)  # it hears of the end, and counts it no more
 
 
 async def test_a_task_that_may_not_begin_again_fails_with_its_replica(workers: list[Worker]) -> None:
@@ -131,7 +132,7 @@ async def test_a_renewed_lease_keeps_a_task_and_carries_its_message(server: Redi
         await other.runner.cancel(task.id)
         await until(lambda: renewing.runner.running == 0)  # told by the one that cancelled
         assert (await ended(renewing, "one")).status is TaskStatus.CANCELLED
-        await until(lambda: renewing.runner.unfinished == 0)
+        await until(lambda: renewing.runner.limiter.unfinished == 0)
 
 
 async def test_a_task_that_may_begin_again_is_stopped_where_its_lease_cannot_be_renewed(

@@ -155,7 +155,7 @@ async def test_a_server_that_dies_in_each_call_opens_the_circuit_though_it_start
         for _ in range(5):
             assert (await said(client, "odd_die")).startswith("odd: exited with code 3")
 
-        assert running._upstreams.servers["odd"].pool.is_open_circuit
+        assert running._components.upstreams.servers["odd"].pool.circuit.is_open
 
         async def works_again() -> bool:
             return (await said(client, "odd_work")).startswith("did work")

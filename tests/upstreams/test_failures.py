@@ -339,13 +339,13 @@ async def test_a_reload_compiles_nothing_again_of_an_upstream_that_is_as_it_was(
     path = config(tmp_path, odd=odd("good"), other=odd("good"))
     async with gateway(path) as running:
         await until_listed(running, "odd_work", "other_work")
-        before = running._live.store.current
+        before = running._components.pipeline.store.current
         written = path.read_text(encoding="utf-8")
         path.write_text(written.replace("  other: {", "  other: {timeout: 9s, ") + "tools: {own: {content: x}}\n")
 
         await running._reload()
 
-        after = running._live.store.current
+        after = running._components.pipeline.store.current
         assert (after.tool("own") is None, before is after) == (False, False)
         assert after.tool("odd_work") is before.tool("odd_work")
         assert after.tool("other_work") is not before.tool("other_work")

@@ -1,11 +1,18 @@
-"""The sources of metrics that are read at each scrape, rather than counted."""
+"""The sources of metrics that are read at each scrape, rather than counted, and the durations at upstreams."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from gateway import __version__
+from gateway.app.components import Components
 from gateway.app.optional_sources import Upstreams
-from gateway.app.reports.components import Components
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.search import OWN_NAMES
 from gateway.executors.shared_services import Services
@@ -15,19 +22,21 @@ from gateway.reload.pipeline import Candidate, ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.replica import Replica
 from gateway.tasks.task import TaskStatus
-from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
+from gateway.telemetry.metric_definitions import SECONDS_BUCKETS, UPSTREAM_SECONDS
 from gateway.telemetry.metrics_exposition import Reading
 
 Sources = Mapping[str, Callable[[], Reading]]
 
+_BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
-def metric_sources(components: Components, *, health: Health, calls: CallMetrics) -> Sources:
+
+def metric_sources(components: Components, *, health: Health) -> Sources:
     """A source for each metric of `gateway.telemetry.metric_definitions.READ`."""
     return {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
         "mcp_gateway_ready": lambda: health.is_ready,
-        "mcp_gateway_calls_in_flight": calls.in_flight,
+        "mcp_gateway_calls_in_flight": components.call_metrics.in_flight,
         **_work(components.services, components.dispatcher),
         "mcp_gateway_requests_denied_total": lambda: {
             (str(status),): count for status, count in components.authenticator.denied.items()
@@ -46,8 +55,22 @@ def metric_sources(components: Components, *, health: Health, calls: CallMetrics
         "mcp_gateway_audit_failing": lambda: components.auditing.is_failing,
         "mcp_gateway_state_durable": lambda: components.state.database.is_durable,
         **_store(components.state.replica),
-        "mcp_gateway_state_faults_total": lambda: _by_label(components.state.database.faults),
+        "mcp_gateway_state_faults_total": lambda: _by_label(components.state.database.connection.faults),
     }
+
+
+class UpstreamMetrics(Collector):
+    """A histogram of the durations of requests for each upstream. Runs in another thread, which may see one in part."""
+
+    def __init__(self, upstreams: Upstreams) -> None:
+        self._upstreams: Final = upstreams
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
+        for name, server in list(self._upstreams.servers.items()):
+            buckets = list(zip(_BOUNDS, accumulate(server.pool.within), strict=True))
+            family.add_metric((name,), buckets, server.pool.seconds)
+        yield family
 
 
 def names(catalog: Catalog) -> dict[str, frozenset[str]]:
@@ -87,11 +110,11 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
 
 def _clients(components: Components) -> Sources:
     def streams() -> Reading:
-        listeners = components.listeners()
+        listeners = components.listeners
         return 0 if listeners is None else len(listeners.http.limits.streams)
 
     def restored() -> Reading:
-        listeners = components.listeners()
+        listeners = components.listeners
         return 0 if listeners is None else listeners.http.sessions.restored
 
     counters = components.dispatcher.notifier.counters

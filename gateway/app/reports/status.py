@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.app.reports import clients
-from gateway.app.reports.clients import RecentClients
-from gateway.app.reports.components import Components
+from gateway.app.client_counts import listed, with_sessions
+from gateway.app.components import Components
 from gateway.app.reports.tasks import task_counts
 from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.search import OWN_NAMES
@@ -28,7 +27,7 @@ Sources = Mapping[str, Callable[[], Json]]
 """Sources by name, in the order in which they are shown."""
 
 
-def sources(components: Components, *, config: Path, recent_clients: RecentClients) -> Sources:
+def sources(components: Components, *, config: Path) -> Sources:
     """A source for each fact. All values are masked: a path or a problem may hold a secret."""
     facts: Sources = {
         "config": lambda: str(config),
@@ -37,7 +36,7 @@ def sources(components: Components, *, config: Path, recent_clients: RecentClien
         "views": lambda: {name: _view(part) for name, part in components.dispatcher.views.parts()},
         "audit": lambda: components.auditing.status,
         "store": components.state.status,
-        "clients": lambda: _clients(recent_clients, components),
+        "clients": lambda: _clients(components),
         "limits": lambda: {
             **_limits(components.quotas),
             **_concurrency(
@@ -52,8 +51,8 @@ def sources(components: Components, *, config: Path, recent_clients: RecentClien
         "databases": components.services.databases.status,
         "openapi": components.documents.status,
         "auth": components.authenticator.status,
-        "sessions": lambda: len(open_.http.sessions) if (open_ := components.listeners()) else 0,
-        "streams": lambda: len(open_.http.limits.streams) if (open_ := components.listeners()) else 0,
+        "sessions": lambda: len(open_.http.sessions) if (open_ := components.listeners) else 0,
+        "streams": lambda: len(open_.http.limits.streams) if (open_ := components.listeners) else 0,
         **_work(components.dispatcher, components.services),
         "refused": lambda: dict(components.refusals),
     }
@@ -119,10 +118,10 @@ def _work(dispatcher: Dispatcher, services: Services) -> Sources:
     }
 
 
-def _clients(recent: RecentClients, components: Components) -> Json:
+def _clients(components: Components) -> Json:
     return {
-        "sessions": clients.listed(clients.with_sessions(components.open_sessions()), counted="sessions"),
-        "recent": clients.listed(recent.calls(), counted="calls"),
+        "sessions": listed(with_sessions(components.open_sessions()), counted="sessions"),
+        "recent": listed(components.recent_clients.calls(), counted="calls"),
     }
 
 
@@ -186,7 +185,7 @@ def _limits(quotas: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]
 
 def _tasks(runner: TaskRunner, limits: TaskLimits) -> dict[str, Json]:
     """The use of `limits.tasks`."""
-    return {"used": runner.unfinished, "limit": limits.total, "per_caller": limits.per_caller}
+    return {"used": runner.limiter.unfinished, "limit": limits.total, "per_caller": limits.per_caller}
 
 
 def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dict[str, Json]:

@@ -10,9 +10,8 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from gateway.app.workers.combined_reports import joined, metrics_of_all, readiness_of_all, status_of_all
 from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
-from gateway.app.workers.summed_metrics import summed
-from gateway.app.workers.sums import joined, readiness_of_all, status_of_all
 from gateway.app.workers.worker import Worker
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.health import Health
@@ -53,7 +52,7 @@ class AllWorkers:
         """The metrics of all."""
         (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._siblings.get("/metrics"))
         texts = [own.decode(), *(each for each in found.values() if isinstance(each, str))]
-        return await asyncio.to_thread(summed, texts, accept)
+        return await asyncio.to_thread(metrics_of_all, texts, accept)
 
     async def reload(self, own: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
         """Reload all, this one with `own`."""

@@ -55,6 +55,7 @@ class Siblings:
                 session.request(method, f"http://worker{path}") as got,
             ):
                 return orjson.loads(await got.read()) if got.status < 300 else None
+        # A worker that is being replaced, or hangs, is missing from the answer, and costs no more than the time.
         except (OSError, aiohttp.ClientError, TimeoutError, ValueError):
             return None
 

@@ -103,6 +103,7 @@ def take_worker(environ: MutableMapping[str, str]) -> Worker | None:
     worker = msgspec.json.decode(given, type=Worker)
     if worker.supervisor != os.getppid():
         return None
+    # A child of a tool must not keep the listener open after the daemon has ended.
     for descriptor in (worker.control, *(each for several in worker.listening.values() for each in several)):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function takes it by position alone
     return worker

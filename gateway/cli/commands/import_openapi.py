@@ -15,23 +15,23 @@ from gateway.config.models.openapi import OpenApi
 from gateway.errors import ConfigError, DeadlineExceededError, ExecutionError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
+from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, SkippedOperation, definitions_of
 from gateway.openapi.document import DocumentError
-from gateway.openapi.fetching import compile_fetching
-from gateway.openapi.local import LocalDocuments
-from gateway.openapi.offered import DocumentEntry, LeftOut, Offered, offered_by
+from gateway.openapi.document_fetcher import compile_fetcher
+from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.operations import Operation, clean, operations_of
 from gateway.openapi.references import Node, References
-from gateway.openapi.remote import FetchedDocuments, fetch_bundle
+from gateway.openapi.remote_documents import FetchedDocuments, fetch_documents
 from gateway.openapi.servers import base_url
 from gateway.openapi.swagger import converted, is_swagger
-from gateway.openapi.written import as_yaml
+from gateway.openapi.yaml_output import as_yaml
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """The sections of a file, and the operations that are not in them."""
 
     sections: dict[str, Json]
-    left_out: list[LeftOut]
+    left_out: list[SkippedOperation]
     credentials: list[str]
     """What to add, for each scheme of the document that its requests need."""
 
@@ -122,11 +122,11 @@ def imported_from(
     if prefix is not None:
         entry["prefix"] = prefix
     config = OpenApi.model_validate(entry)
-    offered = offered_by(root, uri=uri, references=references, entry=DocumentEntry(name=name, config=config))
+    found = definitions_of(root, uri=uri, references=references, entry=DocumentEntry(name=name, config=config))
     return Imported(
-        sections=_sections(offered, root, uri, name, connection),
-        left_out=offered.left_out,
-        credentials=[message.partition(" (or ")[0] for _, message in offered.errors],
+        sections=_sections(found, root, uri, name, connection),
+        left_out=found.left_out,
+        credentials=[message.partition(" (or ")[0] for _, message in found.errors],
     )
 
 
@@ -139,13 +139,15 @@ def _fits(operation: Operation, pattern: str) -> bool:
     return operation.fits(pattern)
 
 
-def _sections(offered: Offered, root: JsonObject, uri: str, name: str, connection: str | None) -> dict[str, Json]:
+def _sections(
+    found: DocumentDefinitions, root: JsonObject, uri: str, name: str, connection: str | None
+) -> dict[str, Json]:
     sections: dict[str, Json] = {}
     if connection is None:
         operation = Operation(method="get", path="/", node=Node({}, uri), item=Node({}, uri))
         sections["connections"] = {name: {"base_url": base_url(operation, Node(root, uri))}}
     for kind in ("tools", "resources"):
-        if made := {each.name: each.data for each in offered.made if each.kind == kind}:
+        if made := {each.name: each.data for each in found.made if each.kind == kind}:
             sections[kind] = made
     return sections
 
@@ -162,5 +164,5 @@ async def _documents(document: str) -> LocalDocuments | FetchedDocuments:
     # Whoever typed the URL may reach it.
     config = OpenApi.model_validate({"document": document, "allow_private": True})
     async with running_services() as services:
-        fetching = compile_fetching(config, None, document=Document(), services=services)
-        return FetchedDocuments(document, await fetch_bundle(document, fetching, None))
+        fetcher = compile_fetcher(config, None, document=Document(), services=services)
+        return await fetch_documents(document, fetcher, None)

@@ -34,6 +34,8 @@ class _Member(NamedTuple):
 class JsonNotation:
     """Implements `Notation`."""
 
+    name: Final = "json"
+
     def render(self, document: Mapping[str, Json]) -> str:
         return json.dumps(document, indent=_INDENT, ensure_ascii=False) + "\n"
 

@@ -13,6 +13,10 @@ class NotEditableError(Exception):
 class Notation(Protocol):
     """The format of a client's configuration file."""
 
+    @property
+    def name(self) -> str:
+        """The name of the format in lower case."""
+
     def render(self, document: Mapping[str, Json]) -> str:
         """Write a document as a person would paste it."""
 

@@ -17,6 +17,8 @@ _HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 class TomlNotation:
     """Implements `Notation` for paths to tables."""
 
+    name: Final = "toml"
+
     def render(self, document: Mapping[str, Json]) -> str:
         return "\n".join(_tables((), document))
 

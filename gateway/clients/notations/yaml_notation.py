@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import yaml
 
@@ -11,6 +12,8 @@ from gateway.json_types import Json
 
 class YamlNotation:
     """Implements `Notation`."""
+
+    name: Final = "yaml"
 
     def render(self, document: Mapping[str, Json]) -> str:
         text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)

@@ -11,12 +11,12 @@ from typing import Final
 from aiohttp import web
 
 from gateway import __version__
-from gateway.console.answers import refused
 from gateway.console.events.feed import MAX_WATCHERS, EventFeed, framed
 from gateway.console.events.watcher import skipped_event
-from gateway.console.recording.moments import moment
+from gateway.console.json_forms import moment
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
+from gateway.console.responses import error_response
 from gateway.json_types import JsonObject
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
@@ -61,12 +61,13 @@ class EventEndpoint:
 
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
         if not self._feed.has_room:
-            return refused(_NO_ROOM, request.response_headers)
+            return error_response(_NO_ROOM, request.response_headers)
         since = _number(request.last_event_id) or _number(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
         stream = EventStream(
             request.raw, pace=self._pace, headers={**request.response_headers, **_FIELDS}, caller="console"
         )
+        # Entered among the requests: a reload that ends the credential ends the stream, and a drain waits for it.
         active, task = self._active_requests(), current_task()
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)

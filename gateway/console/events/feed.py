@@ -13,7 +13,7 @@ import orjson
 
 from gateway.console.events.watcher import Watcher
 from gateway.console.recording.call_record import CallRecord
-from gateway.console.recording.numbers import Numbers
+from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
 from gateway.transports.sse.event_stream import encode_event
 
@@ -24,7 +24,7 @@ CALLS_PER_SECOND: Final = 50
 class EventFeed:
     """Tells watchers what happens."""
 
-    def __init__(self, numbers: Numbers, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, numbers: SequenceNumbers, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Tell nobody yet."""
         self.numbers: Final = numbers
         self._clock: Final = clock
@@ -83,6 +83,7 @@ class EventFeed:
         self.publish_call(record.summary(), record.seq)
 
     def call_ended(self, record: CallRecord) -> None:
+        # The end of a call of whose beginning nobody was told would come out of nowhere.
         if not record.is_left_out:
             self.publish_call(record.summary(), record.ended_seq)
 

@@ -31,6 +31,7 @@ class Watcher:
             self.is_lost = True
             self.end()
             return
+        # Taken out first, so that it goes to the end of the order: its number is the newest.
         self._events.pop(key, None)
         self._events[key] = event
         self._woken.set()

@@ -1,4 +1,4 @@
-"""Counts the calls of the last hour in bins of ten seconds, with errors and how long calls took. Memory is bounded.
+"""Counts the calls of the last hour in intervals of ten seconds, with errors and durations. Memory is bounded.
 
 Durations are counted in buckets an eighth of an octave wide, so that quantiles are right to about five per cent, and
 those of several workers can be added up.
@@ -11,19 +11,19 @@ from typing import Final
 
 import msgspec
 
-from gateway.console.recording.moments import moment
+from gateway.console.json_forms import moment
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.observer import Outcome
 
 SECONDS: Final = 10
-"""Of one bin."""
-BINS: Final = 360
+"""Of one interval."""
+INTERVALS: Final = 360
 _ERRORS: Final = frozenset({Outcome.TOOL_ERROR, Outcome.PROTOCOL_ERROR})
 _PER_OCTAVE: Final = 8
 _SHORTEST: Final = 1e-6
 
 
-class Bin(msgspec.Struct):
+class RateInterval(msgspec.Struct):
     """The calls that ended within ten seconds."""
 
     calls: int = 0
@@ -31,7 +31,7 @@ class Bin(msgspec.Struct):
     durations: dict[int, int] = msgspec.field(default_factory=dict)
     """Calls by bucket."""
 
-    def add(self, other: "Bin") -> None:
+    def add(self, other: "RateInterval") -> None:
         self.calls += other.calls
         self.errors += other.errors
         for bucket, count in other.durations.items():
@@ -48,11 +48,11 @@ class Bin(msgspec.Struct):
 
 
 class CallRates:
-    """The bins of the last hour."""
+    """The intervals of the last hour."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
-        self._bins: Final[dict[int, Bin]] = {}
+        self._intervals: Final[dict[int, RateInterval]] = {}
         """By the time at which each began, in tens of seconds, the oldest first."""
         self._newest: Final[dict[int, tuple[int, int]]] = {}
         """Calls and errors of the last seconds."""
@@ -60,10 +60,10 @@ class CallRates:
     def add(self, seconds: float, *, outcome: Outcome) -> None:
         """Count a call that has just ended."""
         now = int(self._clock())
-        found = self._bins.get(now // SECONDS)
+        found = self._intervals.get(now // SECONDS)
         if found is None:
-            found = self._bins[now // SECONDS] = Bin()
-            _forget(self._bins, before=now // SECONDS - BINS)
+            found = self._intervals[now // SECONDS] = RateInterval()
+            _forget(self._intervals, before=now // SECONDS - INTERVALS)
         is_error = outcome in _ERRORS
         found.calls += 1
         found.errors += is_error
@@ -71,6 +71,7 @@ class CallRates:
         found.durations[bucket] = found.durations.get(bucket, 0) + 1
         calls, errors = self._newest.get(now, (0, 0))
         self._newest[now] = calls + 1, errors + is_error
+        # Swept only now and then: an idle daemon may keep a few seconds of yesterday.
         if len(self._newest) > SECONDS + 1:
             _forget(self._newest, before=now - SECONDS)
 
@@ -81,24 +82,20 @@ class CallRates:
         return {"calls": sum(calls for calls, _ in recent), "errors": sum(errors for _, errors in recent)}
 
     def as_json(self) -> JsonObject:
-        """Return the bins for another worker."""
+        """Return the intervals for another worker."""
         return {
             str(at): {"calls": each.calls, "errors": each.errors, "durations": list(each.durations.items())}
-            for at, each in self._bins.items()
+            for at, each in self._intervals.items()
         }
 
-    @property
-    def bins(self) -> Mapping[int, Bin]:
-        return self._bins
-
-    def shown(self, others: Iterable[Mapping[int, Bin]] = ()) -> dict[str, Json]:
-        """Return `rates` of the API, with the bins of other workers added."""
-        total: dict[int, Bin] = {}
-        for bins in (self._bins, *others):
-            for at, each in bins.items():
-                total.setdefault(at, Bin()).add(each)
+    def shown(self, others: Iterable[Mapping[int, RateInterval]] = ()) -> dict[str, Json]:
+        """Return `rates` of the API, with the intervals of other workers added."""
+        total: dict[int, RateInterval] = {}
+        for intervals in (self._intervals, *others):
+            for at, each in intervals.items():
+                total.setdefault(at, RateInterval()).add(each)
         last = int(self._clock()) // SECONDS
-        line = [total.get(at, _EMPTY) for at in range(last - BINS + 1, last + 1)]
+        line = [total.get(at, _NO_CALLS) for at in range(last - INTERVALS + 1, last + 1)]
         return {
             "seconds": SECONDS,
             "end": moment((last + 1) * SECONDS),
@@ -109,17 +106,17 @@ class CallRates:
         }
 
 
-_EMPTY: Final = Bin()
+_NO_CALLS: Final = RateInterval()
 
 
-def bins_of(value: JsonObject) -> dict[int, Bin]:
-    """Return the bins that another worker has."""
+def intervals_of(value: JsonObject) -> dict[int, RateInterval]:
+    """Return the intervals that another worker has."""
     return {
-        int(at): Bin(calls=each["calls"], errors=each["errors"], durations=dict(map(tuple, each["durations"])))
+        int(at): RateInterval(calls=each["calls"], errors=each["errors"], durations=dict(map(tuple, each["durations"])))
         for at, each in value.items()
     }
 
 
-def _forget(counts: dict[int, Bin] | dict[int, tuple[int, int]], *, before: int) -> None:
+def _forget(counts: dict[int, RateInterval] | dict[int, tuple[int, int]], *, before: int) -> None:
     for at in [each for each in counts if each <= before]:
         del counts[at]

@@ -1,14 +1,13 @@
 """The record of one call, and its forms in the API."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from gateway.config.secrets.redactor import Redactor
+from gateway.console.json_forms import milliseconds, moment, short_id
 from gateway.console.recording.bodies import Body
-from gateway.console.recording.moments import moment
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.observer import Call, CallResult, Outcome, ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
@@ -16,7 +15,6 @@ from gateway.telemetry.trace import TraceContext
 RUNNING: Final = "running"
 _MAX_NAME: Final = 200
 """Characters of a name that the caller has made up."""
-_ID_LENGTH: Final = 12
 
 
 class CallRecord(msgspec.Struct, kw_only=True, eq=False):
@@ -138,12 +136,3 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             ],
             "limit": self.limit or None,
         }
-
-
-def milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 3)
-
-
-def short_id(session_id: str) -> str:
-    """Return the id under which a session is shown: its own would let a reader go on with the session."""
-    return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from typing import Final, Protocol
 
+from gateway.console.json_forms import moment
 from gateway.console.recording.bodies import kept
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.call_record import CallRecord
-from gateway.console.recording.moments import moment
-from gateway.console.recording.numbers import Numbers
+from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.log_context import CALL
 from gateway.telemetry.observer import Call, CallResult
@@ -60,7 +60,7 @@ class RecordedCalls:
 
     def __init__(
         self,
-        numbers: Numbers,
+        numbers: SequenceNumbers,
         *,
         rates: CallRates,
         max_calls: int = MAX_CALLS,

@@ -5,17 +5,16 @@ What is served before and after is compared as `mcp-gateway plan` does it, in a 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.manifest import KINDS, Manifest, manifest
-from gateway.console.problem import problem_json
-from gateway.console.recording.call_record import milliseconds
-from gateway.console.recording.moments import moment
-from gateway.console.recording.numbers import Numbers
+from gateway.console.json_forms import milliseconds, moment, problem_json
+from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.planning import Change, ChangeKind, Plan, plan
@@ -44,14 +43,14 @@ _NOUNS: Final[Mapping[str, str]] = {
 class ReloadHistory:
     """The newest reloads, the start of the daemon among them."""
 
-    def __init__(self, pipeline: ReloadPipeline, *, numbers: Numbers) -> None:
+    def __init__(self, pipeline: ReloadPipeline, *, numbers: SequenceNumbers) -> None:
         """Record nothing yet."""
         self._pipeline: Final = pipeline
         self._numbers: Final = numbers
         self._reloads: Final[deque[tuple[int, JsonObject]]] = deque(maxlen=MAX_RELOADS)
         self._served: Manifest | None = None
         self._one_at_a_time: Final = asyncio.Lock()
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._tasks: Final = BackgroundTasks()
         self.listener: Callable[[int, JsonObject], None] = lambda _number, _reload: None
         """Called with each reload and its number."""
 
@@ -63,7 +62,9 @@ class ReloadHistory:
         """Record a reload. What is served is taken now; the comparison follows."""
         served = self._pipeline.served
         make = partial(manifest, served.document, served.catalog)
-        self._begin(self._record(attempt, make, generation=self._pipeline.store.current.generation))
+        self._tasks.begin(
+            self._record(attempt, make, generation=self._pipeline.store.current.generation), name="record of a reload"
+        )
 
     def listed(self) -> Sequence[JsonObject]:
         """Return the reloads, the newest first."""
@@ -74,9 +75,7 @@ class ReloadHistory:
         return [found for found in self._reloads if found[0] > number]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     async def _record(self, attempt: ReloadAttempt, make: Callable[[], Manifest], *, generation: int) -> None:
         async with self._one_at_a_time:
@@ -90,11 +89,6 @@ class ReloadHistory:
             number = self._numbers.next()
             self._reloads.append((number, reload))
             self.listener(number, reload)
-
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="record of a reload")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _compared(

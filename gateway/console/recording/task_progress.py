@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.console.recording.moments import moment
+from gateway.console.json_forms import moment
 from gateway.json_types import JsonObject
 from gateway.tasks.task import Task
 

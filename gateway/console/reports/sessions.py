@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from gateway.console.recording.call_record import CallRecord, short_id
-from gateway.console.recording.moments import moment
+from gateway.console.json_forms import moment, short_id
+from gateway.console.recording.call_record import CallRecord
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from gateway.console.recording.moments import moment
+from gateway.console.json_forms import moment
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
 from gateway.transports.errors import HttpError
@@ -45,7 +45,7 @@ class UpstreamReport:
         return {
             "name": server.name,
             "state": server.state,
-            "reason": masked(pool.reason) or None,
+            "reason": masked(pool.circuit.reason) or None,
             "transport": status.get("transport"),
             "revision": status.get("revision"),
             "server": redactor.json(_server_info(sessions[0].server_info)) if sessions else None,
@@ -54,9 +54,9 @@ class UpstreamReport:
             "sessions": len(sessions),
             "calls": status["calls"],
             "restarts": pool.restarts,
-            "since": moment(pool.since),
-            "nextTryAt": self._next_try(pool.next_try) if pool.reason else None,
-            "errors": [{"at": moment(each.at), "message": masked(each.message)} for each in pool.failures],
+            "since": moment(pool.circuit.since),
+            "nextTryAt": self._next_try(pool.circuit.next_try) if pool.circuit.reason else None,
+            "errors": [{"at": moment(each.at), "message": masked(each.message)} for each in pool.circuit.failures],
             "stderr": None if said is None else masked(said).splitlines(),
         }
 

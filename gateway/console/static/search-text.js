@@ -1,17 +1,18 @@
-/** Searching rows by words: each row's text is put together once. */
+/** Searching rows by words: each row's text is put together once, as long as the row is there. */
 
-/** The words of a search, in lower case. */
-export const terms = (text) => (text ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-
-/** A function of a row to its searched text, remembered as long as the row is. */
-export function textOf(parts) {
+/** A search over what `parts` names of a row: of a text, it makes a function that says whether a row has all words. */
+export function searchOf(parts) {
   const texts = new WeakMap();
-  return (row) => {
+  const textOf = (row) => {
     let text = texts.get(row);
     if (text === undefined) {
       text = parts(row).filter(Boolean).join("\n").toLowerCase();
       texts.set(row, text);
     }
     return text;
+  };
+  return (text) => {
+    const words = (text ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+    return (row) => words.every((word) => textOf(row).includes(word));
   };
 }

@@ -11,7 +11,7 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.plugin import ToolError
 from gateway.protocol.call.call import Call
-from gateway.protocol.input_requests.capabilities import limit_tokens
+from gateway.protocol.input_requests.capabilities import check_capabilities, limit_tokens
 from gateway.protocol.input_requests.requests import SAMPLE, InputRequest
 
 T = TypeVar("T")
@@ -43,6 +43,23 @@ class CallBudget:
             raise ExecutionError(f"A call may ask the client's model {most} times at the most (limits.sampling)")
         self._asked = asked
         return entered
+
+    async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
+        """Put questions beside those that are open already, once they may be asked and are paid for.
+
+        Raises:
+            MissingCapabilityError: the client cannot be asked so.
+            ExecutionError: the caller's model has been asked too often lately.
+        """
+        new = {key: question for key, question in questions.items() if key not in beside}
+        check_capabilities(new, self._call.client_capabilities, self._call.revision)
+        beside.update(new)  # before anything is awaited: what is asked meanwhile goes out together with them
+        try:
+            await self.charge(new)
+        except ExecutionError:
+            for key in new:
+                del beside[key]
+            raise
 
     async def charge(self, questions: Mapping[str, InputRequest]) -> None:
         """Pay for questions that go out.

@@ -10,12 +10,11 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from gateway.catalog.primitives import Primitive
-from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests.budget import CallBudget
-from gateway.protocol.input_requests.capabilities import check_capabilities
 from gateway.protocol.input_requests.request_state import State, StateScope
 from gateway.protocol.input_requests.requester import Suspension, Where
 from gateway.protocol.input_requests.requests import InputRequest
@@ -91,7 +90,7 @@ class MrtrRequester:
                 self._answers[key] = self._responses[key]
         unanswered = {key: question for key, question in entered.items() if key not in self._answers}
         if unanswered:
-            await self._put({key: question for key, question in unanswered.items() if key not in self._open})
+            await self.budget.open(unanswered, beside=self._open)
             raise AwaitingInput
         return {key: self._answers[key] for key in questions}
 
@@ -111,16 +110,6 @@ class MrtrRequester:
         """
         self._open.update(questions)
         return self._result()
-
-    async def _put(self, questions: Mapping[str, InputRequest]) -> None:
-        check_capabilities(questions, self._call.client_capabilities, self._call.revision)
-        self._open.update(questions)  # first, so that what is asked beside them goes out together with them
-        try:
-            await self.budget.charge(questions)
-        except ExecutionError:
-            for key in questions:
-                del self._open[key]
-            raise
 
     @property
     def _binding(self) -> StateScope:

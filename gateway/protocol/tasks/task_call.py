@@ -10,7 +10,7 @@ from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.exchange import Caller, Exchange
 from gateway.protocol.input_requests.requester import Where
 from gateway.protocol.tasks.task_requester import TaskRequester
-from gateway.tasks.runner import TaskRun
+from gateway.tasks.run import TaskRun
 
 _MAX_MESSAGE_LENGTH: Final = 1000
 """Characters of a status message."""

@@ -31,7 +31,8 @@ from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_call import TaskCall
 from gateway.protocol.tasks.task_requester import TaskRequester
-from gateway.tasks.runner import Ending, TaskRun, TaskRunner, ended
+from gateway.tasks.run import Ending, TaskRun, ended
+from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import NotStoredError, TaskStore
 from gateway.tasks.task import Task, TaskCaller, TaskMemory, TaskStatus, decode_memory
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, new_id
@@ -79,7 +80,7 @@ class TaskCalls:
             _check_not_required(rules, problem)
             return None
         try:
-            task_id = self.runner.reserve(call.caller.rate_limit_key, call.catalog.limits.tasks)
+            task_id = self.runner.limiter.reserve(call.caller.rate_limit_key, call.catalog.limits.tasks)
         except OverLimitError as error:
             raise TooManyRequestsError(str(error), retry_after=error.retry_after) from error
         task_call, run_call = self._prepare(call, tool, rules)
@@ -96,12 +97,13 @@ class TaskCalls:
             return None
         finally:
             if task_call.is_request_open:  # nobody was told of a task
-                self.runner.release(task_id)
+                self.runner.limiter.release(task_id)
                 if task_call.may_be_stored:
                     await self.runner.discard(task_id)
 
     async def update(self, task_id: str, take: Callable[[Task], Task | None], caller: Caller) -> None:
         """Give answers to a task. See `TaskService`."""
+        # Before the runner is told of the answer: it may begin the work at once.
         self._answering[task_id] = caller
         changed = None
         try:

@@ -16,7 +16,6 @@ from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests.budget import CallBudget
-from gateway.protocol.input_requests.capabilities import check_capabilities
 from gateway.protocol.input_requests.mrtr_requester import MrtrRequester
 from gateway.protocol.input_requests.requester import Suspension, Where
 from gateway.protocol.input_requests.requests import InputRequest
@@ -86,7 +85,7 @@ class TaskRequester:
         if new and self._mrtr is not None and self._phase.asks_before(where):
             self._answers.update(await self._mrtr.request(new, pause=pause, proven=proven))
         elif new:
-            await self._put({key: question for key, question in new.items() if key not in self._open})
+            await self._budget.open(new, beside=self._open)
             raise AwaitingInput
         return {key: self._answers[key] for key in questions}
 
@@ -139,16 +138,6 @@ class TaskRequester:
         if self._mrtr is None:
             raise RuntimeError("the request is not open")
         return self._mrtr.result_with(self._open)
-
-    async def _put(self, questions: Mapping[str, InputRequest]) -> None:
-        check_capabilities(questions, self._call.client_capabilities, self._call.revision)
-        self._open.update(questions)  # first, so that what is asked beside them goes out together with them
-        try:
-            await self._budget.charge(questions)
-        except ExecutionError:
-            for key in questions:
-                del self._open[key]
-            raise
 
 
 def key_prefix(asked_again: int) -> str:

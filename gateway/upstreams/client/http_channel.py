@@ -33,6 +33,7 @@ MAX_BODY: Final = 32 * 2**20
 _MAX_REDIRECTS: Final = 3
 _SIGN_IN_SECONDS: Final = 30.0
 _UNAUTHORIZED: Final = 401
+# Not 303, which asks for a GET (RFC 9110 §15.4.4): a message would be lost.
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 _EXCERPT: Final = 300
 
@@ -146,6 +147,7 @@ class ChannelExchange:
             return await self._followed(self._fields)
         header = await self._credentials(authorization, own)
         answer = await self._followed({**self._fields, "Authorization": header})
+        # A token may have been revoked before its time (RFC 6750 §3.1, `invalid_token`): one more try, with a new one.
         if answer.status == _UNAUTHORIZED and authorization.reject(header, own):
             await self._leave()
             header = await self._credentials(authorization, own)
@@ -203,6 +205,7 @@ async def refusal(answer: Answer, *, has_session: bool) -> Exception:
     said = f"answers {answer.status} {answer.reason}".rstrip()
     if answer.status in {401, 403}:
         return RefusedCredentialsError(f"{said}: it wants other credentials")
+    # 2025-06-18 basic/transports, "Session Management": 404 says that it has ended; some servers say it otherwise.
     if has_session and speaks_of_a_lost_session(answer.status, text):
         return SessionLostError("the session has ended")
     if answer.status >= 500:

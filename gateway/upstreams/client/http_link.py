@@ -107,6 +107,7 @@ class HttpLink:
         self._lost("was ended")
         if self.session_id is None:
             return
+        # 2025-06-18 basic/transports, "Session Management": DELETE ends it, and a server may refuse that with 405.
         with suppress(UpstreamError, TimeoutError):
             async with (
                 asyncio.timeout(_DELETE_SECONDS),

@@ -1,48 +1,32 @@
-"""A session with an upstream, in either era: requests with their metadata, and what the server says by itself."""
+"""A session with an upstream, in either era: its handshake, requests with their metadata, and what is watched."""
 
 import asyncio
 import itertools
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from gateway import __version__
 from gateway.access.identity.credentials import Credential
+from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import Caller, OpenCall, Permit
-from gateway.upstreams.client.link import Incoming, Link, Outgoing
+from gateway.upstreams.client.link import Link, Outgoing
+from gateway.upstreams.client.server_messages import LIST_KINDS, Listener, ServerMessages
 from gateway.upstreams.failures import NotMcpError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.headers import HeaderParameter
-from gateway.wire.jsonrpc import Notification, Request, RequestId, Response
+from gateway.wire.jsonrpc import Response
 from gateway.wire.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY, MODERN, Era
 
 log: Final = structlog.get_logger(__name__)
 
 CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
-LIST_KINDS: Final[Mapping[str, str]] = {
-    "notifications/tools/list_changed": "tools",
-    "notifications/prompts/list_changed": "prompts",
-    "notifications/resources/list_changed": "resources",
-}
-QUESTIONS: Final[Mapping[str, str]] = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
-"""The requests that a server may make of its client, and the capability that each needs."""
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
-
-
-class Listener(Protocol):
-    """Hears what a server says outside of requests."""
-
-    def lists_changed(self, kind: str) -> None: ...
-    def resource_updated(self, uri: str) -> None: ...
 
 
 class Session:
@@ -61,11 +45,10 @@ class Session:
         link.token, link.is_anonymous = token, is_anonymous
         self._link: Final = link
         self._listener: Final = listener
+        self._incoming: Final = ServerMessages(listener, send=self._respond, begin=self._begin)
         self._declared: Final = capabilities
         self._ids: Final = itertools.count(1)
-        self._calls: Final[dict[RequestId, OpenCall]] = {}
-        self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
-        self._background: Final[set[asyncio.Task[Any]]] = set()
+        self._tasks: Final = BackgroundTasks()
         self._watching: asyncio.Task[None] | None = None
         self._log_level: str | None = None
         self.era = Era.MODERN
@@ -87,7 +70,7 @@ class Session:
 
     @property
     def open_calls(self) -> int:
-        return len(self._calls)
+        return len(self._incoming.calls)
 
     @property
     def is_stateless(self) -> bool:
@@ -100,7 +83,7 @@ class Session:
         Raises:
             UnreachableError: it cannot be connected to.
         """
-        await self._link.open(self._take)
+        await self._link.open(self._incoming.take)
 
     async def handshake(self, era: Era) -> None:
         """Introduce ourselves as the era has it; where that is refused, another may be tried on the same connection.
@@ -116,10 +99,7 @@ class Session:
         self._watch()
 
     async def close(self) -> None:
-        tasks = [*self._background, *self._answering.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self._link.close()
 
     async def request(
@@ -156,17 +136,19 @@ class Session:
         )
         call = None if caller is None else OpenCall(caller, permit)
         if call is not None:
-            self._calls[request_id] = call
+            self._incoming.calls[request_id] = call
         try:
             response = await self._link.request(outgoing)
+            # Progress and log messages that came before the response reach our client before it, too.
             if call is not None:
                 await call.finish()
         except asyncio.CancelledError:
+            # 2025-06-18 basic/utilities/cancellation: clients must not cancel `initialize`.
             if method not in {"initialize", "server/discover"}:
                 self._begin(self._cancel(request_id), name="cancel at upstream")
             raise
         finally:
-            self._calls.pop(request_id, None)
+            self._incoming.calls.pop(request_id, None)
         return _result_of(response)
 
     async def notify(self, method: str, params: Mapping[str, Json] | None = None) -> None:
@@ -239,6 +221,7 @@ class Session:
         known = [version for version in MODERN if isinstance(versions, list) and version in versions]
         if not known:
             raise NotMcpError(f"speaks the revisions {versions!r}; known are {', '.join(MODERN)}")
+        # The newest that both know: `MODERN` is in the order of dates.
         self.revision = known[-1]
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(_mapping(result.get(meta.META)).get(meta.META_SERVER_INFO))
@@ -268,6 +251,7 @@ class Session:
             except UpstreamError:
                 if self.is_closed:
                     return
+            # A server that ends the stream at once must not be asked in a tight loop.
             await asyncio.sleep(_RELISTEN_SECONDS)
             for kind in LIST_KINDS.values():  # what changed meanwhile was not announced to us
                 if f"{kind}ListChanged" in wanted:
@@ -321,84 +305,18 @@ class Session:
                     "notifications/cancelled", {"requestId": request_id, "reason": "the caller went away"}
                 )
 
-    # What comes in.
-
-    def _take(self, message: Incoming, *, during: RequestId | None) -> None:
-        if isinstance(message, Request):
-            task = self._begin(self._answer(message, during), name="answer upstream")
-            self._answering[message.id] = task
-            task.add_done_callback(lambda _: self._answering.pop(message.id, None))
-        else:
-            self._notification(message, during)
-
-    def _notification(self, message: Notification, during: RequestId | None) -> None:
-        params = message.params
-        match message.method:
-            case "notifications/progress":
-                self._progress(params)
-            case "notifications/message":
-                self._message(params, during)
-            case "notifications/cancelled":
-                task = self._answering.get(params.get("requestId", ""))
-                if task is not None:
-                    task.cancel()
-            case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
-                self._listener.resource_updated(uri)
-            case method if method in LIST_KINDS:
-                self._listener.lists_changed(LIST_KINDS[method])
-
-    def _progress(self, params: JsonObject) -> None:
-        call = self._calls.get(params.get("progressToken", ""))
-        value, total, said = params.get("progress"), params.get("total"), _text(params.get("message"))
-        if call is not None and value is not None and _is_number(value):
-            done, caller = value, call.caller
-            call.pass_on(lambda: caller.progress(done, total if _is_number(total) else None, said))
-
-    def _message(self, params: JsonObject, during: RequestId | None) -> None:
-        call, level = self._call_of(during), params.get("level")
-        if call is None or level not in meta.LOG_LEVELS:
-            return
-        caller, data, logger = call.caller, params.get("data"), _text(params.get("logger"))
-        call.pass_on(lambda: caller.log(str(level), data, logger))
-
-    def _call_of(self, during: RequestId | None) -> OpenCall | None:
-        """The call that a message belongs to: that of its stream, or else the one that began last."""
-        call = None if during is None else self._calls.get(during)
-        return call or next(reversed(self._calls.values()), None)
-
-    async def _answer(self, request: Request, during: RequestId | None) -> None:
-        try:
-            result = await self._answered(request, during)
-            message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "id": request.id, "result": dict(result)}
-        except RpcError as error:
-            said: dict[str, Json] = {"code": error.code, "message": error.message}
-            message = {"jsonrpc": jsonrpc.VERSION, "id": request.id, "error": said}
-        with suppress(UpstreamError):
-            await self._link.send(message, self._session_fields())
-
-    async def _answered(self, request: Request, during: RequestId | None) -> JsonObject:
-        if request.method == "ping":
-            return {}
-        capability = QUESTIONS.get(request.method)
-        if capability is None:
-            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Unknown method: {request.method}")
-        call = self._call_of(during)
-        if call is None:
-            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
-        if capability not in call.caller.capabilities:
-            return call.caller.declined(request.method)
-        return await call.ask(request.method, request.params)
+    async def _respond(self, message: JsonObject) -> None:
+        await self._link.send(message, self._session_fields())
 
     def _begin(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._background.add(task)
-        task.add_done_callback(self._ended)
+        task = self._tasks.begin(work, name=name)
+        task.add_done_callback(_log_failure)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("listening to an upstream ended", error=str(error))
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("listening to an upstream ended", error=str(error))
 
 
 def _result_of(response: Response) -> JsonObject:
@@ -421,7 +339,3 @@ def _mapping(value: Json) -> JsonObject:
 
 def _text(value: Json) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

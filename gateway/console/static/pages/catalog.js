@@ -21,7 +21,7 @@ import { count, counted, duration } from "../format.js";
 import { JsonTree } from "../json-tree.js";
 import { link, setQuery } from "../router.js";
 import { Table } from "../table.js";
-import { terms, textOf } from "../search-text.js";
+import { searchOf } from "../search-text.js";
 
 const KINDS = [
   ["tool", "Tools"],
@@ -73,7 +73,7 @@ const COLUMNS = [
 ];
 
 /** The text in which a search looks. */
-const searched = textOf((entry) => [
+const search = searchOf((entry) => [
   entry.name,
   entry.title,
   entry.description,
@@ -84,7 +84,7 @@ const searched = textOf((entry) => [
 ]);
 
 function matching(entries, query) {
-  const words = terms(query.get("q"));
+  const hasWords = search(query.get("q"));
   const [kind, tag, view, offered, backend] = ["kind", "tag", "view", "offered", "backend"].map((name) =>
     query.get(name),
   );
@@ -95,7 +95,7 @@ function matching(entries, query) {
       (!view || entry.views?.includes(view)) &&
       (!offered || entry.offered === (offered === "yes")) &&
       (!backend || entry.backend === backend) &&
-      words.every((word) => searched(entry).includes(word)),
+      hasWords(entry),
   );
 }
 

@@ -16,7 +16,7 @@ import {
 import { useDocument } from "../data.js";
 import { ago, count, counted } from "../format.js";
 import { link, setQuery } from "../router.js";
-import { terms, textOf } from "../search-text.js";
+import { searchOf } from "../search-text.js";
 import { Table } from "../table.js";
 
 const TABS = [
@@ -24,7 +24,7 @@ const TABS = [
   ["streams", "Streams"],
   ["clients", "Clients"],
 ];
-const searched = textOf((row) => [
+const search = searchOf((row) => [
   row.id,
   row.client,
   row.principal,
@@ -128,10 +128,7 @@ export default function Sessions({ query }) {
       },
     [data],
   );
-  const rows = useMemo(
-    () => (lists?.[tab] ?? []).filter((row) => terms(text).every((word) => searched(row).includes(word))),
-    [lists, tab, text],
-  );
+  const rows = useMemo(() => (lists?.[tab] ?? []).filter(search(text)), [lists, tab, text]);
   const openId = tab === "sessions" ? query.get("open") : null;
   return html`<${PageHead} title="Sessions" summary=${data && `${counted(data.total, "session")}, ${counted(lists.streams.length, "open stream")}`} />
     <${Tabs} label="Lists" tabs=${TABS} value=${tab} onChange=${(value) => setQuery({ tab: value === "sessions" ? null : value, open: null })} />

@@ -17,7 +17,7 @@ import {
 import { useDocument } from "../data.js";
 import { ago, bytes, counted, duration } from "../format.js";
 import { link, setQuery } from "../router.js";
-import { terms, textOf } from "../search-text.js";
+import { searchOf } from "../search-text.js";
 import { Table } from "../table.js";
 
 const STATES = [
@@ -29,7 +29,7 @@ const STATES = [
 ];
 const ENDED = new Set(["completed", "failed", "cancelled"]);
 const keyOf = (task) => task.taskId;
-const searched = textOf((task) => [task.taskId, task.tool, task.principal, task.address, task.statusMessage]);
+const search = searchOf((task) => [task.taskId, task.tool, task.principal, task.address, task.statusMessage]);
 
 const COLUMNS = [
   {
@@ -62,10 +62,7 @@ export default function Tasks({ query }) {
   const { data } = document;
   const [text, status] = [query.get("q") ?? "", query.get("status")];
   const rows = useMemo(
-    () =>
-      (data?.tasks ?? []).filter(
-        (task) => (!status || task.status === status) && terms(text).every((word) => searched(task).includes(word)),
-      ),
+    () => (data?.tasks ?? []).filter((task) => !status || task.status === status).filter(search(text)),
     [data, text, status],
   );
   const openId = query.get("open");

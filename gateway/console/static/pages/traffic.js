@@ -22,7 +22,7 @@ import { live, onEvent, useLive } from "../events.js";
 import { bytes, count, counted, duration, moment } from "../format.js";
 import { JsonTree } from "../json-tree.js";
 import { link, setQuery } from "../router.js";
-import { terms, textOf } from "../search-text.js";
+import { searchOf } from "../search-text.js";
 import { Table } from "../table.js";
 
 const OUTCOMES = [
@@ -51,7 +51,7 @@ const TYPING_MS = 300;
 
 const keyOf = (call) => call.seq;
 const open = (call) => setQuery({ open: call.seq });
-const searched = textOf((call) => [
+const search = searchOf((call) => [
   call.name,
   call.method,
   call.client,
@@ -106,7 +106,7 @@ const COLUMNS = [
 ];
 
 function matcher(query) {
-  const words = terms(query.get("q"));
+  const hasWords = search(query.get("q"));
   const exact = ["method", "name", "outcome"].map((name) => [name, query.get(name)]).filter(([, value]) => value);
   const within = ["client", "caller"]
     .map((name) => [name, query.get(name)?.toLowerCase()])
@@ -114,7 +114,7 @@ function matcher(query) {
   return (call) =>
     exact.every(([name, value]) => call[name] === value) &&
     within.every(([name, value]) => (call[name] ?? "").toLowerCase().includes(value)) &&
-    words.every((word) => searched(call).includes(word));
+    hasWords(call);
 }
 
 /** Asks for calls of the past that match, when the page opens and when its filters change: `{data, error}`. */

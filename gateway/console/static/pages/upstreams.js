@@ -18,11 +18,11 @@ import {
 import { useDocument } from "../data.js";
 import { count, counted } from "../format.js";
 import { link, setQuery } from "../router.js";
-import { terms, textOf } from "../search-text.js";
+import { searchOf } from "../search-text.js";
 import { Table } from "../table.js";
 
 const keyOf = (upstream) => upstream.name;
-const searched = textOf((upstream) => [
+const search = searchOf((upstream) => [
   upstream.name,
   upstream.state,
   upstream.reason,
@@ -69,10 +69,7 @@ export default function Upstreams({ query }) {
   const document = useDocument("upstreams", { on: ["upstream", "reload"], everyMs: 10_000 });
   const { data } = document;
   const text = query.get("q") ?? "";
-  const rows = useMemo(
-    () => (data?.upstreams ?? []).filter((each) => terms(text).every((word) => searched(each).includes(word))),
-    [data, text],
-  );
+  const rows = useMemo(() => (data?.upstreams ?? []).filter(search(text)), [data, text]);
   const openName = query.get("open");
   const opened = data?.upstreams.find((each) => each.name === openName);
   return html`<${PageHead} title="Upstreams" summary=${data && counted(data.upstreams.length, "upstream")} />

@@ -1,0 +1,201 @@
+"""Makes the components of a daemon, from the state directory up, and tells each what it has to know of the others.
+
+The order is that of need: state, services, sources, catalog, dispatcher. Each is closed with the stack that it was
+entered on, so that they end in the opposite order.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+import structlog
+
+from gateway.access.identity.authenticator import Authenticator
+from gateway.app.catalog_agreement import CatalogAgreement
+from gateway.app.client_counts import RecentClients
+from gateway.app.components import Components
+from gateway.app.json_fetcher import JsonFetcher
+from gateway.app.optional_sources import Upstreams, openapi_documents
+from gateway.app.reports.metric_sources import names
+from gateway.app.shared_changes import SharedChanges
+from gateway.app.workers.worker import Worker
+from gateway.audit.recorder import AuditRecorder
+from gateway.config.loader import LoadedConfig
+from gateway.config.settings import MIN_KEY_LENGTH, Settings, variable_of
+from gateway.errors import ConfigError, Problem
+from gateway.executors.shared_services import running_services
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.reload.pipeline import ReloadPipeline
+from gateway.reload.reloader import Reloader
+from gateway.state.directory import directory_of
+from gateway.state.keys import SigningKeys
+from gateway.state.state import State
+from gateway.tasks.leases import Leases
+from gateway.tasks.redis_store import RedisTaskStore
+from gateway.tasks.sqlite_store import TASKS, open_task_store
+from gateway.telemetry.call_metrics import CallMetrics
+from gateway.telemetry.logs import Logs
+from gateway.telemetry.observer import Observer
+from gateway.telemetry.trace import untraced
+from gateway.telemetry.tracing import open_tracing
+
+log: Final = structlog.get_logger()
+
+
+async def assembled(  # noqa: PLR0913 - what the daemon was asked for
+    stack: AsyncExitStack,
+    settings: Settings,
+    loaded: LoadedConfig,
+    *,
+    logs: Logs,
+    loaded_at: int,
+    keys: SigningKeys | None,
+    observers: Sequence[Observer],
+    recorders: Sequence[Observer],
+    worker: Worker | None,
+    serves_one_request: bool,
+    keeps_places: bool,
+) -> Components:
+    """Make all components, compile the file, and start what must run before anybody is served.
+
+    Args:
+        stack: closes them.
+        settings: flags and environment variables of the process.
+        loaded: the file.
+        logs: told what is secret as soon as the file says so.
+        loaded_at: the time before it was read, in nanoseconds: changes since then are a reason to reload.
+        keys: the signing keys of the settings.
+        observers: called for each call.
+        recorders: called for each request, as the console's records are.
+        worker: the part of this process, if it is one of several workers.
+        serves_one_request: see `Gateway`.
+        keeps_places: remember where definitions stand in the files, which the console shows.
+
+    Raises:
+        ConfigError: the file cannot be served; it has every problem.
+    """
+    tracing = open_tracing(os.environ)
+    if tracing is not None:
+        stack.push_async_callback(tracing.close)
+    state = await stack.enter_async_context(_state(settings, keys, worker))
+    services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
+    await services.output_store.use(state.outputs)
+    auditing = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
+    authenticator = Authenticator(JsonFetcher(services.http), on_denied=auditing.denied)
+    stack.push_async_callback(authenticator.close)
+    upstreams = Upstreams(
+        services=services,
+        documents=state.documents,
+        updated=lambda uri: _resource_updated(components, uri),
+        waits_for_first_lists=serves_one_request,
+    )
+    stack.push_async_callback(upstreams.close)
+    documents = openapi_documents(services=services, documents=state.documents)
+    stack.push_async_callback(documents.close)
+    pipeline = ReloadPipeline(
+        settings.config,
+        sources=[upstreams, documents],
+        services=services,
+        authenticator=authenticator,
+        audit=auditing,
+        grace=settings.drain_timeout,
+        keeps_places=keeps_places,
+    )
+    stack.push_async_callback(pipeline.close)
+    logs.mask = partial(_masked, pipeline)
+    await pipeline.open(loaded)
+    call_metrics, recent_clients = CallMetrics(), RecentClients()
+    task_store = open_task_store(state)
+    dispatcher = Dispatcher(
+        store=pipeline.store,
+        services=services,
+        keys=state.keys,
+        used_states=state.used_states,
+        max_depth=loaded.document.limits.request_depth,
+        observers=[*observers, call_metrics, recent_clients, auditing],
+        observers_of_all=[*([] if tracing is None else [tracing]), *recorders],
+        interaction_observer=auditing,
+        trace=untraced if tracing is None else tracing.trace,
+        tasks=task_store,
+        clock=state.clock,
+    )
+    stack.push_async_callback(dispatcher.tasks.runner.close)
+    reloader = Reloader(pipeline, poll=settings.poll, loaded_at=loaded_at)
+    components = Components(
+        pipeline=pipeline,
+        reloader=reloader,
+        dispatcher=dispatcher,
+        services=services,
+        authenticator=authenticator,
+        auditing=auditing,
+        state=state,
+        upstreams=upstreams,
+        documents=documents,
+        call_metrics=call_metrics,
+        recent_clients=recent_clients,
+    )
+    await _share_with_replicas(components, stack)
+    dispatcher.tasks.runner.observers.append(auditing)
+    await dispatcher.tasks.runner.load()
+    if isinstance(task_store, RedisTaskStore):
+        told = dispatcher.task_notifications.task_changed
+        await stack.enter_async_context(Leases(dispatcher.tasks.runner, task_store, told=told))
+    dispatcher.notifier.watch_changed = lambda: _watch_upstreams(components)
+    dispatcher.notifier.roots_changed = upstreams.roots_changed
+    dispatcher.notifier.session_ended = upstreams.session_ended
+    pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(names(catalog)))
+    pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
+    stack.push_async_callback(reloader.close)
+    return components
+
+
+def given_keys(settings: Settings) -> SigningKeys | None:
+    """Return the signing keys of the settings, if there are any; warn of one that can be guessed."""
+    keys = settings.signing_keys()
+    if any(len(key) < MIN_KEY_LENGTH for key in keys):
+        log.warning("the signing key can be guessed", variable=variable_of("secret_key"), shortest=MIN_KEY_LENGTH)
+    return SigningKeys(keys, file=settings.secret_key_file) if keys else None
+
+
+def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) -> State:
+    directory = directory_of(settings.state_dir, config=settings.config, environ=os.environ)
+    store = settings.store_url()
+    if store is not None and keys is None:  # what one replica signs must be good at the others
+        problem = f"replicas must share their signing keys: set {variable_of('secret_key')} or …_FILE for all of them"
+        raise ConfigError([Problem(message=problem, path=variable_of("store"))])
+    return State(directory if worker is None else worker.state_dir(directory), keys=keys, schemas=[TASKS], store=store)
+
+
+def _masked(pipeline: ReloadPipeline, text: str) -> str:
+    """Mask the secrets of now: a reload may bring others."""
+    return pipeline.redactor.text(text)
+
+
+async def _share_with_replicas(components: Components, stack: AsyncExitStack) -> None:
+    """Have limits, announcements and disabled primitives hold for all replicas, where there is a store."""
+    replica, dispatcher = components.state.replica, components.dispatcher
+    if replica is None:
+        return
+    dispatcher.rates.shared = replica.rates
+    dispatcher.concurrency.share(replica.places)
+    for shared in (SharedChanges, CatalogAgreement):
+        await stack.enter_async_context(shared(replica, store=components.pipeline.store, notifier=dispatcher.notifier))
+
+
+def _watch_upstreams(components: Components) -> None:
+    """Have upstreams tell of updates of what our clients watch there."""
+    catalog = components.pipeline.store.current
+    found = (components.upstreams.origin_of(catalog, uri) for uri in components.dispatcher.notifier.watched)
+    components.upstreams.watch([origin for origin in found if origin is not None])
+
+
+def _resource_updated(components: Components, uri: str) -> None:
+    """Tell subscribers of what an upstream says."""
+    catalog, notifier = components.pipeline.store.current, components.dispatcher.notifier
+    notifier.resource_updated(uri, catalog)
+    origin = components.upstreams.origin_of(catalog, uri)
+    if origin is not None and components.pipeline.served.document.upstreams[origin[0]].command is not None:
+        # Every replica has a process of its own, and its calls change what that one has.
+        notifier.tell_others("updated", "resources", uri)

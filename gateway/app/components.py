@@ -1,0 +1,62 @@
+"""The components of a daemon: one object of each room, made before a socket is opened."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.access.identity.authenticator import Authenticator
+from gateway.app.client_counts import RecentClients
+from gateway.app.listeners import Listeners
+from gateway.app.optional_sources import OptionalSource, Upstreams
+from gateway.audit.recorder import AuditRecorder
+from gateway.executors.shared_services import Services
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
+from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.reloader import Reloader
+from gateway.state.state import State
+from gateway.telemetry.call_metrics import CallMetrics
+from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.write_quota import WriteQuota
+
+if TYPE_CHECKING:
+    from gateway.openapi.source import OpenApiSource
+
+
+class Components(msgspec.Struct, kw_only=True, eq=False):
+    """References to the objects that start, serve and end together. Reports read them when they are asked."""
+
+    pipeline: ReloadPipeline
+    reloader: Reloader[Candidate]
+    dispatcher: Dispatcher
+    services: Services
+    authenticator: Authenticator
+    auditing: AuditRecorder
+    state: State
+    upstreams: Upstreams
+    documents: "OptionalSource[OpenApiSource]"
+    call_metrics: CallMetrics
+    recent_clients: RecentClients
+    listeners: Listeners | None = None
+    """Set once the daemon listens."""
+
+    @property
+    def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
+        """The quotas of HTTP, by their keys under `limits`."""
+        return {} if self.listeners is None else self.listeners.quotas
+
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """The number of refusals by each limit, by its key under `limits`."""
+        return {
+            "rate": self.dispatcher.rates.refused,
+            "concurrency": self.dispatcher.concurrency.refused,
+            "tasks": self.dispatcher.tasks.runner.limiter.refused,
+            **{name: quota.refused for name, quota in self.quotas.items()},
+        }
+
+    def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
+        """The open sessions of the legacy era, each with its transport."""
+        return iter(()) if self.listeners is None else self.listeners.open_sessions()

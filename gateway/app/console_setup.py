@@ -1,0 +1,165 @@
+"""The console's part of the daemon: what records for it, and what its API asks. Imported only where it is served."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from gateway.app.components import Components
+from gateway.app.reports.daemon_info import endpoint_url
+from gateway.config.models.console import ConsolePage
+from gateway.console.api.activity import ActivityApi
+from gateway.console.api.catalog import CatalogApi
+from gateway.console.api.client_snippets import snippets
+from gateway.console.api.config import ConfigApi
+from gateway.console.api.config_files import ConfigFileReader
+from gateway.console.api.explain import ExplainApi
+from gateway.console.api.mcp import McpApi
+from gateway.console.api.overview import OverviewApi
+from gateway.console.auth.console_access import ConsoleAccess
+from gateway.console.auth.printed_token import PrintedToken
+from gateway.console.auth.session_cookie import SessionCookies
+from gateway.console.console import Console
+from gateway.console.recording.call_rates import CallRates
+from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.recording.sequence_numbers import SequenceNumbers
+from gateway.console.recording.task_progress import TaskProgress
+from gateway.console.reports.daemon import Daemon
+from gateway.console.static_files import read_static_files
+from gateway.console.workers.other_workers import NoOtherWorkers, OtherWorkers
+from gateway.errors import Problem
+from gateway.json_types import Json, JsonObject
+from gateway.state.keys import SigningKeys
+from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
+from gateway.telemetry.observer import Observer
+from gateway.transports.http.admin_api import OPERATORS
+from gateway.transports.http.middleware import Endpoint
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.http_server import HttpServer
+
+
+class ConsoleSetup:
+    """Makes the console of one daemon."""
+
+    def __init__(self, *, worker: int) -> None:
+        """Record nothing yet; `worker` is the number of this process among those that serve the same."""
+        self._calls: Final = RecordedCalls(SequenceNumbers(worker=worker), rates=CallRates())
+        self._activity: ActivityApi | None = None
+        self.task_progress: Final = TaskProgress()
+        self.observers: Final[Sequence[Observer]] = (self._calls,)
+        """Called for each request, for what the console shows of them."""
+
+    def console(  # noqa: PLR0913 - what the daemon brings
+        self,
+        page: ConsolePage,
+        components: Components,
+        *,
+        shared_keys: SigningKeys | None,
+        health: Health,
+        logs: Logs,
+        status: Callable[[], Awaitable[JsonObject]],
+        others: OtherWorkers | None = None,
+    ) -> Console:
+        """Make the console.
+
+        Args:
+            page: the key `listen.console`.
+            components: those of the daemon, once it is loaded.
+            shared_keys: the signing keys that other workers and replicas have as well, if any do.
+            health: that of the daemon.
+            logs: its log lines are shown with the calls that wrote them.
+            status: the answer of `/-/api/status`.
+            others: the other workers of the daemon, if it has several.
+        """
+        logs.heard = self._calls.heard
+        self._activity = activity = ActivityApi(
+            _daemon(components, health), self._calls, others=others or NoOtherWorkers(), status=status
+        )
+        activity.start()
+        components.dispatcher.tasks.runner.observers.append(self.task_progress)
+        pipeline = components.pipeline
+        problems = partial(_problems, components)
+        files = ConfigFileReader(pipeline, state=partial(_state, components))
+        views = components.dispatcher.views
+        groups = (
+            activity,
+            OverviewApi(
+                status=status,
+                problems=problems,
+                rates=activity.rates,
+                clients=partial(_clients, components),
+                mask=partial(_masked, components),
+            ),
+            CatalogApi(pipeline, files, upstreams=components.upstreams.status),
+            ExplainApi(pipeline.store, components.services, views=views),
+            ConfigApi(pipeline, files, problems=problems, reloads=activity.reloads),
+            McpApi(partial(_mcp_endpoint, components), views=views),
+        )
+        return Console(
+            access=ConsoleAccess(
+                authenticator=components.authenticator,
+                scopes=page.scopes,
+                operators=OPERATORS,
+                token=PrintedToken(shared_keys),
+                cookies=SessionCookies(components.state.keys, clock=components.state.clock),
+            ),
+            files=read_static_files(),
+            routes=[route for group in groups for route in group.routes()],
+        )
+
+    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:
+        """Answer another worker: see `ThisWorker.answer`."""
+        return None if self._activity is None else await self._activity.own.answer(method, path, query)
+
+    def drain(self) -> None:
+        """End the streams of events: the daemon stops."""
+        if self._activity is not None:
+            self._activity.drain()
+
+    async def close(self) -> None:
+        if self._activity is not None:
+            await self._activity.close()
+
+
+def _daemon(components: Components, health: Health) -> Daemon:
+    def http() -> HttpServer | None:
+        return None if components.listeners is None else components.listeners.http
+
+    return Daemon(
+        pipeline=components.pipeline,
+        reloader=components.reloader,
+        dispatcher=components.dispatcher,
+        upstreams=components.upstreams,
+        http=http,
+        open_sessions=components.open_sessions,
+        status=health.status,
+        state=lambda: health.state,
+    )
+
+
+def _problems(components: Components) -> Sequence[Problem]:
+    """Return what keeps the files from being served, then the warnings of what is served."""
+    return [*components.reloader.status.problems, *components.pipeline.store.current.warnings]
+
+
+def _masked(components: Components, value: Json) -> Json:
+    """Mask the secrets of now: a reload may bring others."""
+    return components.pipeline.redactor.json(value)
+
+
+def _state(components: Components) -> object:
+    """Return what differs when the files should be read again."""
+    return components.pipeline.store.current.generation, components.reloader.status.at
+
+
+def _clients(components: Components, request: HttpRequest) -> Iterable[JsonObject]:
+    served = components.pipeline.served.document
+    is_main = components.pipeline.first.listen.admin is None
+    url = endpoint_url(components, request.client_endpoint.base_url if is_main else None)
+    return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
+
+
+def _mcp_endpoint(components: Components) -> Endpoint:
+    if components.listeners is None:
+        raise RuntimeError("not listening")
+    return components.listeners.http.streamable_http.handle

@@ -1,0 +1,143 @@
+"""Combines what workers say of themselves into the reports of their daemon: readiness, status and metrics.
+
+Numbers are summed, lists of problems are joined, and the best state is that of all: one worker that serves is enough.
+What is the same for all, such as the files that are served, is the first worker's. Metrics are combined as their table
+says for each.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from gateway.json_types import Json, JsonObject
+from gateway.telemetry.metric_definitions import METRIC_DEFINITIONS
+
+_SUMMED: Final = (
+    *("sessions", "streams", "calls_running", "calls_waiting", "children", "children_ending", "orphans"),
+    *("orphans_reaped", "strays_killed", "tasks", "threads", "threads_stuck", "worker_threads", "worker_threads_stuck"),
+)
+_SUMMED_BY_NAME: Final = ("refused",)
+_JOINED: Final = ("problems", "warnings", "restart_required")
+_STATES: Final = ("ready", "starting", "stopping")
+"""The best first."""
+_OF_EACH: Final = ("pid", "state", "uptime_seconds", "generation", "calls_running", "sessions", "streams")
+_AWAY: Final = "unreachable"
+_COMBINE: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {"sum": sum, "max": max, "min": min}
+_BY_NAME: Final = {each.name: _COMBINE[each.of_workers] for each in METRIC_DEFINITIONS}
+
+
+def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
+    """The readiness of a daemon: it is ready if one of its workers is."""
+    warnings = joined(readinesses, "warnings")
+    return {
+        "ready": any(each["ready"] for each in readinesses),
+        "state": _best_state(readinesses),
+        "problems": joined(readinesses, "problems"),
+        **({"warnings": warnings} if warnings else {}),
+    }
+
+
+def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
+    """The status of a daemon, of those of its workers by number; None where one has not answered."""
+    statuses = [each for each in found.values() if each is not None]
+    return {
+        **{name: value for name, value in statuses[0].items() if name != "pid"},
+        "state": _best_state(statuses),
+        "uptime_seconds": max(each["uptime_seconds"] for each in statuses),
+        **{name: sum(each.get(name) or 0 for each in statuses) for name in _SUMMED},
+        **{name: _by_name(each.get(name) or {} for each in statuses) for name in _SUMMED_BY_NAME},
+        **{name: joined(statuses, name) for name in _JOINED if any(name in each for each in statuses)},
+        "limits": _limits([each.get("limits") or {} for each in statuses]),
+        "clients": {
+            kind: _clients([each["clients"][kind] for each in statuses if "clients" in each], counted)
+            for kind, counted in (("sessions", "sessions"), ("recent", "calls"))
+        },
+        "workers": [_worker(number, found[number]) for number in sorted(found)],
+    }
+
+
+def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
+    """The metrics of several texts as one text, and its media type, which suits an `Accept` field. May take long."""
+    encode, media_type = choose_encoder(accept)
+    return encode(_Combined(texts)), media_type
+
+
+def joined(reports: Iterable[JsonObject], name: str) -> list[Json]:
+    """The entries of a list in all of them, each once."""
+    return [*dict.fromkeys(entry for report in reports for entry in report.get(name) or ())]
+
+
+def _worker(number: int, status: JsonObject | None) -> JsonObject:
+    facts = {"state": _AWAY} if status is None else {name: status.get(name) for name in _OF_EACH}
+    return {"worker": number, **facts}
+
+
+def _best_state(reports: Iterable[JsonObject]) -> str:
+    found = {report["state"] for report in reports}
+    return next((state for state in _STATES if state in found), _AWAY)
+
+
+def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _limits(limits: Sequence[Mapping[str, JsonObject]]) -> dict[str, Json]:
+    """The use of each limit and what there is of it: each worker has one of its own, or all share one."""
+    total: dict[str, Json] = {}
+    for each in limits:
+        for name, use in each.items():
+            before = total.get(name)
+            total[name] = use if before is None else {**before, **use, **_added(before, use)}
+    return total
+
+
+def _added(before: JsonObject, use: JsonObject) -> JsonObject:
+    bounds = (before["limit"], use["limit"])
+    used = before["used"] + use["used"]
+    if use.get("shared") or before.get("shared"):
+        return {"used": used, "limit": use["limit"]}
+    return {"used": used, "limit": None if None in bounds else sum(bounds)}
+
+
+def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
+    total: dict[tuple[Json, ...], JsonObject] = {}
+    for entry in (entry for entries in lists for entry in entries):
+        kind = tuple(value for name, value in entry.items() if name not in {counted, "kinds"})
+        before = total.get(kind)
+        total[kind] = entry if before is None else {**entry, counted: before[counted] + entry[counted]}
+    return sorted(total.values(), key=lambda entry: (entry["client"] is None, -entry[counted]))
+
+
+class _Combined(Collector):
+    """The metrics of one scrape."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = texts
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, list[Metric]] = {}
+        for text in self._texts:
+            for family in text_string_to_metric_families(text):
+                families.setdefault(family.name, []).append(family)
+        yield from map(_combined, families.values())
+
+
+def _combined(families: Sequence[Metric]) -> Metric:
+    first = families[0]
+    # The parser takes the suffix off counters, as OpenMetrics has them.
+    combine = _BY_NAME.get(first.name) or _BY_NAME.get(f"{first.name}_total") or sum
+    values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        values.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
+    metric = Metric(first.name, first.documentation, first.type)
+    for (name, labels), found in values.items():
+        metric.add_sample(name, dict(labels), combine(found))
+    return metric

@@ -1,0 +1,188 @@
+"""The activity of a daemon, of all its workers: calls, sessions, upstreams, limits, and the stream of events."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+from urllib.parse import quote
+
+from aiohttp import web
+
+from gateway.console.api.route import Route
+from gateway.console.events.endpoint import EventEndpoint
+from gateway.console.events.feed import EventFeed
+from gateway.console.json_forms import short_id
+from gateway.console.recording.call_filter import CallFilter
+from gateway.console.recording.call_rates import intervals_of
+from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.recording.reload_history import ReloadHistory
+from gateway.console.reports.daemon import Daemon
+from gateway.console.reports.sessions import NO_SESSION
+from gateway.console.responses import error_response, json_response, no_content
+from gateway.console.workers.merging import merged_calls, merged_limits, merged_sessions, merged_upstreams
+from gateway.console.workers.other_workers import OtherWorkers
+from gateway.console.workers.status_ticker import StatusTicker
+from gateway.console.workers.this_worker import ThisWorker
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.session import Session
+from gateway.tasks.task import Task
+from gateway.transports.errors import HttpError
+from gateway.transports.http.active_requests import ActiveRequests
+from gateway.transports.http.request import HttpRequest
+
+_NO_CALL: Final = HttpError(status=404, message="There is no such call (any more): the newest are remembered")
+
+
+class ActivityApi:
+    """The routes `/calls`, `/sessions`, `/upstreams`, `/limits` and `/events`. Implements `TaskObserver`."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        calls: RecordedCalls,
+        *,
+        others: OtherWorkers,
+        status: Callable[[], Awaitable[JsonObject]],
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            daemon: those of this process.
+            calls: recorded already.
+            others: asked for theirs.
+            status: the answer of `/-/api/status`, of all workers.
+        """
+        self._others: Final = others
+        self._status_of_all: Final = status
+        self._daemon: Final = daemon
+        self._calls: Final = calls
+        self._feed: Final = EventFeed(calls.numbers)
+        self._history: Final = ReloadHistory(daemon.pipeline, numbers=calls.numbers)
+        self.own: Final = ThisWorker(daemon, calls)
+        self._ticker: Final = StatusTicker(self._feed, own=self.own, others=others)
+        self._events: Final = EventEndpoint(
+            self._feed,
+            calls=calls,
+            reloads=self._history,
+            active_requests=self._active_requests,
+            generation=lambda: daemon.pipeline.store.current.generation,
+            started=time.time(),
+        )
+
+    def start(self) -> None:
+        """Be told of reloads, sessions and tasks from now on."""
+        daemon, notifier = self._daemon, self._daemon.dispatcher.notifier
+        self._feed.watching_changed = self._watching_changed
+        self._history.listener = lambda number, reload: self._feed.publish("reload", reload, number=number)
+        self._history.start(daemon.reloader.status)
+        daemon.reloader.attempted = self._history.attempted
+        daemon.dispatcher.tasks.runner.observers.append(self)
+        notifier.session_opened = self._session_opened
+        notifier.session_ended = _both(notifier.session_ended, self._session_ended)
+
+    def drain(self) -> None:
+        """End the streams: the daemon stops."""
+        self._feed.drain()
+
+    async def close(self) -> None:
+        await self._ticker.close()
+        await self._history.close()
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(path="/calls", endpoint=self._list_calls)
+        yield Route(path="/calls/{seq}", endpoint=self._show_call)
+        yield Route(path="/sessions", endpoint=self._list_sessions)
+        yield Route(path="/sessions/{id}", endpoint=self._end_session, methods=("DELETE",))
+        yield Route(path="/upstreams", endpoint=self._list_upstreams)
+        yield Route(path="/upstreams/{name}/reconnect", endpoint=self._reconnect, methods=("POST",))
+        yield Route(path="/limits", endpoint=self._list_limits)
+        yield Route(path="/events", endpoint=self._events.answer, methods=("GET",))
+
+    async def rates(self) -> JsonObject:
+        others = await self._others.ask_console("GET", "rates")
+        return self._calls.rates.shown(map(intervals_of, others))
+
+    def reloads(self) -> Sequence[JsonObject]:
+        return self._history.listed()
+
+    def task_changed(self, task: Task) -> None:
+        self._feed.publish("task", {"taskId": task.id, "status": task.status.value})
+
+    def task_progressed(self, task: Task) -> None:
+        if len(self._feed):
+            message = self._daemon.pipeline.redactor.text(task.message)
+            self._feed.publish("task", {"taskId": task.id, "status": task.status.value, "message": message})
+
+    async def _list_calls(self, request: HttpRequest) -> web.Response:
+        try:
+            wanted = CallFilter.parse(request.raw.query)
+        except ValueError as error:
+            return error_response(HttpError(status=400, message=str(error)), request.response_headers)
+        others = await self._others.ask_console("GET", f"calls?{request.raw.query_string}")
+        return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
+
+    async def _show_call(self, request: HttpRequest) -> web.Response:
+        found, name = None, request.raw.match_info["seq"]
+        with suppress(ValueError):
+            found = await self._anywhere("GET", f"calls/{int(name)}")
+        return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
+
+    async def _list_sessions(self, request: HttpRequest) -> web.Response:
+        clients = (await self._status_of_all())["clients"]
+        return json_response(merged_sessions(await self._everywhere("sessions"), clients=clients), request)
+
+    async def _end_session(self, request: HttpRequest) -> web.Response:
+        name = request.raw.match_info["id"]
+        error = await self.own.sessions.end(name)
+        # It may be another worker's: HTTP+SSE binds a session to the process that has its stream.
+        if error is NO_SESSION and await self._others.ask_console("DELETE", f"sessions/{quote(name, safe='')}"):
+            error = None
+        return no_content(request) if error is None else error_response(error, request.response_headers)
+
+    async def _list_upstreams(self, request: HttpRequest) -> web.Response:
+        return json_response(merged_upstreams(await self._everywhere("upstreams")), request)
+
+    async def _reconnect(self, request: HttpRequest) -> web.Response:
+        """Have every worker connect anew: each has connections of its own."""
+        name = request.raw.match_info["name"]
+        error = self.own.upstreams.reconnect(name)
+        if error is not None:
+            return error_response(error, request.response_headers)
+        await self._others.ask_console("POST", f"upstreams/{quote(name, safe='')}")
+        return json_response({"name": name}, request, status=202)
+
+    async def _list_limits(self, request: HttpRequest) -> web.Response:
+        return json_response(merged_limits(await self._everywhere("limits")), request)
+
+    async def _everywhere(self, path: str) -> list[Json]:
+        """The answers of all workers, this one's first."""
+        own = await self.own.answer("GET", path, {})
+        return [own, *await self._others.ask_console("GET", path)]
+
+    async def _anywhere(self, method: str, path: str) -> Json:
+        """The answer of the worker that has one."""
+        own = await self.own.answer(method, path, {})
+        return own or next(iter(await self._others.ask_console(method, path)), None)
+
+    def _watching_changed(self) -> None:
+        self._calls.listener = self._feed if self._feed.wants_calls else None
+        self._ticker.watching_changed()
+
+    def _session_opened(self, session: Session) -> None:
+        self._feed.publish("session", {"change": "opened", "id": short_id(session.id)})
+
+    def _session_ended(self, session_id: str) -> None:
+        self._calls.session_ended(session_id)
+        self._feed.publish("session", {"change": "ended", "id": short_id(session_id)})
+
+    def _active_requests(self) -> ActiveRequests:
+        http = self._daemon.http()
+        return ActiveRequests() if http is None else http.active_requests
+
+
+def _both(first: Callable[[str], None], second: Callable[[str], None]) -> Callable[[str], None]:
+    def both(text: str) -> None:
+        first(text)
+        second(text)
+
+    return both

@@ -1,0 +1,140 @@
+"""`/-/api/catalog`: everything that is defined, and each definition as every revision sends it."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from gateway.catalog.primitives import Primitive, Tool
+from gateway.config.secrets.masked_document import masked_document
+from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, entries, section_of
+from gateway.console.api.config_files import ConfigFileReader
+from gateway.console.api.route import Route
+from gateway.console.responses import error_response, json_response, json_response_by_thread
+from gateway.json_types import Json, JsonObject
+from gateway.reload.pipeline import ReloadPipeline
+from gateway.transports.errors import HttpError
+from gateway.transports.http.request import HttpRequest
+from gateway.wire import downgrade
+from gateway.wire.revisions import LEGACY, MODERN
+
+_CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
+    "tool": downgrade.tool,
+    "resource": downgrade.resource,
+    "template": downgrade.resource,
+    "prompt": downgrade.prompt,
+}
+_MAX_SEARCHED: Final = 256
+"""Characters of `q`."""
+_TOO_LONG: Final = HttpError(status=400, message=f"q: {_MAX_SEARCHED} characters at the most")
+_NO_ENTRY: Final = HttpError(status=404, message="There is no such entry (any more)")
+
+
+class CatalogApi:
+    """The routes below `/catalog`."""
+
+    def __init__(
+        self, pipeline: ReloadPipeline, files: ConfigFileReader, *, upstreams: Callable[[], Mapping[str, JsonObject]]
+    ) -> None:
+        self._pipeline: Final = pipeline
+        self._files: Final = files
+        self._upstreams: Final = upstreams
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(path="/catalog", endpoint=self._catalog)
+        yield Route(path="/catalog/{kind}", endpoint=self._definition)
+
+    async def _catalog(self, request: HttpRequest) -> web.Response:
+        """Answer with all entries that fit the query; 400 if it is too long to look for it in ten thousand."""
+        query = dict(request.raw.query)
+        if len(query.get("q", "")) > _MAX_SEARCHED:
+            return error_response(_TOO_LONG, request.response_headers)
+        snapshot, redactor = self._snapshot(request), self._pipeline.redactor
+
+        def made() -> Json:
+            return redactor.json(
+                {
+                    "generation": snapshot.current.generation,
+                    "entries": [each.facts for each in entries(snapshot) if _fits(each, query)],
+                    "tags": sorted({tag for primitive in snapshot.whole.primitives() for tag in primitive.tags}),
+                    "views": list(snapshot.whole.views),
+                }
+            )
+
+        return await json_response_by_thread(made, request)
+
+    async def _definition(self, request: HttpRequest) -> web.Response:
+        """Answer with one entry and its definitions, by `?name=`: a name or a URI."""
+        kind, name = request.raw.match_info["kind"], request.raw.query.get("name", "")
+        snapshot = self._snapshot(request)
+        found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
+        if found is None:
+            return error_response(_NO_ENTRY, request.response_headers)
+        definition, written = _written(found, snapshot), await self._files.written()
+        answer = {
+            "entry": found.facts,
+            "definitions": _definitions(found),
+            "yaml": written.excerpt((section_of(kind), found.key)),
+            "limits": {} if found.primitive is None else _limits(found.primitive),
+            "examples": definition.get("tests", []),
+        }
+        return json_response(self._pipeline.redactor.json(answer), request)
+
+    def _snapshot(self, request: HttpRequest) -> CatalogSnapshot:
+        served = self._pipeline.served
+        return CatalogSnapshot(
+            document=served.document,
+            whole=served.catalog,
+            current=self._pipeline.store.current,
+            places=served.places,
+            upstreams=self._upstreams(),
+            identity=request.identity,
+        )
+
+
+def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | None:
+    """Return the entry that a name or a URI means; an exact URI before a name that several resources share."""
+    named = [each for each in entries(snapshot) if each.kind == kind and each.is_named(name)]
+    return next((each for each in named if each.facts.get("uri") == name), named[0] if named else None)
+
+
+def _fits(entry: CatalogEntry, query: Mapping[str, str]) -> bool:
+    facts = entry.facts
+    words = query.get("q", "").casefold().split()
+    text = " ".join(str(facts.get(name, "")) for name in ("name", "uri", "title", "description")).casefold()
+    return (
+        query.get("kind", facts["kind"]) == facts["kind"]
+        and ("tag" not in query or query["tag"] in facts["tags"])
+        and ("view" not in query or query["view"] in facts["views"])
+        and ("offered" not in query or (query["offered"] == "true") is facts["offered"])
+        and all(word in text for word in words)
+    )
+
+
+def _definitions(entry: CatalogEntry) -> dict[str, Json]:
+    """The definition as each revision has it."""
+    if entry.primitive is None:
+        return {}
+    cut, definition = _CUT[entry.kind], entry.primitive.definition
+    return {revision: cut(definition, revision) for revision in (*LEGACY, *MODERN)}
+
+
+def _limits(primitive: Primitive) -> dict[str, Json]:
+    rate = primitive.rate_limit
+    limits: dict[str, Json] = {
+        "timeoutMs": round(primitive.timeout.total_seconds() * 1000),
+        "concurrency": primitive.concurrency,
+        "queue": primitive.queue,
+        "rate": None if rate is None else str(rate),
+    }
+    if isinstance(primitive, Tool):
+        limits["confirm"] = primitive.confirm is not None
+        limits["task"] = primitive.task is not None
+    return limits
+
+
+def _written(entry: CatalogEntry, snapshot: CatalogSnapshot) -> JsonObject:
+    section = getattr(snapshot.document, section_of(entry.kind), None)
+    definition = section.get(entry.key) if isinstance(section, Mapping) else None
+    return {} if definition is None else masked_document(definition)

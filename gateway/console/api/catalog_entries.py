@@ -1,0 +1,191 @@
+"""Entries of the console's catalog: everything that the files and their sources define, on offer or not. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.access.identity.identity import Identity
+from gateway.catalog.catalog import Catalog, Unavailable
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
+from gateway.config.models.document import Document
+from gateway.json_types import Json
+from gateway.reload.definition_places import DefinitionPlaces
+
+KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
+_SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts"}
+_KIND_OF_SECTION: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
+_FILES: Final = "files"
+
+
+class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that entries are made of."""
+
+    document: Document
+    whole: Catalog
+    """The catalog of the files, with what plugins have switched off."""
+    current: Catalog
+    """The catalog that is served."""
+    places: DefinitionPlaces
+    upstreams: Mapping[str, Mapping[str, Json]]
+    """The status of each upstream."""
+    identity: Identity
+    """Who asks: what lacks scopes is not on offer for them."""
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry, with the primitive that it is made of; None where nothing was compiled."""
+
+    kind: str
+    key: str
+    """Its name in the files."""
+    facts: dict[str, Json]
+    primitive: Primitive | None = None
+
+    def is_named(self, name: str) -> bool:
+        """Tell whether a URI or a name means it."""
+        return name in {self.facts.get("uri"), self.facts["name"], self.key}
+
+
+def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
+    """Yield an entry for each definition in the order of the lists, then what this machine cannot serve."""
+    served = {_identifier(each) for each in snapshot.current.primitives()}
+    for primitive in snapshot.whole.primitives():
+        if isinstance(primitive, Resource) and primitive.skill is not None:
+            continue
+        yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)
+    yield from (_skill(skill, uri) for uri, skill in snapshot.current.skills.items())
+    yield from (_unavailable(each, snapshot) for each in snapshot.current.left_out)
+
+
+def kind_of(primitive: Primitive) -> str:
+    """Return the entry's kind."""
+    match primitive:
+        case Tool():
+            return "tool"
+        case ResourceTemplate():
+            return "template"
+        case Prompt():
+            return "prompt"
+        case _:
+            return "resource"
+
+
+def section_of(kind: str) -> str:
+    """Return the section of the file in which entries of a kind are written."""
+    return _SECTIONS.get(kind, "")
+
+
+def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool) -> CatalogEntry:
+    kind, definition = kind_of(primitive), primitive.definition
+    place = section_of(kind), primitive.name
+    origin = snapshot.places.origins.get(place)
+    upstream = origin[1] if origin is not None and origin[0] == "upstreams" else None
+    lacks = not snapshot.identity.holds(primitive.access.scopes)
+    reason = (
+        "a plugin has switched it off"
+        if not is_enabled
+        else f"needs the scope{'s' * (len(primitive.access.scopes) > 1)} {' '.join(sorted(primitive.access.scopes))}"
+        if lacks
+        else _problem_of(upstream, snapshot)
+    )
+    facts: dict[str, Json] = {
+        "kind": kind,
+        "name": primitive.name if kind in {"tool", "prompt"} else definition["name"],
+        **_optional({"uri": _uri_of(primitive), "title": definition.get("title")}),
+        **_optional({"description": definition.get("description"), "annotations": definition.get("annotations")}),
+        "tags": list(primitive.tags),
+        "scopes": sorted(primitive.access.scopes),
+        "views": list(_views(primitive, snapshot.whole)),
+        "backend": _backend(place, snapshot.document, upstream=upstream),
+        "source": snapshot.places.source_of(place),
+        "upstream": upstream,
+        "offered": is_enabled and not lacks,
+        "reason": reason,
+        "takesInput": _takes_input(primitive),
+    }
+    return CatalogEntry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
+
+
+def _skill(skill: Skill, uri: str) -> CatalogEntry:
+    matter = skill.entry["frontmatter"]
+    facts = {
+        **_bare("skill", skill.name, backend=_FILES),
+        "uri": uri,
+        **_optional({"description": matter.get("description")}),
+        "offered": True,
+    }
+    return CatalogEntry(kind="skill", key=skill.name, facts=facts)
+
+
+def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry:
+    kind = _KIND_OF_SECTION.get(absent.kind, "tool")
+    backend = _backend((absent.kind, absent.name), snapshot.document, upstream=None) or "http"
+    source = snapshot.places.source_of((absent.kind, absent.name))
+    facts = {**_bare(kind, absent.name, backend=backend), "source": source, "reason": absent.reason}
+    return CatalogEntry(kind=kind, key=absent.name, facts=facts)
+
+
+def _bare(kind: str, name: str, *, backend: str | None) -> dict[str, Json]:
+    return {
+        "kind": kind,
+        "name": name,
+        "tags": [],
+        "scopes": [],
+        "views": [],
+        "backend": backend,
+        "source": None,
+        "upstream": None,
+        "offered": False,
+        "reason": None,
+        "takesInput": False,
+    }
+
+
+def _optional(facts: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
+    names = tuple(filter(None, (primitive.name, _uri_of(primitive))))
+    return (
+        name for name, view in catalog.views.items() if view.holds(primitive.kind, tags=primitive.tags, names=names)
+    )
+
+
+def _backend(place: tuple[str, str], document: Document, *, upstream: str | None) -> str | None:
+    if upstream is not None:
+        return "upstream"
+    definitions = getattr(document, place[0], None)
+    definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
+    return None if definition is None else str(definition.backend)
+
+
+def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:
+    """Say what keeps an upstream from answering: what it offered before stays listed."""
+    reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
+    return None if reason is None else f"its upstream {upstream} is down: {reason}"
+
+
+def _uri_of(primitive: Primitive) -> str | None:
+    match primitive:
+        case Resource():
+            return primitive.uri
+        case ResourceTemplate():
+            return primitive.uri_template
+        case _:
+            return None
+
+
+def _identifier(primitive: Primitive) -> tuple[str, str]:
+    return kind_of(primitive), _uri_of(primitive) or primitive.name
+
+
+def _takes_input(primitive: Primitive) -> bool:
+    match primitive:
+        case Tool():
+            return bool(primitive.definition["inputSchema"].get("properties"))
+        case Prompt():
+            return bool(primitive.arguments)
+        case _:
+            return isinstance(primitive, ResourceTemplate)

@@ -1,0 +1,100 @@
+"""`/-/api/config`: the files as they are on disk, and the configuration that they make, both masked."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import yaml
+from aiohttp import web
+
+from gateway.config.secrets.masked_document import masked_document
+from gateway.config.secrets.redactor import Redactor
+from gateway.console.api.config_files import ConfigFileReader, ConfigFiles
+from gateway.console.api.route import Route
+from gateway.console.json_forms import problem_json
+from gateway.console.responses import json_response_by_thread
+from gateway.errors import Problem
+from gateway.json_types import Json, JsonObject
+from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.transports.http.request import HttpRequest
+
+_WIDTH: Final = 120
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""LibYAML's where PyYAML was built with it: ten times as fast."""
+
+
+class ConfigApi:
+    """The route `/config`."""
+
+    def __init__(
+        self,
+        pipeline: ReloadPipeline,
+        files: ConfigFileReader,
+        *,
+        problems: Callable[[], Sequence[Problem]],
+        reloads: Callable[[], Sequence[JsonObject]],
+    ) -> None:
+        """Take what knows the files; `problems` are all of now, warnings too, `reloads` the newest first."""
+        self._pipeline: Final = pipeline
+        self._files: Final = files
+        self._problems: Final = problems
+        self._reloads: Final = reloads
+        self._effective: tuple[str, str] | None = None
+        """The digest of a configuration, and its document."""
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(path="/config", endpoint=self._config)
+
+    async def _config(self, request: HttpRequest) -> web.Response:
+        written, served = await self._files.written(), self._pipeline.served
+        wants_effective = request.raw.query.get("effective") != "0"
+        answer = {
+            "files": _files(written),
+            "effective": await self._effective_of(served) if wants_effective else None,
+            "problems": await asyncio.to_thread(_all_json, self._problems()),
+            "reloads": list(self._reloads()),
+            "lock": {
+                "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
+                "differs": list(served.lock_differences),
+            },
+            "restartRequired": self._pipeline.restart_required,
+        }
+        return await json_response_by_thread(partial(self._pipeline.redactor.json, answer), request)
+
+    async def _effective_of(self, served: Candidate) -> str:
+        """The document as one file, made once for each that is served: thousands of tools take seconds."""
+        if self._effective is None or self._effective[0] != served.digest:
+            self._effective = served.digest, await asyncio.to_thread(_effective, served, self._pipeline.redactor)
+        return self._effective[1]
+
+
+def _effective(served: Candidate, redactor: Redactor) -> str:
+    """The document as one file: includes taken in, variables filled in but for secrets."""
+    document = _plain(redactor.json(masked_document(served.document)))
+    text: str = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return text
+
+
+def _all_json(problems: Sequence[Problem]) -> list[Json]:
+    return [problem_json(each) for each in problems]
+
+
+def _files(written: ConfigFiles) -> list[Json]:
+    return [
+        {"path": str(path), "text": text, "digest": written.digests.get(path, "")}
+        for path, text in written.texts.items()
+    ]
+
+
+def _plain(value: Json) -> Json:
+    """JSON of plain classes: a text of the configuration may be of a class of its own."""
+    match value:
+        case dict():
+            return {str(key): _plain(member) for key, member in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case str():
+            return str(value)
+        case _:
+            return value

@@ -1,0 +1,81 @@
+"""`/-/api/overview`: whether the daemon is well, what happened in the last hour, and how clients find it."""
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from aiohttp import web
+
+from gateway.console.api.route import Route
+from gateway.console.json_forms import problem_json
+from gateway.console.responses import json_response_by_thread
+from gateway.errors import Problem, Severity
+from gateway.json_types import Json, JsonObject
+from gateway.transports.http.request import HttpRequest
+
+_NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
+"""Keys of the status that name each definition, of which `?names=0` asks for the number."""
+
+
+class OverviewApi:
+    """The route `/overview`, which the page asks first."""
+
+    def __init__(
+        self,
+        *,
+        status: Callable[[], Awaitable[JsonObject]],
+        problems: Callable[[], Sequence[Problem]],
+        rates: Callable[[], Awaitable[JsonObject]],
+        clients: Callable[[HttpRequest], Iterable[JsonObject]],
+        mask: Callable[[Json], Json],
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            status: the answer of `/-/api/status`.
+            problems: all problems of now, warnings too.
+            rates: the calls of the last hour, of all workers.
+            clients: a snippet for each client, with the URL that this one uses.
+            mask: takes secrets out of an answer.
+        """
+        self._status: Final = status
+        self._problems: Final = problems
+        self._rates: Final = rates
+        self._clients: Final = clients
+        self._mask: Final = mask
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(path="/overview", endpoint=self._overview)
+
+    async def _overview(self, request: HttpRequest) -> web.Response:
+        problems, most = self._problems(), _most(request)
+        status = await self._status()  # masked already
+        # Ten thousand tools may have a warning each: a page that asks every ten seconds shows a few, and no names.
+        if most is not None:
+            status = {**status, "warnings": []}
+        if request.raw.query.get("names") == "0":
+            status = {**status, **{key: len(status[key]) for key in _NAMES & status.keys()}}
+        answer = {
+            "status": status,
+            "rates": await self._rates(),
+            "problemCounts": dict(Counter(each.severity.value for each in problems)),
+            "clients": list(self._clients(request)),
+        }
+
+        def made() -> Json:
+            shown = sorted(problems, key=_rank)[:most]
+            return {**answer, "problems": self._mask([problem_json(each) for each in shown])}
+
+        return await json_response_by_thread(made, request)
+
+
+def _rank(problem: Problem) -> bool:
+    """Errors first."""
+    return problem.severity is not Severity.ERROR
+
+
+def _most(request: HttpRequest) -> int | None:
+    """The number of problems that are asked for; None: all."""
+    given = request.raw.query.get("problems", "")
+    return int(given) if re.fullmatch("[0-9]{1,6}", given) else None

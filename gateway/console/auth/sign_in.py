@@ -1,0 +1,100 @@
+"""Signing in and out: `/-/api/session`, and the link with the printed token.
+
+A credential in a URL is taken in this one place: the printed token, which is good once it was exchanged for a cookie
+and then leaves the URL. With `auth` no URL is ever read for one.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from gateway.access.identity.auth_error import AuthError
+from gateway.access.identity.identity import Identity
+from gateway.console.auth.console_access import HEADER, ConsoleAccess
+from gateway.console.auth.session_cookie import place_of
+from gateway.console.responses import error_response, no_content, read_json_object
+from gateway.console.security_headers import OF_PAGE
+from gateway.transports.errors import HttpError
+from gateway.transports.http.request import HttpRequest
+
+log: Final = structlog.get_logger()
+
+_MAX_LENGTH: Final = 16 * 1024
+"""Characters of a credential."""
+_NOT_OWN: Final = HttpError(status=403, message=f"Only the console's own page signs in here; it sends {HEADER}: 1")
+_TOO_LARGE: Final = HttpError(status=413, message="The token says too much for a cookie; send it as Bearer instead")
+_METHODS: Final = "POST, DELETE"
+
+
+class SignIn:
+    """Gives browsers their cookies."""
+
+    def __init__(self, access: ConsoleAccess) -> None:
+        self._access: Final = access
+
+    async def session(self, request: HttpRequest) -> web.Response:
+        """Answer `/-/api/session`.
+
+        1. it is POST or DELETE: 405
+        2. it comes from our page: 403
+        3. POST: the body has `token`, a text: 400, 413, 415
+        4. POST: see `ConsoleAccess.by_credential` and `ConsoleAccess.permitted`
+        """
+        headers = request.response_headers
+        if request.raw.method not in {"POST", "DELETE"}:
+            error = HttpError(status=405, message="method not allowed", headers={"Allow": _METHODS})
+            return error_response(error, headers)
+        if not self._access.is_own(request):
+            return error_response(_NOT_OWN, headers)
+        if request.raw.method == "DELETE":
+            response = no_content(request)
+            self._access.cookies.take(endpoint=request.client_endpoint, response=response)
+            return response
+        return await self._begin(request)
+
+    async def _begin(self, request: HttpRequest) -> web.Response:
+        headers = request.response_headers
+        body = await read_json_object(request)
+        if isinstance(body, HttpError):
+            return error_response(body, headers)
+        token = body.get("token")
+        if not isinstance(token, str) or not 0 < len(token.strip()) <= _MAX_LENGTH:
+            return error_response(HttpError(status=400, message="`token` must be the key or token, as text"), headers)
+        found = await self._identified(token.strip(), request)
+        if isinstance(found, AuthError | HttpError):
+            return error_response(found, headers)
+        response = no_content(request)
+        is_given = self._give(found, request, response)
+        return response if is_given else error_response(_TOO_LARGE, headers)
+
+    async def follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
+        """Exchange the printed token of a link for a cookie, and lead to the page without it; None: it is not good."""
+        if not self._access.authenticator.is_open:
+            return None
+        found = await self._identified(token, request)
+        if isinstance(found, AuthError | HttpError):
+            return None
+        # RFC 9110 §15.4.4: the browser goes on with a GET of another URL, and the token is gone from its address bar.
+        response = web.Response(status=303, headers=_redirect(request.response_headers))
+        return response if self._give(found, request, response) else None
+
+    async def _identified(self, token: str, request: HttpRequest) -> Identity | AuthError | HttpError:
+        address = request.client_endpoint.address
+        found = await self._access.by_credential(token, address=address)
+        if isinstance(found, Identity):
+            found = self._access.permitted(found)
+        if isinstance(found, AuthError):
+            self._access.authenticator.record_denial(found, address=address, path=request.raw.path)
+            log.warning("console sign-in denied", address=address, reason=found.error or "invalid")
+        return found
+
+    def _give(self, identity: Identity, request: HttpRequest, response: web.Response) -> bool:
+        endpoint = request.client_endpoint
+        session = self._access.session_of(identity, place_of(request.raw, endpoint))
+        return self._access.cookies.give(session, endpoint=endpoint, response=response)
+
+
+def _redirect(headers: Mapping[str, str]) -> dict[str, str]:
+    return {**headers, **OF_PAGE, "Cache-Control": "no-store", "Location": "./"}

@@ -1,0 +1,39 @@
+"""Forms of values in the API: times, durations, ids of sessions, problems of the operator's files."""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Final
+
+from gateway.config.diagnostics.render import excerpt
+from gateway.errors import Problem
+from gateway.json_types import Json
+
+_ID_LENGTH: Final = 12
+
+
+def moment(seconds: float) -> str:
+    """Return a Unix time as RFC 3339 has it, in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def short_id(session_id: str) -> str:
+    """Return the id under which a session is shown: its own would let a reader go on with the session."""
+    return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]
+
+
+def problem_json(problem: Problem) -> dict[str, Json]:
+    """Return `Problem` of the API. What its text quotes is masked already."""
+    location = problem.location
+    return {
+        "message": problem.message,
+        "path": problem.path or None,
+        "file": None if location is None else str(location.file),
+        "line": None if location is None else location.line,
+        "column": None if location is None else location.column,
+        "excerpt": excerpt(problem),
+        "severity": problem.severity.value,
+    }

@@ -1,0 +1,75 @@
+"""Answers of the API: JSON objects, and errors as `{"error": "sentence"}`."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from gateway.access.identity.auth_error import NO_CHALLENGE, AuthError
+from gateway.exact_json import large_integer
+from gateway.json_types import Json
+from gateway.language.schemas.rules import is_deeper
+from gateway.transports.errors import HttpError
+from gateway.transports.http.body import read_body
+from gateway.transports.http.request import HttpRequest
+from gateway.wire import jsonrpc
+from gateway.wire.accept import JSON
+
+MAX_BODY: Final = 2**20
+"""Bytes of a request to the API. Calls of tools have `listen.max_body`."""
+MAX_DEPTH: Final = 200
+"""How deep it nests. Validators stop at 255; calls of tools have `limits.request_depth`."""
+NO_VIEW: Final = HttpError(status=404, message="There is no such view")
+"""Also for callers who may not use it: it is for them alone to know that there is one."""
+_RECEIVE_SECONDS: Final = 30.0
+_MIN_COMPRESSED: Final = 16 * 1024
+"""Bytes from which an answer is compressed, in a thread, where its client takes that."""
+
+
+def json_response(value: Json, request: HttpRequest, *, status: int = 200) -> web.Response:
+    """Return a JSON answer; a large one is compressed."""
+    return _encoded(jsonrpc.encode(value), request, status=status)
+
+
+async def json_response_by_thread(make: Callable[[], Json], request: HttpRequest) -> web.Response:
+    """Return what a function makes, in a thread with its encoding: for what may be about thousands of definitions."""
+    return _encoded(await asyncio.to_thread(lambda: jsonrpc.encode(make())), request)
+
+
+def _encoded(body: bytes, request: HttpRequest, *, status: int = 200) -> web.Response:
+    headers = {"Content-Type": JSON, **request.response_headers}
+    response = web.Response(body=body, status=status, headers=headers, zlib_executor_size=_MIN_COMPRESSED)
+    if len(body) >= _MIN_COMPRESSED:
+        response.enable_compression()
+    return response
+
+
+def no_content(request: HttpRequest) -> web.Response:
+    return web.Response(status=204, headers=request.response_headers)
+
+
+def error_response(error: HttpError | AuthError, headers: Mapping[str, str]) -> web.Response:
+    """Return an error as the API has it."""
+    fields = error.headers(NO_CHALLENGE) if isinstance(error, AuthError) else error.headers
+    body = orjson.dumps({"error": error.message})
+    return web.Response(body=body, status=error.status, headers={"Content-Type": JSON, **headers, **fields})
+
+
+async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
+    """Return the object that a request carries, or why there is none: see `read_body`; then 400."""
+    body = await read_body(request.raw, limit=MAX_BODY, seconds=_RECEIVE_SECONDS)
+    if isinstance(body, HttpError):
+        return body
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        return HttpError(status=400, message=f"The body is not JSON: {error.msg}")
+    if not isinstance(found, dict):
+        return HttpError(status=400, message="The body must be a JSON object")
+    if is_deeper(found, than=MAX_DEPTH):
+        return HttpError(status=400, message=f"The body is nested more than {MAX_DEPTH} deep")
+    if large_integer(body) is not None:  # another number stands in `found`
+        return HttpError(status=400, message="The body has an integer of more than 64 bits: send it as text")
+    return found

@@ -1,0 +1,82 @@
+"""Merges what workers of one daemon answer: lists are joined, numbers are summed. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.console.recording.call_filter import CallFilter
+from gateway.console.recording.recorded_calls import MAX_REFUSALS
+from gateway.console.reports.limits import nearest_to_limits
+from gateway.json_types import Json, JsonObject
+
+_SUMMED: Final = ("callsRunning", "callsWaiting", "sessions", "streams")
+
+
+def merged_calls(found: Sequence[JsonObject], wanted: CallFilter) -> JsonObject:
+    """Return one list of calls; numbers tell them apart, and grow with time in all workers."""
+    calls = sorted((call for each in found for call in each["calls"]), key=lambda call: call["seq"])
+    oldest = [each["oldest"] for each in found if each["oldest"] is not None]
+    newest = [each["newest"] for each in found if each["newest"] is not None]
+    return {
+        "calls": calls[: wanted.limit] if wanted.after is not None else calls[-wanted.limit :],
+        "oldest": min(oldest, default=None),
+        "newest": max(newest, default=None),
+    }
+
+
+def merged_sessions(found: Sequence[JsonObject], *, clients: Json) -> JsonObject:
+    """Return one list of sessions; one that several workers serve is one."""
+    sessions: dict[str, JsonObject] = {}
+    # The entry of the worker that served it last counts: it comes last, and replaces the others.
+    for session in sorted((each for one in found for each in one["sessions"]), key=lambda each: each["lastUsedAt"]):
+        before = sessions.pop(session["id"], None)
+        counts = {} if before is None else {name: before[name] + session[name] for name in ("streams", "calls")}
+        sessions[session["id"]] = {**session, **counts}
+    twice = sum(len(each["sessions"]) for each in found) - len(sessions)
+    return {
+        "sessions": [*sessions.values()][::-1],
+        "total": sum(each["total"] for each in found) - twice,
+        "streams": [stream for each in found for stream in each["streams"]],
+        "clients": clients,
+    }
+
+
+def merged_upstreams(found: Sequence[JsonObject]) -> JsonObject:
+    """Return an entry for each upstream and worker: each worker has connections of its own."""
+    if len(found) == 1:
+        return found[0]
+    entries = [{**entry, "worker": at} for at, each in enumerate(found) for entry in each["upstreams"]]
+    return {"upstreams": sorted(entries, key=lambda entry: (entry["name"], entry["worker"]))}
+
+
+def merged_limits(found: Sequence[JsonObject]) -> JsonObject:
+    """Return one list; each worker counts by itself, but for what a store of all of them counts."""
+    quotas: dict[str, JsonObject] = {}
+    for quota in (quota for each in found for quota in each["quotas"]):
+        before = quotas.get(quota["name"])
+        quotas[quota["name"]] = quota if before is None else {**quota, **_added(before, quota)}
+    refused: dict[str, int] = {}
+    for name, count in (item for each in found for item in each["refused"].items()):
+        refused[name] = refused.get(name, 0) + count
+    refusals = sorted((refusal for each in found for refusal in each["refusals"]), key=lambda refusal: refusal["at"])
+    callers = [caller for each in found for caller in each["callers"]]
+    return {
+        "quotas": [*quotas.values()],
+        "callers": nearest_to_limits(callers),
+        "refusals": refusals[-MAX_REFUSALS:],
+        "refused": refused,
+    }
+
+
+def merged_status(own: JsonObject, others: Sequence[JsonObject]) -> JsonObject:
+    """Return the event `status` of all: its counts are summed, and the rest is the worker's that answers."""
+    every = [own, *others]
+    return {
+        **own,
+        **{name: sum(each[name] for each in every) for name in _SUMMED},
+        "rate": {name: sum(each["rate"][name] for each in every) for name in ("calls", "errors")},
+    }
+
+
+def _added(before: JsonObject, quota: JsonObject) -> JsonObject:
+    bounds = (before["limit"], quota["limit"])
+    return {"used": before["used"] + quota["used"], "limit": None if None in bounds else sum(bounds)}

@@ -1,0 +1,70 @@
+"""Tells watchers every two seconds how things are, while there are watchers; and of calls in other workers."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from gateway.console.events.feed import EventFeed
+from gateway.console.workers.merging import merged_status
+from gateway.console.workers.other_workers import OtherWorkers
+from gateway.console.workers.this_worker import ThisWorker
+
+log: Final = structlog.get_logger(__name__)
+
+TICK_SECONDS: Final = 2.0
+
+
+class StatusTicker:
+    """A task that runs while somebody watches."""
+
+    def __init__(self, feed: EventFeed, *, own: ThisWorker, others: OtherWorkers) -> None:
+        """Do nothing yet."""
+        self._feed: Final = feed
+        self._own: Final = own
+        self._others: Final = others
+        self._states: Mapping[str, str] = {}
+        self._heard = 0
+        """The number up to which calls of other workers were told of."""
+        self._task: asyncio.Task[None] | None = None
+
+    def watching_changed(self) -> None:
+        """Begin with the first watcher, and end with the last."""
+        if len(self._feed) and self._task is None:
+            self._states, self._heard = self._own.upstreams.states(), self._feed.numbers.next()
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="console status")
+        elif not len(self._feed) and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._tell()
+            except Exception:  # Boundary: a bug in a fact must not silence the others.
+                log.exception("console status failed")
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _tell(self) -> None:
+        states = self._own.upstreams.states()
+        for name, state in states.items():
+            if self._states.get(name) != state:
+                self._feed.publish("upstream", {"name": name, "state": state})
+        self._states = states
+        # The number is taken before others are asked: what begins meanwhile belongs to the next tick.
+        since, self._heard = self._heard, self._feed.numbers.next()
+        others = await self._others.ask_console("GET", f"news?since={since}")
+        calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])
+        for number, call in calls:
+            self._feed.publish_call(call, number)
+        self._feed.leave_out(sum(each["skipped"] for each in others))
+        self._feed.tell_left_out()
+        self._feed.publish(
+            "status", merged_status(self._own.status(), [each["status"] for each in others]), is_state=True
+        )

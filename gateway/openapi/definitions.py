@@ -1,0 +1,233 @@
+"""The offer of one document: definitions of the operations that its entry chooses, and why the others are none.
+
+Pure: the document is read, and nothing else. The server and `import` both take what stands here.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+import orjson
+
+from gateway.config.models.backends import Connection
+from gateway.config.models.openapi import OpenApi, OperationFilter, OperationOverride
+from gateway.json_types import Json, JsonObject
+from gateway.openapi.document import DocumentError
+from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path, names_of, operations_of, unmatched
+from gateway.openapi.references import Node, References
+from gateway.openapi.resources import resource_of
+from gateway.openapi.schemas import Schemas
+from gateway.openapi.servers import credentials, different_servers, missing_schemes, scheme_of
+from gateway.openapi.tools import Reader, tool_of
+
+MANY_TOOLS: Final = 40
+_READING: Final = OperationFilter(methods=["get", "head"])
+_AS_IT_IS: Final = OperationOverride()
+
+
+class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition that was made of an operation."""
+
+    kind: Literal["tools", "resources"]
+    name: str
+    operation: str
+    """`GET /items/{id}`."""
+    data: dict[str, Json]
+    override: str | None
+    """The key of `override` that changes it."""
+
+
+class SkippedOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation that is no definition."""
+
+    operation: str
+    reason: str
+    pointer: tuple[str, ...] | None = None
+    """Its place in the document, where something is wrong with it there."""
+
+
+class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
+    made: list[MadeDefinition]
+    left_out: list[SkippedOperation]
+    errors: list[tuple[tuple[str, ...], str]]
+    """The mistakes of the operator, each with its place below the entry."""
+    warnings: list[tuple[tuple[str, ...], str]]
+
+
+class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of `openapi:` with its connection."""
+
+    name: str
+    config: OpenApi
+    connection: Connection | None = None
+
+    @property
+    def prefix(self) -> str:
+        return f"{clean(self.name)}_" if self.config.prefix is None else self.config.prefix
+
+
+def definitions_of(root: JsonObject, *, uri: str, references: References, entry: DocumentEntry) -> DocumentDefinitions:
+    """Make the definitions of a document.
+
+    Raises:
+        DocumentError: it is no document of OpenAPI 3.
+    """
+    version = str(root.get("openapi", ""))
+    if not version.startswith(("3.0", "3.1")):
+        found = f"OpenAPI {version}" if version else f"Swagger {root['swagger']}" if "swagger" in root else "no OpenAPI"
+        hint = "; `mcp-gateway import openapi` converts it" if "swagger" in root else ""
+        raise DocumentError(f"is {found}; 3.0 and 3.1 are read{hint}")
+    node = Node(dict(root), uri)
+    reader = Reader(
+        root=node,
+        references=references,
+        schemas=Schemas(references, uri=uri, is_3_0=version.startswith("3.0")),
+        connection_name=entry.config.connection,
+        connection=entry.connection,
+        allow_private=entry.config.allow_private,
+    )
+    return _Selection(entry, reader).definitions()
+
+
+class _Selection:
+    """One pass over the operations of a document."""
+
+    def __init__(self, entry: DocumentEntry, reader: Reader) -> None:
+        self._entry: Final = entry
+        self._config: Final = entry.config
+        self._reader: Final = reader
+        self._operations: Final[list[Operation]] = []
+        self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[])
+        self._missing: Final[dict[str, list[str]]] = {}
+        """Security schemes that the connection has not → the operations that need them."""
+
+    def definitions(self) -> DocumentDefinitions:
+        for each in operations_of(self._reader.root, self._reader.references):
+            if isinstance(each, Operation):
+                self._operations.append(each)
+            else:
+                self._result.left_out.append(SkippedOperation(operation=each[0], reason=each[1]))
+        overrides = {each.key: self._override(each) for each in self._operations}
+        # Names are made for all operations, so that a change of `include` renames none.
+        names = names_of(
+            {each.key: self._wanted(each, overrides[each.key][1]) for each in self._operations},
+            prefix=self._entry.prefix,
+        )
+        chosen = []
+        for operation in self._operations:
+            if (reason := self._why_not(operation)) is None:
+                chosen.append(operation)
+                self._make(operation, names[operation.key], *overrides[operation.key])
+            else:
+                self._result.left_out.append(SkippedOperation(operation=operation.key, reason=reason))
+        self._report_security()
+        self._warn(chosen)
+        return self._result
+
+    def _override(self, operation: Operation) -> tuple[str | None, OperationOverride]:
+        for key, override in self._config.override.items():
+            method, _, path = key.partition(" ")
+            if key == operation.id or (path == operation.path and method.lower() == operation.method):
+                return key, override
+        return None, _AS_IT_IS
+
+    def _wanted(self, operation: Operation, override: OperationOverride) -> str:
+        said = operation.node.at("x-mcp", "name").value
+        if override.name:
+            return override.name
+        if isinstance(said, str) and said.strip():
+            return said
+        return operation.id or name_by_path(operation)
+
+    def _why_not(self, operation: Operation) -> str | None:
+        """The reason why an operation is not chosen; None for one that is."""
+        config = self._config
+        if operation.extension(self._reader.root, "enabled") is False:
+            return "`x-mcp: {enabled: false}` says so"
+        if operation.method == "trace":
+            return "TRACE is nothing to call"
+        is_resource = self._is_resource(operation)
+        if not is_resource and not is_chosen(operation, _READING if config.include.is_empty else config.include):
+            is_default = config.include.is_empty
+            return "without `include`, GET and HEAD alone are tools" if is_default else "`include` does not have it"
+        if not config.exclude.is_empty and is_chosen(operation, config.exclude):
+            return "`exclude` has it"
+        return None
+
+    def _is_resource(self, operation: Operation) -> bool:
+        return any(map(operation.fits, self._config.resources.operations))
+
+    def _make(self, operation: Operation, name: str, key: str | None, override: OperationOverride) -> None:
+        is_resource = self._is_resource(operation)
+        try:
+            if is_resource:
+                data = resource_of(operation, self._reader, override, scheme=self._entry.name.lower())
+            else:
+                data = tool_of(operation, self._reader, override)
+        except DocumentError as error:
+            self._leave_out(operation, str(error))
+            if key is not None and (override.hide or override.set):
+                self._result.errors.append((("override", key), str(error)))
+            return
+        except (RecursionError, orjson.JSONEncodeError):
+            self._leave_out(operation, "it is nested too deep")
+            return
+        # After the definition was made: an operation that is skipped needs no credentials.
+        if not self._config.ignore_security:
+            root, references = self._reader.root, self._reader.references
+            for scheme in missing_schemes(operation, root, references, self._entry.connection):
+                self._missing.setdefault(scheme, []).append(operation.key)
+        kind: Literal["tools", "resources"] = "resources" if is_resource else "tools"
+        made = MadeDefinition(kind=kind, name=name, operation=operation.key, data=data, override=key)
+        self._result.made.append(made)
+
+    def _leave_out(self, operation: Operation, reason: str) -> None:
+        left_out = SkippedOperation(operation=operation.key, reason=reason, pointer=operation.node.pointer)
+        self._result.left_out.append(left_out)
+
+    def _report_security(self) -> None:
+        place = ("connection",) if self._config.connection is not None else ()
+        for scheme, keys in sorted(self._missing.items()):
+            variable = f"{clean(self._entry.name).upper()}_TOKEN".replace("-", "_")
+            found = scheme_of(scheme, self._reader.root, self._reader.references)
+            name = self._config.connection or clean(self._entry.name)
+            others = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            message = (
+                f"{keys[0]}{others} need the credentials that the document calls `{scheme}`, which "
+                f"{'the connection has not' if place else 'take a connection'}; add to `connections.{name}`: "
+                f"{credentials(found, variable)} (or `ignore_security: true` here)"
+            )
+            self._result.errors.append((place, message))
+
+    def _warn(self, chosen: list[Operation]) -> None:
+        warnings = self._result.warnings
+        for keys, patterns in self._patterns():
+            for pattern in unmatched(patterns, self._operations):
+                warnings.append((keys, f"`{pattern}` fits no operation of the document"))
+        used = {key for key, _ in map(self._override, self._operations)}
+        for key in self._config.override:
+            if key not in used:
+                warnings.append((("override", key), f"the document has no operation `{key}`"))
+        tools = sum(each.kind == "tools" for each in self._result.made)
+        if tools > MANY_TOOLS:
+            message = (
+                f"makes {tools} tools, more than models choose well from; `include` narrows them, and views with "
+                "`search: true` show the others on demand"
+            )
+            warnings.append(((), message))
+        if self._entry.connection is not None:
+            differing = different_servers(iter(chosen), self._entry.connection.base_url)
+            if differing:
+                shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
+                warnings.append((("connection",), f"is used in place of the servers that operations have: {shown}"))
+
+    def _patterns(self) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+        for key in ("include", "exclude", "resources"):
+            yield (key, "operations"), getattr(self._config, key).operations
+
+
+def title_of(uri: str) -> str:
+    """A short name for a document: that of its host, or of its file."""
+    parts = urlsplit(uri)
+    return clean((parts.hostname if parts.scheme.startswith("http") else parts.path.rpartition("/")[2]) or "api")

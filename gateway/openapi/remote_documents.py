@@ -1,0 +1,268 @@
+"""Documents with URLs: fetched with their ETags, looked at again every `refresh`, and remembered over a restart.
+
+What a document refers to is fetched with it, from its own origin alone. The connection's credentials go to its own
+origin alone, too. A document that cannot be fetched, or is broken, leaves the last good one in service.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urldefrag, urljoin
+
+import msgspec
+import structlog
+from yarl import URL
+
+from gateway.config.definition_source import DocumentStore
+from gateway.config.models.document import Document
+from gateway.config.models.openapi import OpenApi
+from gateway.config.reading.validated import content_key
+from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.executors.http.sender import origin_of
+from gateway.executors.shared_services import Services
+from gateway.json_types import JsonObject
+from gateway.openapi.document import MAX_BYTES, DocumentError, Source, read
+from gateway.openapi.document_fetcher import DocumentFetcher, NotModified, compile_fetcher
+
+log: Final = structlog.get_logger(__name__)
+
+FIRST_SECONDS: Final = 30.0
+"""The longest that a start waits for documents, all side by side: later ones are announced."""
+_MAX_DOCUMENTS: Final = 64
+_REFERENCE: Final = re.compile(rb"""["']?\$ref["']?\s*:\s*["']?([^#"'\s,}][^"'\s,}]*)""")
+
+
+class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
+    """A document with all that it refers to, as it was fetched."""
+
+    documents: Mapping[str, bytes]
+    """By URL; the first is the document itself."""
+    etags: Mapping[str, str] = {}
+
+    @property
+    def uri(self) -> str:
+        return next(iter(self.documents))
+
+    @property
+    def files(self) -> Mapping[Path, str]:
+        """No files: of those, a change would be a reason to reload."""
+        return {}
+
+    def open(self, uri: str) -> JsonObject:
+        """Read a document; see `source`."""
+        return read(self.source(uri))
+
+    def source(self, uri: str) -> Source:
+        """Return the bytes of a document.
+
+        Raises:
+            DocumentError: it was not fetched with the others.
+        """
+        data = self.documents.get(uri)
+        if data is None:
+            raise DocumentError(f"`{uri}` is of another origin than the document, or cannot be fetched")
+        return Source(uri=uri, path=Path(URL(uri).name or "openapi"), data=data)
+
+
+class RemoteDocuments:
+    """All documents with URLs that the file names."""
+
+    def __init__(self, *, services: Services, documents: DocumentStore | None, is_at_start: bool = True) -> None:
+        """Follow nothing yet; without `documents`, none is remembered over a restart.
+
+        `is_at_start`: whether the first documents are waited for. Those that come after a start are announced.
+        """
+        self._services: Final = services
+        self._documents: Final = documents
+        self._followed: dict[str, _Followed] = {}
+        self._ending: Final[set[asyncio.Task[None]]] = set()
+        self._is_at_start = is_at_start
+
+    def opened(self, name: str, config: OpenApi) -> FetchedDocuments | None:
+        """The document of an entry; None while it is not known."""
+        followed = self._followed.get(name)
+        return None if followed is None or followed.url != config.document else followed.fetched
+
+    def reason(self, name: str) -> str:
+        """The reason why a document is not known, or is an old one; empty if there is none."""
+        followed = self._followed.get(name)
+        return "" if followed is None else followed.reason
+
+    async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        before, self._followed = self._followed, {}
+        new: list[_Followed] = []
+        for name, config in document.openapi.items():
+            if not config.is_remote:
+                continue
+            connection = document.connections.get(config.connection or "")
+            key = content_key(config, connection)
+            known = before.pop(name, None)
+            if known is not None and known.key == key:
+                self._followed[name] = known
+                continue
+            if known is not None:
+                self._end(known)
+            made = _Followed(name, config, key=key, documents=self._documents)
+            # The document goes on being served until it is fetched with the new options.
+            if known is not None and known.url == made.url:
+                made.fetched = known.fetched
+            fetcher = compile_fetcher(config, connection, document=document, services=self._services)
+            made.is_awaited = self._is_at_start
+            made.begin(fetcher, changed)
+            self._followed[name] = made
+            new.append(made)
+        for each in before.values():
+            self._end(each)
+        if self._is_at_start:
+            self._is_at_start = False
+            await _first(new)
+
+    async def close(self) -> None:
+        for each in self._followed.values():
+            self._end(each)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _end(self, followed: "_Followed") -> None:
+        if followed.task is not None:
+            followed.task.cancel()
+            self._ending.add(followed.task)
+            followed.task.add_done_callback(self._ending.discard)
+
+    def status(self) -> dict[str, JsonObject]:
+        """The part `openapi` of the status."""
+        return {
+            name: {
+                "document": each.url,
+                "problem": each.reason or None,
+                "fetched_seconds_ago": None if each.at is None else round(time.monotonic() - each.at),
+            }
+            for name, each in self._followed.items()
+        }
+
+
+class _Followed:
+    """One document that is kept in touch with."""
+
+    def __init__(self, name: str, config: OpenApi, *, key: bytes, documents: DocumentStore | None) -> None:
+        self.url: Final = urldefrag(config.document)[0]
+        self.key: Final = key
+        self.fetched: FetchedDocuments | None = None
+        self.reason = ""
+        self.at: float | None = None
+        self.known: Final = asyncio.Event()
+        """Set once there is a document, or none could be fetched."""
+        self.is_awaited = False
+        """Whether what comes now need not be announced."""
+        self.task: asyncio.Task[None] | None = None
+        self._name: Final = name
+        self._refresh: Final = config.refresh.total_seconds()
+        self._documents: Final = documents
+
+    def begin(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
+        self.task = asyncio.create_task(self._run(fetcher, changed), name=f"follow openapi {self._name}")
+
+    async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
+        try:
+            if self.fetched is None:
+                self.fetched = await self._recalled()
+            if self.fetched is not None:
+                self._make_known(changed)
+            while True:
+                if await self._fetched(fetcher):
+                    self._make_known(changed)
+                self.known.set()
+                await asyncio.sleep(self._refresh)
+        finally:
+            self.known.set()
+
+    def _make_known(self, changed: Callable[[], None]) -> None:
+        if not self.is_awaited or self.known.is_set():
+            changed()
+        self.known.set()
+
+    async def _fetched(self, fetcher: DocumentFetcher) -> bool:
+        """Fetch it; return whether it is another one now."""
+        try:
+            fetched = await fetch_documents(self.url, fetcher, self.fetched)
+        except (DocumentError, ExecutionError, DeadlineExceededError) as error:
+            self.reason = str(error)
+            log.warning("OpenAPI document cannot be fetched", entry=self._name, reason=self.reason)
+            return False
+        self.reason, self.at = "", time.monotonic()
+        if self.fetched is not None and fetched.documents == self.fetched.documents:
+            return False
+        self.fetched = fetched
+        await self._remember(fetched)
+        return True
+
+    async def _recalled(self) -> FetchedDocuments | None:
+        remembered = None if self._documents is None else await self._documents.read(f"openapi:{self.url}")
+        if remembered is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(remembered, type=FetchedDocuments)
+        except msgspec.DecodeError:  # an older daemon's, perhaps
+            return None
+
+    async def _remember(self, fetched: FetchedDocuments) -> None:
+        if self._documents is None:
+            return
+        try:
+            await self._documents.save(f"openapi:{self.url}", msgspec.msgpack.encode(fetched))
+        except (OSError, ValueError) as error:
+            log.warning("an OpenAPI document is not remembered", entry=self._name, reason=str(error))
+
+
+async def _first(new: list[_Followed]) -> None:
+    """Wait for documents, for a bounded time."""
+    waits = [asyncio.create_task(each.known.wait(), name=f"first document of {each.url}") for each in new]
+    try:
+        if waits:
+            await asyncio.wait(waits, timeout=FIRST_SECONDS)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        for each in new:
+            each.is_awaited = False
+
+
+async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocuments | None) -> FetchedDocuments:
+    """Fetch a document and all that it leads to at its own origin; what has not changed is taken from `known`."""
+    earlier = known or FetchedDocuments(documents={})
+    documents: dict[str, bytes] = {}
+    etags: dict[str, str] = {}
+    waiting, room = [url], MAX_BYTES
+    while waiting:
+        each = waiting.pop(0)
+        if each in documents:
+            continue
+        if len(documents) == _MAX_DOCUMENTS:
+            raise DocumentError(f"it refers to more than {_MAX_DOCUMENTS} documents")
+        data, etag = await _one(each, fetcher, earlier)
+        room -= len(data)
+        if room < 0:
+            raise DocumentError(f"with what it refers to, it is larger than {MAX_BYTES // 2**20} MiB")
+        documents[each] = data
+        etags |= {each: etag} if etag else {}
+        waiting += [other for other in _references(each, data) if origin_of(URL(other)) == origin_of(URL(url))]
+    read(Source(uri=url, path=Path(URL(url).name or "openapi"), data=documents[url]))  # a broken one replaces none
+    return FetchedDocuments(documents=documents, etags=etags)
+
+
+async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) -> tuple[bytes, str]:
+    known = earlier.documents.get(url)
+    etag = earlier.etags.get(url, "") if known is not None else ""
+    try:
+        return await fetcher.fetch(url, etag=etag)
+    except NotModified:
+        if known is None:
+            raise DocumentError(f"{url} answered 304 to a request without conditions") from None
+        return known, etag
+
+
+def _references(base: str, data: bytes) -> list[str]:
+    found = {match[1].decode(errors="replace") for match in _REFERENCE.finditer(data)}
+    return sorted(urldefrag(urljoin(base, each))[0] for each in found)

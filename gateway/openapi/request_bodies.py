@@ -1,0 +1,294 @@
+"""Request bodies: which of the offered media types is sent, the inputs that it takes, and the `http:` keys for it.
+
+A body that is an object becomes flat inputs, one for each member; any other is the input `body`. Where several media
+types are offered, the first of `_WRITERS` is taken.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.json_types import Json
+from gateway.openapi.document import DocumentError
+from gateway.openapi.inputs import Input, Place, expression, reference
+from gateway.openapi.operations import Operation
+from gateway.openapi.references import Node, References
+from gateway.openapi.schemas import Schemas
+
+Names = Mapping[tuple[Place, str], str]
+BODY: Final = "body"
+
+
+class BodyMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a body that is an object, and what `encoding` says of it."""
+
+    input: Input
+    node: Node
+    encoding: Mapping[str, Json]
+
+
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a request."""
+
+    media_type: str
+    kind: "BodyFormat"
+    is_required: bool
+    members: tuple[BodyMember, ...] | None
+    """None: the whole body is one input."""
+    whole: Input | None = None
+
+    @property
+    def inputs(self) -> list[Input]:
+        if self.members is None:
+            return [] if self.whole is None else [self.whole]
+        if self.is_required:
+            return [each.input for each in self.members]
+        # An optional body with required members has all of them or none: see `dependencies`.
+        return [msgspec.structs.replace(each.input, is_required=False) for each in self.members]
+
+    def dependencies(self, names: Names) -> dict[str, list[str]]:
+        """`dependentRequired`: once a member of an optional body is given, the required ones must be."""
+        if self.is_required or not self.members:
+            return {}
+        required = [names[each.input.key] for each in self.members if each.input.is_required]
+        if not required:
+            return {}
+        each_name = (names[each.input.key] for each in self.members)
+        found = {name: [other for other in required if other != name] for name in each_name}
+        return {name: others for name, others in found.items() if others}
+
+    def http(self, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
+        """The keys of the `http:` block; `values` are fixed by the operator."""
+        written = self.kind.write(self, names, values)
+        if not self.is_required:
+            written["optional_body"] = True
+        if self.kind.says_type(self.media_type):
+            written["headers"] = {"Content-Type": self.media_type}
+        return written
+
+
+class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of media types, and how bodies of them are written."""
+
+    pattern: re.Pattern[str]
+    write: Callable[["RequestBody", Names, Mapping[tuple[Place, str], Json]], dict[str, Json]]
+    is_flat: bool = False
+    """Whether objects become flat inputs."""
+    needs_object: bool = False
+    has_files: bool = False
+    says_type: Callable[[str], bool] = lambda _: False
+    """Whether the header field must be written, because it is not what the backend says by itself."""
+    sent_as: str | None = None
+
+
+def request_body_of(operation: Operation, references: References, schemas: Schemas) -> RequestBody | None:
+    """The body of an operation.
+
+    Raises:
+        DocumentError: nothing here can write it.
+    """
+    if not isinstance(operation.node.value.get("requestBody"), dict):
+        return None
+    node = references.follow(operation.node.at("requestBody"))
+    content = node.at("content")
+    if not isinstance(content.value, dict) or not content.value:
+        return None
+    media_type, kind = _chosen(content.value)
+    if operation.method in {"get", "head"}:
+        raise DocumentError(f"a {operation.method.upper()} with a body is nothing that HTTP defines (RFC 9110 §9.3.1)")
+    media = content.at(media_type)
+    schema = media.at("schema")
+    is_required = node.value.get("required") is True
+    sent = kind.sent_as or media_type
+    members = _members(schema, references, schemas) if kind.is_flat else None
+    if members is not None:
+        encoding = media.at("encoding").value
+        of = encoding if isinstance(encoding, dict) else {}
+        made = tuple(
+            _member(name, member, schemas=schemas, said=of.get(name), kind=kind) for name, member in members.items()
+        )
+        return RequestBody(media_type=sent, kind=kind, is_required=is_required, members=made)
+    if kind.needs_object:
+        raise DocumentError(f"its {media_type} body is no plain object, so that it has no fields")
+    if kind.has_files:
+        whole = Input(place="body", wire_name=BODY, schema=_file({}), is_required=is_required)
+    else:
+        converted = schemas.convert(schema, "request")
+        own = converted.schema if kind.is_flat else {"type": "string"}
+        whole = Input(
+            place="body",
+            wire_name=BODY,
+            schema=own,
+            names=converted.names if kind.is_flat else frozenset(),
+            is_required=is_required,
+        )
+    return RequestBody(media_type=sent, kind=kind, is_required=is_required, members=None, whole=whole)
+
+
+def _chosen(content: Iterable[str]) -> tuple[str, BodyFormat]:
+    for kind in _WRITERS:
+        for media_type in content:
+            if kind.pattern.fullmatch(media_type.partition(";")[0].strip()):
+                return media_type, kind
+    raise DocumentError(f"nothing here can write its body: {', '.join(content)}")
+
+
+def _member(name: str, member: "tuple[Node, bool]", *, schemas: Schemas, said: Json, kind: BodyFormat) -> BodyMember:
+    node, is_required = member
+    encoding = said if isinstance(said, dict) else {}
+    converted = schemas.convert(node, "request")
+    made = Input(place="body", wire_name=name, schema=converted.schema, names=converted.names, is_required=is_required)
+    if kind.pattern is _MULTIPART and (file := _file_schema(node, schemas, encoding)) is not None:
+        made = msgspec.structs.replace(made, schema=file, names=frozenset())
+    return BodyMember(input=made, node=node, encoding=encoding)
+
+
+def _members(schema: Node, references: References, schemas: Schemas) -> dict[str, tuple[Node, bool]] | None:
+    """The members of an object, or of several that `allOf` joins, and whether each is required; None for other bodies.
+
+    Raises:
+        DocumentError: a reference leads nowhere.
+    """
+    properties: dict[str, Node] = {}
+    required: set[str] = set()
+    waiting, seen = [schema], 0
+    while waiting:
+        node = references.follow(waiting.pop(0))
+        seen += 1
+        if seen > 100 or not _is_plain_object(node.value):
+            return None
+        for name in (own := node.at("properties")).value or {}:
+            member = own.at(name)
+            if not schemas.is_read_only(member):
+                properties.setdefault(name, member)
+        given = node.value.get("required")
+        required.update(each for each in (given if isinstance(given, list) else ()) if isinstance(each, str))
+        parts = node.at("allOf")
+        waiting += [parts.item(index) for index in range(len(parts.value or ()))]
+    if not properties:
+        return None
+    return {name: (node, name in required) for name, node in properties.items()}
+
+
+_NOT_FLAT: Final = ("anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "propertyNames")
+
+
+def _is_plain_object(value: Json) -> bool:
+    if not isinstance(value, dict) or any(keyword in value for keyword in _NOT_FLAT):
+        return False
+    types = value.get("type", "object")
+    is_open = isinstance(value.get("additionalProperties"), dict) and bool(value["additionalProperties"])
+    lists = value.get("allOf", [])
+    is_well_formed = isinstance(value.get("properties", {}), dict) and isinstance(lists, list)
+    return types in ("object", ["object"]) and not is_open and is_well_formed and value.get("nullable") is not True
+
+
+def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> Json:
+    """The input for a member of a multipart body that is a file, or a list of files; None for what is none."""
+    value = schemas.target(node).value
+    if not isinstance(value, dict):
+        return None
+    if value.get("type") == "array":
+        inner = _file_schema(schemas.target(node).at("items"), schemas, encoding)
+        shown = {"description": value["description"]} if isinstance(value.get("description"), str) else {}
+        return None if inner is None else {"type": "array", "items": inner, **shown}
+    # OpenAPI 3.0 says `format: binary`; 3.1 a media type that is not text, or nothing but `type: string` of octets.
+    media_type = value.get("contentMediaType")
+    is_file = value.get("format") == "binary" or (isinstance(media_type, str) and "contentEncoding" not in value)
+    return _file(value, media_type or encoding.get("contentType")) if is_file else None
+
+
+def _file(value: Mapping[str, Json], media_types: Json = None) -> dict[str, Json]:
+    made: dict[str, Json] = {"type": "file"}
+    if isinstance(said := value.get("description"), str):
+        made["description"] = said
+    named = [each.strip() for each in media_types.split(",")] if isinstance(media_types, str) else []
+    is_narrow = named not in ([], ["*/*"], ["application/octet-stream"])
+    if is_narrow and all(re.fullmatch(r"[\w.+-]+/(\*|[\w.+-]+)", each) for each in named):
+        made["media_types"] = named
+    return made
+
+
+def _json(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
+    return {"json": _fields(body, names, values) if body.members is not None else _whole(names, values)}
+
+
+def _whole(names: Names, values: Mapping[tuple[Place, str], Json]) -> Json:
+    key: tuple[Place, str] = ("body", BODY)
+    return values[key] if key in values else expression(names[key])
+
+
+def _fields(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
+    return {
+        each.input.wire_name: values[each.input.key] if each.input.key in values else expression(names[each.input.key])
+        for each in body.members or ()
+        if each.input.key in values or each.input.key in names
+    }
+
+
+def _form(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
+    fields = _fields(body, names, values)
+    for each in body.members or ():
+        if each.input.key in names and each.input.key not in values:
+            fields[each.input.wire_name] = _encoded(each, names[each.input.key])
+    return {"form": fields}
+
+
+_JOINTS: Final = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
+
+
+def _encoded(member: BodyMember, name: str) -> str:
+    """A field of a form: as brackets, unless `encoding` says otherwise (OpenAPI 3.1 "Encoding Object")."""
+    said = member.encoding
+    if isinstance(content := said.get("contentType"), str) and re.fullmatch(r"(?i)application/(.+\+)?json", content):
+        return f"{{{{ {reference(name)} | tojson }}}}"
+    style = said.get("style", "form")
+    explodes = said.get("explode", style == "form")
+    is_list = isinstance(member.input.schema, dict) and member.input.schema.get("type") == "array"
+    if is_list and not explodes and style in _JOINTS:
+        return f"{{{{ {reference(name)} | join('{_JOINTS[style]}') }}}}"
+    return expression(name)
+
+
+def _multipart(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
+    return {"multipart": _fields(body, names, values)}
+
+
+def _text(_body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
+    return {"body": _whole(names, values)}
+
+
+def _is_not(*own: str) -> Callable[[str], bool]:
+    return lambda media_type: media_type.strip().lower() not in own
+
+
+_MULTIPART: Final = re.compile(r"(?i)multipart/form-data")
+_URLENCODED: Final = re.compile(r"(?i)application/x-www-form-urlencoded")
+_BYTES: Final = re.compile(r"(?i)application/octet-stream")
+_JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
+_ANYTHING: Final = re.compile(r"\*/\*|application/\*")
+
+_WRITERS: Final = (
+    BodyFormat(pattern=_JSON, write=_json, is_flat=True, says_type=_is_not("application/json")),
+    BodyFormat(
+        pattern=re.compile(r"(?i)application/x-www-form-urlencoded"), write=_form, is_flat=True, needs_object=True
+    ),
+    BodyFormat(pattern=_MULTIPART, write=_multipart, is_flat=True, needs_object=True),
+    BodyFormat(pattern=re.compile(r"(?i)text/(?!xml)[\w.+-]+"), write=_text, says_type=_is_not("text/plain")),
+    BodyFormat(
+        pattern=re.compile(r"(?i)application/octet-stream"), write=_text, has_files=True, says_type=lambda _: True
+    ),
+    BodyFormat(
+        pattern=re.compile(r"(?i)(application|text)/xml|[\w.+-]+/[\w.+-]+\+xml"), write=_text, says_type=lambda _: True
+    ),
+    BodyFormat(pattern=_ANYTHING, write=_json, is_flat=True, sent_as="application/json"),
+    BodyFormat(
+        pattern=re.compile(r"(?i)(?!multipart/)[\w.+*-]+/[\w.+*-]+"),
+        write=_text,
+        has_files=True,
+        says_type=lambda type_: "*" not in type_,
+    ),
+)
+"""The kinds of bodies that can be written, in the order in which they are preferred."""

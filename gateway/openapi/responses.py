@@ -1,0 +1,126 @@
+"""Answers of an operation: what a result is promised to be, and in which media type it is asked for."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+import orjson
+
+from gateway.json_types import Json
+from gateway.openapi.document import DocumentError
+from gateway.openapi.operations import Operation
+from gateway.openapi.references import Node, References
+from gateway.openapi.schemas import ConvertedSchema, Schemas
+
+MAX_SCHEMA_BYTES: Final = 8 * 1024
+"""The longest schema of an answer: it is sent with every list. What goes beyond is left open."""
+
+_JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
+_SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """The promise about successful answers."""
+
+    output: Mapping[str, Json]
+    """The keys of `output:`; empty where nothing is promised."""
+    accepts: str | None
+    """The media type that is asked for; None: any."""
+
+
+def response_of(operation: Operation, references: References, schemas: Schemas) -> Response:
+    """The answer that is promised: structured, if each success has content that is JSON."""
+    try:
+        successes = list(_successes(operation, references))
+    except DocumentError:  # what cannot be read promises nothing
+        return Response(output={}, accepts=None)
+    found = [(node, _json_type(node)) for node in successes]
+    types = {media_type for _, media_type in found if media_type is not None}
+    accepts = next(iter(types)) if len(types) == 1 else None
+    # RFC 9110 §9.3.2: an answer to HEAD has no content.
+    if not found or operation.method == "head" or any(media_type is None for _, media_type in found):
+        return Response(output={}, accepts=accepts)
+    try:
+        schema = _joined([node.at("content", media_type or "", "schema") for node, media_type in found], schemas)
+    except DocumentError:
+        schema = {}
+    return Response(output=_output(schema), accepts=accepts)
+
+
+def _successes(operation: Operation, references: References) -> Iterator[Node]:
+    responses = operation.node.at("responses")
+    for status in responses.value if isinstance(responses.value, dict) else ():
+        if _SUCCESS.fullmatch(status):
+            yield references.follow(responses.at(status))
+
+
+def _json_type(node: Node) -> str | None:
+    content = node.at("content").value
+    return (
+        next((each for each in content if _JSON.fullmatch(each.partition(";")[0])), None)
+        if isinstance(content, dict)
+        else None
+    )
+
+
+def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
+    """The schema of all of them, with the definitions that have room."""
+    different: dict[bytes, ConvertedSchema] = {}
+    for node in nodes:
+        converted = schemas.convert(node, "response")
+        different.setdefault(orjson.dumps(converted.schema), converted)
+    each = list(different.values())
+    schema: Json = each[0].schema if len(each) == 1 else {"anyOf": [one.schema for one in each]}
+    return _bounded(schema, frozenset().union(*(one.names for one in each)), schemas)
+
+
+def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str, Json]:
+    """The schema with as many definitions as have room, nearest first; the others admit anything."""
+    made: dict[str, Json] = dict(schema) if isinstance(schema, dict) else {}
+    room = MAX_SCHEMA_BYTES - len(orjson.dumps(made))
+    if room < 0:
+        kind = made.get("type")
+        return {"type": kind} if isinstance(kind, str) else {}
+    definitions: dict[str, Json] = {}
+    level = sorted(names)
+    while level:
+        following: set[str] = set()
+        for name in level:
+            one = schemas.definition(name, "response")
+            size = len(orjson.dumps(one.schema))
+            fits = size <= room
+            definitions[name] = one.schema if fits else {}
+            room -= size if fits else 2
+            following |= one.names if fits else frozenset()
+        level = sorted(following - definitions.keys())
+    return {**made, "$defs": dict(sorted(definitions.items()))} if definitions else made
+
+
+def _output(schema: dict[str, Json]) -> dict[str, Json]:
+    """The keys of `output:`; what is no object is wrapped as `result`, which MCP's structured content must be."""
+    definitions = schema.pop("$defs", None)
+    shared = {} if definitions is None else {"$defs": definitions}
+    if _is_object(schema, definitions or {}):
+        return {
+            "schema": {**schema, **shared} if schema.get("type") else {"type": "object", **schema, **shared},
+            "mismatch": "accept",
+        }
+    wrapped = {"type": "object", "properties": {"result": schema}, "required": ["result"], **shared}
+    return {"select": "{result: @}", "schema": wrapped, "mismatch": "accept"}
+
+
+def _is_object(schema: Json, definitions: Mapping[str, Json], *, depth: int = 8) -> bool:
+    """Whether all that fits is an object, as far as can be seen; an unknown one is not."""
+    if not isinstance(schema, dict) or not depth:
+        return False
+    if isinstance(reference := schema.get("$ref"), str):
+        return _is_object(definitions.get(reference.rpartition("/")[2]), definitions, depth=depth - 1)
+    if (kind := schema.get("type")) is not None:
+        return bool(kind == "object")
+    if "properties" in schema:
+        return True
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(branches, list):
+        return all(_is_object(each, definitions, depth=depth - 1) for each in branches)
+    return any(_is_object(each, definitions, depth=depth - 1) for each in schema.get("allOf", ()))

@@ -1,0 +1,125 @@
+"""Takes what a server says by itself: notifications go to the caller of the request, questions to its client."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Final, Protocol
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json, JsonObject
+from gateway.upstreams.client.caller import OpenCall
+from gateway.upstreams.client.link import Incoming
+from gateway.upstreams.failures import UpstreamError
+from gateway.wire import jsonrpc, meta
+from gateway.wire.jsonrpc import Notification, Request, RequestId
+
+LIST_KINDS: Final[Mapping[str, str]] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+QUESTIONS: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+"""The requests that a server may make of its client, and the capability that each needs."""
+
+
+class Listener(Protocol):
+    """Hears what a server says outside of requests."""
+
+    def lists_changed(self, kind: str) -> None: ...
+    def resource_updated(self, uri: str) -> None: ...
+
+
+class BeginTask(Protocol):
+    def __call__(self, work: Coroutine[Json, Json, None], *, name: str) -> asyncio.Task[None]: ...
+
+
+class ServerMessages:
+    """The messages of one session that are no responses."""
+
+    def __init__(self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], begin: BeginTask) -> None:
+        """Take nothing yet; `send` sends the responses to the server's requests, which tasks of `begin` make."""
+        self.calls: Final[dict[RequestId, OpenCall]] = {}
+        """The open requests of callers, by id, in the order in which they began."""
+        self._listener: Final = listener
+        self._send: Final = send
+        self._begin: Final = begin
+        self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
+
+    def take(self, message: Incoming, *, during: RequestId | None) -> None:
+        """Take a message. An `Inbox`."""
+        if isinstance(message, Request):
+            task = self._begin(self._answer(message, during), name="answer upstream")
+            self._answering[message.id] = task
+            task.add_done_callback(lambda _: self._answering.pop(message.id, None))
+        else:
+            self._notification(message, during)
+
+    def _notification(self, message: Notification, during: RequestId | None) -> None:
+        params = message.params
+        match message.method:
+            case "notifications/progress":
+                self._progress(params)
+            case "notifications/message":
+                self._message(params, during)
+            case "notifications/cancelled":
+                task = self._answering.get(params.get("requestId", ""))
+                if task is not None:
+                    task.cancel()
+            case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
+                self._listener.resource_updated(uri)
+            case method if method in LIST_KINDS:
+                self._listener.lists_changed(LIST_KINDS[method])
+
+    def _progress(self, params: JsonObject) -> None:
+        call = self.calls.get(params.get("progressToken", ""))
+        value, total, said = params.get("progress"), params.get("total"), _text(params.get("message"))
+        if call is not None and value is not None and _is_number(value):
+            done, caller = value, call.caller
+            call.pass_on(lambda: caller.progress(done, total if _is_number(total) else None, said))
+
+    def _message(self, params: JsonObject, during: RequestId | None) -> None:
+        call, level = self._call_of(during), params.get("level")
+        if call is None or level not in meta.LOG_LEVELS:
+            return
+        caller, data, logger = call.caller, params.get("data"), _text(params.get("logger"))
+        call.pass_on(lambda: caller.log(str(level), data, logger))
+
+    def _call_of(self, during: RequestId | None) -> OpenCall | None:
+        """The call that a message belongs to: that of its stream, or else the one that began last."""
+        call = None if during is None else self.calls.get(during)
+        return call or next(reversed(self.calls.values()), None)
+
+    async def _answer(self, request: Request, during: RequestId | None) -> None:
+        try:
+            result = await self._answered(request, during)
+            message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "id": request.id, "result": dict(result)}
+        except RpcError as error:
+            said: dict[str, Json] = {"code": error.code, "message": error.message}
+            message = {"jsonrpc": jsonrpc.VERSION, "id": request.id, "error": said}
+        with suppress(UpstreamError):
+            await self._send(message)
+
+    async def _answered(self, request: Request, during: RequestId | None) -> JsonObject:
+        if request.method == "ping":
+            return {}
+        capability = QUESTIONS.get(request.method)
+        if capability is None:
+            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Unknown method: {request.method}")
+        call = self._call_of(during)
+        if call is None:
+            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
+        if capability not in call.caller.capabilities:
+            return call.caller.declined(request.method)
+        return await call.ask(request.method, request.params)
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

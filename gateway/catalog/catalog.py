@@ -24,6 +24,8 @@ from gateway.errors import Problem
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.sql.pools import DatabaseProfile
 from gateway.json_types import JsonObject, empty
+from gateway.wire import jsonrpc
+from gateway.wire.meta import META_SERVER_INFO
 
 
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +114,11 @@ class Catalog:
     """The steps by which it was compiled, where the next catalog may take them over."""
     fingerprints: Mapping[str, str] = field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
+    result_meta: bytes = field(init=False, repr=False, compare=False)
+    """`_meta` of a result: the server's info as JSON, once for all results."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "result_meta", jsonrpc.encode({META_SERVER_INFO: self.server_info}))
 
     @property
     def is_part(self) -> bool:

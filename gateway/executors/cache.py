@@ -21,7 +21,6 @@ from gateway.executors.invocation import (
     RawOutput,
     Relayed,
     Value,
-    size_of,
 )
 from gateway.json_types import JsonObject
 from gateway.language.files.file_argument import FileArgument
@@ -60,7 +59,7 @@ def _size_of(outcome: Outcome) -> int | None:
         case Blocks(content=content, is_error=False):
             return sum(len(orjson.dumps(dict(block), default=str)) for block in content) + _OVERHEAD
         case Relayed(is_error=False):
-            return size_of(outcome) + _OVERHEAD
+            return outcome.size + _OVERHEAD
         case Blocks() | Relayed() | Failure():
             return None
 

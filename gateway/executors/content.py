@@ -31,14 +31,16 @@ ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _UNKNOWN_BYTES: Final = "application/octet-stream"
 
 
-class _Part(Protocol):
+class _ReadPart(Protocol):
+    """Blocks that need a file or a resource, which are read at each call."""
+
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]: ...
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
     """Compiled content blocks."""
 
-    parts: tuple[_Part, ...]
+    parts: tuple["_Part", ...]
 
     @property
     def is_immediate(self) -> bool:
@@ -54,7 +56,10 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
         """
         blocks: list[JsonObject] = []
         for part in self.parts:
-            blocks += await part.render(invocation)
+            if isinstance(part, _WRITTEN):
+                blocks.append(part.fill(invocation.arguments))
+            else:
+                blocks += await part.render(invocation)
         return tuple(blocks)
 
     def reads(self, invocation: Invocation) -> list[str]:
@@ -87,7 +92,7 @@ def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader)
     )
 
 
-def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
+def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> "_Part":
     extra = {"annotations": content_annotations(block.annotations)} if block.annotations else {}
     scope = scope.at(block.kind)
     if block.text is not None:
@@ -115,16 +120,22 @@ class _TextPart(msgspec.Struct, frozen=True):
     template: TextTemplate
     extra: JsonObject
 
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        return [{"type": "text", "text": self.template.render(invocation.arguments), **self.extra}]
+    def fill(self, arguments: JsonObject) -> JsonObject:
+        block = {"type": "text", "text": self.template.render(arguments)}
+        return {**block, **self.extra} if self.extra else block
 
 
 class _LinkPart(msgspec.Struct, frozen=True):
     uri: UriTemplate
     fields: JsonObject
 
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        return [{"type": "resource_link", "uri": self.uri.expand(invocation.arguments), **self.fields}]
+    def fill(self, arguments: JsonObject) -> JsonObject:
+        return {"type": "resource_link", "uri": self.uri.expand(arguments), **self.fields}
+
+
+_Part = _TextPart | _LinkPart | _ReadPart
+_WRITTEN: Final = (_TextPart, _LinkPart)
+"""Blocks that need the arguments alone."""
 
 
 def _link_fields(link: Link) -> dict[str, object]:
@@ -203,7 +214,7 @@ class _MediaPart(msgspec.Struct, frozen=True):
         return [{"type": self.kind, "data": data, "mimeType": self.mime_type, **self.extra}]
 
 
-def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, reader: FileReader) -> _Part:
+def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, reader: FileReader) -> "_Part":
     data = _compile_data(media, scope=scope, reader=reader)
     mime_type = media.mime_type or (media_type_of(media.file) if media.file else None)
     if mime_type is None:
@@ -240,7 +251,7 @@ class _ReferencePart(msgspec.Struct, frozen=True):
         return [{"type": "resource", "resource": resource, **self.extra} for resource in contents]
 
 
-def _read_by(part: _Part, invocation: Invocation) -> str | None:
+def _read_by(part: "_Part", invocation: Invocation) -> str | None:
     match part:
         case _ReferencePart(uri=uri):
             return uri.expand(invocation.arguments)
@@ -249,7 +260,7 @@ def _read_by(part: _Part, invocation: Invocation) -> str | None:
     return None
 
 
-def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, reader: FileReader) -> _Part:
+def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, reader: FileReader) -> "_Part":
     uri = _compile_uri(embedded.uri, scope=scope.at("uri"))
     if embedded.is_reference:
         if embedded.mime_type is not None:

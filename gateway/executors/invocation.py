@@ -94,6 +94,10 @@ class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
     variables: JsonObject = msgspec.field(default_factory=empty)
     """Names of the place in `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
 
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
@@ -112,6 +116,10 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
     content: tuple[JsonObject, ...]
     is_error: bool = False
 
+    @property
+    def size(self) -> int:
+        return _content_size(self.content)
+
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of another server: of a tool its content blocks, of a resource its contents."""
@@ -122,29 +130,23 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
     meta: JsonObject = msgspec.field(default_factory=empty)
     """Members of the result's `_meta`."""
 
+    @property
+    def size(self) -> int:
+        return _content_size(self.content) + (0 if self.structured is ABSENT else text_size(self.structured))
+
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The backend ran and failed; the text says how, for the model."""
 
     text: str
 
+    @property
+    def size(self) -> int:
+        return len(self.text)
+
 
 Outcome = RawOutput | Value | Blocks | Relayed | Failure
-
-
-def size_of(outcome: Outcome) -> int:
-    """Return the approximate size of an outcome, in bytes or characters."""
-    match outcome:
-        case RawOutput(data=data):
-            return len(data)
-        case Value(size=size):
-            return size
-        case Blocks(content=content):
-            return _content_size(content)
-        case Relayed(content=content, structured=structured):
-            return _content_size(content) + (0 if structured is ABSENT else text_size(structured))
-        case Failure(text=text):
-            return len(text)
+"""Each tells its `size`: bytes or characters, about."""
 
 
 def _content_size(content: Sequence[JsonObject]) -> int:

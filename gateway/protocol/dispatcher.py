@@ -15,15 +15,16 @@ from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
 from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_parts import CallerParts
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.protocol import handshake, message_log, results
-from gateway.protocol.call.call import Call, ServerState
+from gateway.protocol.call.call import Call, ClientTerms, ServerState, open_call
 from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.call_tool import unwrapped
-from gateway.protocol.envelope import Rejection, is_modern, open_envelope
+from gateway.protocol.envelope import Envelope, is_modern, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.input_requests.request_state import RequestStateSigner
@@ -54,6 +55,8 @@ MAX_DEPTH: Final = 64
 """How deep a message's JSON may nest, unless the file says otherwise (`limits.request_depth`)."""
 _CALL_TOOL: Final = "tools/call"
 _STREAMABLE_HTTP: Final = Binding.STREAMABLE_HTTP
+_MODERN: Final = Era.MODERN
+_LEGACY: Final = Era.LEGACY
 """Looked up here: a member of an enumeration costs as much as a call."""
 _MAX_IMMEDIATE: Final = 64 * 1024
 """Bytes of a request that may be answered at once: what it makes is shaped in milliseconds."""
@@ -190,7 +193,7 @@ class Dispatcher:
         if isinstance(message, Batch):
             return await self._answer_batch(message, exchange, session)
         call = self._open(message, exchange, session, in_flight)
-        if isinstance(call, Reply):
+        if not isinstance(call, Call):
             return call
         if call.session is not None:
             in_flight = call.session.in_flight
@@ -248,8 +251,8 @@ class Dispatcher:
             return results.error_reply(message, request_id=None, revision=revision)
         caller = exchange.caller
         fields = caller.headers if caller.binding is _STREAMABLE_HTTP else None
-        if isinstance(message, Notification) and message.method == "notifications/cancelled" and in_flight is not None:
-            in_flight.cancel(message.params.get("requestId"))
+        if not isinstance(message, Request) and in_flight is not None:
+            _cancel_if_asked(message, in_flight)
         if is_modern(message, version_header=None if fields is None else fields.get(meta.HEADER_PROTOCOL_VERSION)):
             return self._open_modern(message, exchange, fields)
         if session is None:
@@ -273,14 +276,13 @@ class Dispatcher:
         5. over HTTP, `Mcp-Name` is the name: -32020
         6. the method's own checks follow
         """
-        match message:
-            case Response():
-                error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
-                return results.error_reply(error, request_id=None, revision=LATEST_MODERN)
-            case Notification():
+        if not isinstance(message, Request):
+            if isinstance(message, Notification):
                 return _NOTHING
+            error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
+            return results.error_reply(error, request_id=None, revision=LATEST_MODERN)
         envelope = open_envelope(message, headers=fields)
-        if isinstance(envelope, Rejection):
+        if not isinstance(envelope, Envelope):
             return results.error_reply(
                 envelope.error, request_id=message.id, revision=LATEST_MODERN, status=envelope.status
             )
@@ -288,23 +290,12 @@ class Dispatcher:
             if fields is not None:
                 headers.check_method(message.method, fields)
             catalog = self.views.catalog_for(exchange.caller)
-            check_method(message.method, Era.MODERN)
+            check_method(message.method, _MODERN)
             if fields is not None:
                 headers.check_name(message.method, message.params, fields)
         except RpcError as error:
             return results.error_reply(error, request_id=message.id, revision=envelope.revision)
-        meant = unwrapped(message, catalog)
-        return Call(
-            meant,
-            is_wrapped=meant is not message,
-            revision=envelope.revision,
-            client_info=envelope.client_info,
-            client_capabilities=envelope.client_capabilities,
-            catalog=catalog,
-            exchange=exchange,
-            server=self._server,
-            envelope_log_level=envelope.log_level,
-        )
+        return self._call(message, exchange, terms=envelope, catalog=catalog)
 
     def _begin(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
         """Answer a legacy message that came on no session: `initialize` opens one, `ping` is answered.
@@ -337,33 +328,50 @@ class Dispatcher:
     def _open_legacy(
         self, message: Request | Notification | Response, exchange: Exchange, session: Session
     ) -> Call | Reply:
-        match message:
-            case Notification():
-                if message.method == "notifications/roots/list_changed":
-                    self.notifier.roots_changed(session.id)
-                _take_notification(message, session)
-                return _NOTHING
-            case Response():
+        if not isinstance(message, Request):
+            if isinstance(message, Response):
                 session.take_answer(message)
-                return _NOTHING
+            else:
+                self._take_notification(message, session)
+            return _NOTHING
         try:
             catalog = self.views.catalog_for(exchange.caller)
-            check_method(message.method, Era.LEGACY)
+            check_method(message.method, _LEGACY)
         except RpcError as error:
             status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # `initialize` again
             return results.error_reply(error, request_id=message.id, revision=session.revision, status=status)
-        meant = unwrapped(message, catalog)
-        return Call(
+        return self._call(message, exchange, terms=session, catalog=catalog, session=session)
+
+    def _call(
+        self,
+        request: Request,
+        exchange: Exchange,
+        *,
+        terms: ClientTerms,
+        catalog: Catalog,
+        session: Session | None = None,
+    ) -> Call:
+        meant = request if catalog.listed_tools is None else unwrapped(request, catalog)
+        return open_call(
             meant,
-            is_wrapped=meant is not message,
-            revision=session.revision,
-            client_info=session.client_info,
-            client_capabilities=session.capabilities,
+            terms=terms,
             catalog=catalog,
             exchange=exchange,
             server=self._server,
             session=session,
+            is_wrapped=meant is not request,
         )
+
+    def _take_notification(self, notification: Notification, session: Session) -> None:
+        match notification.method:
+            case "notifications/initialized":
+                session.is_initialized = True
+            case "notifications/roots/list_changed":
+                self.notifier.roots_changed(session.id)
+            case "notifications/cancelled":
+                session.in_flight.cancel(notification.params.get("requestId"))
+            case _:
+                pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
 
     async def _answer_batch(self, batch: Batch, exchange: Exchange, session: Session | None) -> Reply:
         """2025-03-26 basic/index, "Batching": each entry fails by itself; one array answers them all."""
@@ -388,11 +396,6 @@ class Dispatcher:
         return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
 
 
-def _take_notification(notification: Notification, session: Session) -> None:
-    match notification.method:
-        case "notifications/initialized":
-            session.is_initialized = True
-        case "notifications/cancelled":
-            session.in_flight.cancel(notification.params.get("requestId"))
-        case _:
-            pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
+def _cancel_if_asked(message: Notification | Response, in_flight: InFlight) -> None:
+    if isinstance(message, Notification) and message.method == "notifications/cancelled":
+        in_flight.cancel(message.params.get("requestId"))

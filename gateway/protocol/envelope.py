@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.errors import ErrorCode, RpcError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Message, Notification, Request
 from gateway.wire.revisions import MODERN, is_modern_date
@@ -23,7 +23,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
     revision: str
     client_info: JsonObject
-    client_capabilities: JsonObject
+    capabilities: JsonObject
     log_level: str | None
 
 
@@ -41,7 +41,7 @@ def is_modern(message: Message, *, version_header: str | None) -> bool:
     if not isinstance(message, (Request, Notification)):
         return False
     fields = message.params.get(meta.META)
-    return isinstance(fields, dict) and any(key in fields for key in _ENVELOPE_KEYS)
+    return isinstance(fields, dict) and not fields.keys().isdisjoint(_ENVELOPE_KEYS)
 
 
 def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | Rejection:
@@ -67,14 +67,19 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
             return Rejection(error=_header_mismatch())
     if isinstance(stated, str) and stated not in MODERN:
         return Rejection(error=unsupported_version(stated))
-    if (problem := _problem_in(fields)) is not None:
-        return Rejection(error=RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)}))
-    return Envelope(
-        revision=fields[meta.META_PROTOCOL_VERSION],
-        client_info=fields.get(meta.META_CLIENT_INFO, {}),
-        client_capabilities=fields[meta.META_CLIENT_CAPABILITIES],
-        log_level=fields.get(meta.META_LOG_LEVEL),
-    )
+    capabilities, client_info = fields.get(meta.META_CLIENT_CAPABILITIES), fields.get(meta.META_CLIENT_INFO, {})
+    level = fields.get(meta.META_LOG_LEVEL)
+    if not isinstance(version, str):
+        problem = f'`_meta` needs "{meta.META_PROTOCOL_VERSION}"; supported: {", ".join(MODERN)}'
+    elif not isinstance(capabilities, dict):
+        problem = f'`_meta` needs "{meta.META_CLIENT_CAPABILITIES}", an object'
+    elif not isinstance(client_info, dict):
+        problem = f'"{meta.META_CLIENT_INFO}" must be an object'
+    elif level is not None and level not in meta.LOG_LEVELS:
+        problem = f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
+    else:
+        return Envelope(version, client_info, capabilities, level)
+    return Rejection(error=RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)}))
 
 
 def unsupported_version(requested: str) -> RpcError:
@@ -89,16 +94,3 @@ def _header_mismatch() -> RpcError:
     return RpcError(
         ErrorCode.HEADER_MISMATCH, "The header field MCP-Protocol-Version is missing or does not match the request body"
     )
-
-
-def _problem_in(fields: dict[str, Json]) -> str | None:
-    """Return the first problem of the envelope's fields, if there is one."""
-    if not isinstance(fields.get(meta.META_PROTOCOL_VERSION), str):
-        return f'`_meta` needs "{meta.META_PROTOCOL_VERSION}"; supported: {", ".join(MODERN)}'
-    if not isinstance(fields.get(meta.META_CLIENT_CAPABILITIES), dict):
-        return f'`_meta` needs "{meta.META_CLIENT_CAPABILITIES}", an object'
-    if not isinstance(fields.get(meta.META_CLIENT_INFO, {}), dict):
-        return f'"{meta.META_CLIENT_INFO}" must be an object'
-    if (level := fields.get(meta.META_LOG_LEVEL)) is not None and level not in meta.LOG_LEVELS:
-        return f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
-    return None

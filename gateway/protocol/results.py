@@ -70,13 +70,10 @@ def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> 
     text = sole_text(result.content)
     if text is None or result.is_error or result.structured is not ABSENT or result.meta:
         return None
-    rest = b""
-    if revision >= V2026_07_28:
-        rest = (
-            b',"resultType":"complete",%b'
-            % jsonrpc.encode({meta.META: {meta.META_SERVER_INFO: catalog.server_info}})[1:-1]
-        )
-    return b"".join((b'{"content":[{"type":"text","text":', orjson.dumps(text), b"}]", rest, b"}"))
+    before, written = b'{"content":[{"type":"text","text":', orjson.dumps(text)
+    if revision < V2026_07_28:
+        return b"".join((before, written, b"}]}"))
+    return b"".join((before, written, b'}],"resultType":"complete","_meta":', catalog.result_meta, b"}"))
 
 
 def _has_room_for(structured: Json, revision: str) -> bool:

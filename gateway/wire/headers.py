@@ -68,7 +68,8 @@ def parameter_fields(parameters: Iterable[HeaderParameter], arguments: JsonObjec
 
 def check_method(method: str, headers: Mapping[str, str]) -> None:
     """Raises: RpcError: -32020, `Mcp-Method` is missing or names another method."""
-    _same("Mcp-Method", headers.get(HEADER_METHOD), method)
+    if headers.get(HEADER_METHOD) != method:
+        raise _mismatch("Mcp-Method")
 
 
 def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> None:
@@ -76,10 +77,11 @@ def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> N
     parameter = NAME_PARAM.get(method)
     if parameter is None:
         return
-    given = headers.get(HEADER_NAME)
-    if given is None and not isinstance(params.get(parameter), str):
+    given, named = headers.get(HEADER_NAME), params.get(parameter)
+    if given is None and not isinstance(named, str):
         return  # there is nothing to mirror; the method itself says what its parameters lack
-    _same("Mcp-Name", None if given is None else _decoded("Mcp-Name", given), params.get(parameter))
+    if given is None or _decoded("Mcp-Name", given) != named:
+        raise _mismatch("Mcp-Name")
 
 
 def check_parameters(parameters: Iterable[HeaderParameter], arguments: JsonObject, headers: Mapping[str, str]) -> None:
@@ -110,11 +112,6 @@ def _is_equal(text: str, value: Json) -> bool:
             return False
         return math.isfinite(number) and number == value  # "42.0" is 42
     return text == orjson.dumps(value).decode()
-
-
-def _same(field: str, given: str | None, expected: Json) -> None:
-    if given is None or given != expected:
-        raise _mismatch(field)
 
 
 def _decoded(field: str, value: str) -> str:

@@ -5,7 +5,7 @@ One decode and one encode a message, and no object for what a dictionary says al
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import orjson
@@ -21,6 +21,8 @@ VERSION: Final = "2.0"
 MAX_BATCH: Final = 100
 """Entries. A batch runs as one message of its sender, so it may not be a way around every other limit."""
 
+_ID_TYPES: Final = frozenset({str, int})
+"""Of an id; `true` is an `int` to `isinstance`."""
 _MAX_SHOWN_LENGTH: Final = 40
 
 
@@ -52,9 +54,10 @@ class InvalidMessageError(RpcError):
 Single = Request | Notification | Response
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(NamedTuple):
     """2025-03-26 alone. An entry that is no message is there as its error, so that each fails by itself."""
 
+    # No `Struct`, whose metaclass makes `isinstance` slow where it says no: every message is asked whether it is one.
     entries: tuple[Single | InvalidMessageError, ...]
 
 
@@ -136,29 +139,25 @@ def _single(value: Json) -> Single:
     request_id = _readable_id(value)
     if value.get("jsonrpc") != VERSION:
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0"', request_id)
-    if "id" in value and request_id is None and not ("error" in value and value["id"] is None):
+    if request_id is None and "id" in value and not ("error" in value and value["id"] is None):
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`id` must be a string or an integer")
-    if "method" in value:
-        return _call(value, request_id)
-    if ("result" in value) == ("error" in value):
-        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "Neither a request nor a response", request_id)
-    return Response(request_id, value.get("result"), value.get("error"))
-
-
-def _call(value: dict[str, Json], request_id: RequestId | None) -> Request | Notification:
+    if "method" not in value:
+        if ("result" in value) == ("error" in value):
+            raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "Neither a request nor a response", request_id)
+        return Response(request_id, value.get("result"), value.get("error"))
     method, params = value["method"], value.get("params")
     if not isinstance(method, str):
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`method` must be a string", request_id)
     if params is None:
         params = {}
-    if not isinstance(params, dict):
+    elif not isinstance(params, dict):
         raise InvalidMessageError(ErrorCode.INVALID_PARAMS, "`params` must be an object", request_id)
     return Notification(method, params) if request_id is None else Request(request_id, method, params)
 
 
 def _readable_id(value: Json) -> RequestId | None:
     request_id = value.get("id") if isinstance(value, dict) else None
-    return request_id if isinstance(request_id, (str, int)) and not isinstance(request_id, bool) else None
+    return request_id if type(request_id) in _ID_TYPES else None
 
 
 def _is_deeper(value: Json, limit: int) -> bool:

@@ -362,7 +362,7 @@ class SuspensionMachine(RuleBasedStateMachine):
             permit.force_resume()
             self._start(permit.resume())
         assert is_idle(self.limiter)
-        assert [(each.running, each.permits) for each in self._semaphores()] == [(0, 0)] * len(self._semaphores())
+        assert [(each.running, each.suspended) for each in self._semaphores()] == [(0, 0)] * len(self._semaphores())
         self.loop.close()
 
     def _semaphores(self) -> list[FairSemaphore]:

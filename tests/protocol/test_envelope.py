@@ -75,6 +75,4 @@ def test_an_unsupported_version_is_told_which_ones_are() -> None:
 
 def test_without_header_fields_the_envelope_alone_is_checked() -> None:
     opened = open_envelope(request(**WHOLE, **{CLIENT: {"name": "c"}, LOG_LEVEL: "info", "x/y": 1}), headers=None)
-    assert opened == Envelope(
-        revision="2026-07-28", client_info={"name": "c"}, client_capabilities={}, log_level="info"
-    )
+    assert opened == Envelope(revision="2026-07-28", client_info={"name": "c"}, capabilities={}, log_level="info")

@@ -135,8 +135,6 @@ class Permit:
         self._holders = 1
         """The call, and the tasks that it left behind."""
         self._is_suspended = False
-        for semaphore in semaphores:
-            semaphore.permits += 1
 
     def hold_until_done(self, task: asyncio.Task[None]) -> None:
         """Keep the permit, after the call was answered, until `task` is done."""
@@ -147,7 +145,9 @@ class Permit:
         """Let other calls run until `resume` or `force_resume`, as while a question to the client is open."""
         if self._holders and not self._is_suspended:
             self._is_suspended = True
-            _release(self._semaphores)
+            for semaphore in self._semaphores:
+                semaphore.suspended += 1
+                semaphore.release()
 
     async def resume(self) -> None:
         """Wait for the permit, ahead of calls that have not begun; if the wait is cancelled, see `force_resume`."""
@@ -159,7 +159,7 @@ class Permit:
         finally:
             # A wait that was cancelled, too, ends with the permit held: the call is about to end, and releases it.
             if self._is_suspended:
-                self._resume_over_limit(self._semaphores[taken:])
+                self._note_resumed(over_limit=self._semaphores[taken:])
             else:  # forced or released meanwhile
                 _release(self._semaphores[:taken])
 
@@ -169,21 +169,25 @@ class Permit:
         Why not go on without: what a call leaves behind, such as a thread, would be counted nowhere.
         """
         if self._is_suspended:
-            self._resume_over_limit(self._semaphores)
+            self._note_resumed(over_limit=self._semaphores)
 
     def release(self) -> None:
         """Give the permit back, which counts once the call and every task that holds it have done so."""
         self._holders -= 1
         if self._holders == 0:
             for semaphore in self._semaphores:
-                semaphore.permits -= 1
-                if not self._is_suspended:
+                if self._is_suspended:
+                    semaphore.suspended -= 1
+                else:
                     semaphore.release()
             self._is_suspended = False
 
-    def _resume_over_limit(self, semaphores: Sequence[FairSemaphore]) -> None:
+    def _note_resumed(self, *, over_limit: Sequence[FairSemaphore]) -> None:
+        """Hold every place again; those `over_limit` were not waited for."""
         self._is_suspended = False
-        for semaphore in semaphores:
+        for semaphore in self._semaphores:
+            semaphore.suspended -= 1
+        for semaphore in over_limit:
             semaphore.running += 1
 
 

@@ -58,12 +58,12 @@ class FairSemaphore:
     not double what runs. A suspended call does not count, and goes ahead of the queue when it resumes.
     """
 
-    __slots__ = ("_capacity", "_name", "_queue", "_resuming", "permits", "running", "share")
+    __slots__ = ("_capacity", "_name", "_queue", "_resuming", "running", "share", "suspended")
 
     def __init__(self) -> None:
         self.running = 0
-        self.permits = 0
-        """Of calls that run or are suspended. Without either the semaphore may be forgotten: nobody waits then."""
+        self.suspended = 0
+        """Calls that will resume. Where none runs and none is suspended nobody waits: it may be forgotten."""
         self.share: Share | None = None
         """None: the limit is this process's alone."""
         self._capacity = 0
@@ -89,7 +89,7 @@ class FairSemaphore:
     def is_unused(self) -> bool:
         """Whether it may be forgotten."""
         is_claiming = self.share is not None and self.share.is_claiming
-        return not self.running and not self.permits and not is_claiming
+        return not self.running and not self.suspended and not is_claiming
 
     def try_acquire(self, limit: Limit) -> bool:
         """Take a place if one is free, which none is while calls wait: `_wake` gives it to them first."""

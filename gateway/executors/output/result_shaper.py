@@ -75,17 +75,17 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
         """Make the result; an outcome that cannot be shaped as the file says is an error that the model can read."""
         try:
-            match outcome:
-                case Failure(text=text):
-                    return self._error(text)
+            match outcome:  # the commonest first: to find that it is no such `Struct` costs more than what follows
                 case Blocks():
                     return self._blocks(outcome, invocation)
-                case Relayed():
-                    return self._relayed(outcome, invocation)
-                case Value(value=value, text=text):
-                    return self._value(value, invocation, text=text)
                 case RawOutput():
                     return self._raw(outcome, invocation)
+                case Value(value=value, text=text):
+                    return self._value(value, invocation, text=text)
+                case Relayed():
+                    return self._relayed(outcome, invocation)
+                case Failure(text=text):
+                    return self._error(text)
         except ExecutionError as error:
             return self._error(str(error))
 
@@ -94,7 +94,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=(text_block(shown),), is_error=True)
 
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
-        if self._promises_structure and not blocks.is_error:
+        if not blocks.is_error and self._promises_structure:
             raise ExecutionError("The tool promises structured content, and gave content blocks instead")
         return ToolResult(content=self._finished(blocks.content, invocation), is_error=blocks.is_error)
 

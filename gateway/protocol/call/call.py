@@ -36,7 +36,7 @@ from gateway.telemetry.log_context import current_call_id
 from gateway.telemetry.observer import InteractionObserver, ProgressReport, Wait
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
 from gateway.wire import meta
-from gateway.wire.jsonrpc import Request
+from gateway.wire.jsonrpc import Request, RequestId
 from gateway.wire.revisions import MODERN, Era
 
 _NO_META: Final = empty()
@@ -46,83 +46,54 @@ _MAX_MESSAGE_LENGTH: Final = 1000
 _SHORTEST_WAIT_SECONDS: Final = 0.001
 
 
-class Call:
-    """A request with its sender, its revision and its catalog, which was taken once and stays the same."""
+class ClientTerms(Protocol):
+    """A client's own statements, which hold for its session, or in the modern era for one request."""
 
-    __slots__ = (
-        "_trace",
-        "caller",
-        "catalog",
-        "client_capabilities",
-        "client_info",
-        "envelope_log_level",
-        "exchange",
-        "id",
-        "is_wrapped",
-        "kind",
-        "meta",
-        "method",
-        "name",
-        "params",
-        "progress",
-        "reported",
-        "request_id",
-        "revision",
-        "server",
-        "session",
-        "session_id",
-        "target",
-        "task",
-        "waits",
-    )
+    @property
+    def revision(self) -> str: ...
+    @property
+    def client_info(self) -> JsonObject: ...
+    @property
+    def capabilities(self) -> JsonObject: ...
+    @property
+    def log_level(self) -> str | None:
+        """The lowest level of log messages that the client asked for; None if it asked for none."""
 
-    def __init__(  # noqa: PLR0913 - the facts of a request
-        self,
-        request: Request,
-        *,
-        revision: str,
-        client_info: JsonObject,
-        client_capabilities: JsonObject,
-        catalog: Catalog,
-        exchange: Exchange,
-        server: "ServerState",
-        session: Session | None = None,
-        is_wrapped: bool = False,
-        envelope_log_level: str | None = None,
-    ) -> None:
-        self.request_id: Final = request.id
-        self.method: Final = request.method
-        self.params: Final = request.params
-        self.revision: Final = revision
-        self.client_info: Final = client_info
-        self.client_capabilities: Final = client_capabilities
-        self.catalog: Final = catalog
-        self.exchange: Final = exchange
-        self.caller: Final = exchange.caller
-        self.server: Final = server
-        self.session: Final = session
-        """None in the modern era."""
-        self.session_id: Final = None if session is None else session.id
-        self.is_wrapped: Final = is_wrapped
-        """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
-        self.envelope_log_level: Final = envelope_log_level
-        self.id: Final = current_call_id()
-        """Stands in every log line, span and audit record of the call, and in the error of an internal failure."""
-        self.progress: ProgressReporter | None = None
-        """Reports to a sender that sent a progress token, or to the task that the call is."""
-        self.task: CallTask | None = None
-        """Of a call that is a task, or may become one."""
-        self.waits: tuple[Wait, ...] = ()
-        self.reported: tuple[ProgressReport, ...] = ()
-        self._trace: TraceContext | bool | None = False
-        fields = request.params.get(meta.META)
-        self.meta: Final[JsonObject] = fields if isinstance(fields, dict) else _NO_META
-        """The request's `_meta`."""
-        self.kind, self.target = _target(request.method, request.params, catalog)
-        """`tool`, `resource` or `prompt`, and what is called, or completed for: None if the caller knows none such.
-        Empty, and None, where the request is no call."""
-        self.name: Final = None if self.target is None else self.target.name
-        """The target's key in the file."""
+
+class Call(msgspec.Struct, eq=False, kw_only=True):
+    """A request with its sender, its revision and its catalog, which was taken once and stays the same.
+
+    `open_call` makes it.
+    """
+
+    id: str
+    """Stands in every log line, span and audit record of the call, and in the error of an internal failure."""
+    request_id: RequestId
+    method: str
+    params: JsonObject
+    meta: JsonObject
+    """The request's `_meta`."""
+    kind: str
+    """`tool`, `resource` or `prompt`; empty where the request is no call."""
+    target: Primitive | None
+    """What is called, or completed for; None if the caller knows none such, or the request is no call."""
+    revision: str
+    terms: ClientTerms
+    catalog: Catalog
+    exchange: Exchange
+    caller: Caller
+    server: "ServerState"
+    session: Session | None
+    """None in the modern era."""
+    is_wrapped: bool
+    """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
+    progress: ProgressReporter | None = None
+    """Reports to a sender that sent a progress token, or to the task that the call is."""
+    task: "CallTask | None" = None
+    """Of a call that is a task, or may become one."""
+    waits: tuple[Wait, ...] = ()
+    reported: tuple[ProgressReport, ...] = ()
+    _trace: TraceContext | bool | None = False
 
     def note_wait(self, cause: str, *, since: float) -> None:
         """Note that it did not run since a time of the event loop's clock; a wait for nothing is none."""
@@ -140,9 +111,26 @@ class Call:
         return Era.MODERN if self.revision in MODERN else Era.LEGACY
 
     @property
+    def name(self) -> str | None:
+        """The target's key in the file."""
+        return None if self.target is None else self.target.name
+
+    @property
+    def client_info(self) -> JsonObject:
+        return self.terms.client_info
+
+    @property
+    def client_capabilities(self) -> JsonObject:
+        return self.terms.capabilities
+
+    @property
     def log_level(self) -> str | None:
         """The lowest level of log messages that the client asked for; None if it asked for none."""
-        return self.envelope_log_level if self.session is None else self.session.log_level
+        return self.terms.log_level
+
+    @property
+    def session_id(self) -> str | None:
+        return None if self.session is None else self.session.id
 
     @property
     def progress_token(self) -> str | int | None:
@@ -209,6 +197,39 @@ class Call:
     @property
     def redactor(self) -> Redactor:
         return self.catalog.redactor
+
+
+def open_call(  # noqa: PLR0913 - the facts of a request
+    request: Request,
+    *,
+    terms: ClientTerms,
+    catalog: Catalog,
+    exchange: Exchange,
+    server: "ServerState",
+    session: Session | None = None,
+    is_wrapped: bool = False,
+) -> Call:
+    """Make the call of a request whose revision, method and sender were checked."""
+    method, params = request.method, request.params
+    fields = params.get(meta.META)
+    kind, target = _target(method, params, catalog)
+    return Call(
+        id=current_call_id(),
+        request_id=request.id,
+        method=method,
+        params=params,
+        meta=fields if isinstance(fields, dict) else _NO_META,
+        kind=kind,
+        target=target,
+        revision=terms.revision,
+        terms=terms,
+        catalog=catalog,
+        exchange=exchange,
+        caller=exchange.caller,
+        server=server,
+        session=session,
+        is_wrapped=is_wrapped,
+    )
 
 
 def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, Primitive | None]:

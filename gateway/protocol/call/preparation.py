@@ -22,13 +22,13 @@ async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> J
     Raises:
         ExecutionError: they do not fit; or their files were not decoded within the tool's timeout.
     """
-    prepare = partial(tool.arguments.prepare, arguments)
     if tool.arguments.size_of_files(arguments) <= MAX_ON_LOOP:
-        return prepare()
+        return tool.arguments.prepare(arguments)
     seconds = tool.timeout.total_seconds()
     threads = call.server.services.worker_threads
     try:
-        return await threads.run(prepare, deadline=asyncio.get_running_loop().time() + seconds)
+        deadline = asyncio.get_running_loop().time() + seconds
+        return await threads.run(partial(tool.arguments.prepare, arguments), deadline=deadline)
     except NoThreadFreeError as error:
         raise ExecutionError(f"{_WHAT} did not begin: all threads were busy for {seconds:g} s") from error
     except TimeoutError as error:

@@ -82,6 +82,8 @@ class Run(msgspec.Struct, eq=False):
     """Whether the run has ended: nothing is sent for it any more."""
     has_switched: bool = False
     """Whether it has enabled or disabled a primitive."""
+    _began: float = 0.0
+    """On the event loop's clock."""
     _deadline: Deadline | None = None
     _permit: Permit | None = None
     _opened: OpenRequester | None = None
@@ -93,13 +95,15 @@ class Run(msgspec.Struct, eq=False):
     @property
     def deadline(self) -> Deadline:
         """The deadline of the run, once it is started."""
-        assert self._deadline is not None  # noqa: S101 - an executor is handed no run before
+        if self._deadline is None:
+            assert self._began  # noqa: S101 - as below
+            self._deadline = Deadline(self._began + self.primitive.timeout.total_seconds())
         return self._deadline
 
     @property
     def permit(self) -> Permit:
         """The permit of the run, once it is started."""
-        assert self._permit is not None  # noqa: S101 - as above
+        assert self._permit is not None  # noqa: S101 - an executor is handed no run before
         return self._permit
 
     async def __aenter__(self) -> Self:
@@ -127,7 +131,7 @@ class Run(msgspec.Struct, eq=False):
         """
         primitive = self.primitive
         self.arguments = arguments
-        self._deadline = Deadline(asyncio.get_running_loop().time() + primitive.timeout.total_seconds())
+        self._began = asyncio.get_running_loop().time()
         call, concurrency = self.call, self.call.server.concurrency
         key = f"{'resources/read' if self.is_inner else call.method}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
@@ -166,7 +170,7 @@ class Run(msgspec.Struct, eq=False):
             await self._refund()
 
     async def _turn(self, key: str, limit: Limit, limits: CallLimits) -> Permit:
-        began, call = asyncio.get_running_loop().time(), self.call
+        call = self.call
         try:
             return await call.server.concurrency.acquire(
                 key,
@@ -177,7 +181,7 @@ class Run(msgspec.Struct, eq=False):
                 of_all=limits.of_all,
             )
         finally:
-            call.note_wait("concurrency", since=began)
+            call.note_wait("concurrency", since=self._began)
 
     def _waited_for_answer(self, since: float) -> None:
         self.call.note_wait("answer", since=since)

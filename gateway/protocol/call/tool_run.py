@@ -3,7 +3,7 @@
 from functools import partial
 
 from gateway.catalog.primitives import Tool
-from gateway.executors.invocation import ToolResult, size_of
+from gateway.executors.invocation import ToolResult
 from gateway.executors.threads import shaped
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
@@ -26,7 +26,7 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
         outcome = await tool.executor.execute(invocation)
         return await shaped(
             partial(tool.result.shape, outcome, invocation),
-            size=size_of(outcome),
+            size=outcome.size,
             call=invocation,
             threads=call.server.services.worker_threads,
         )

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final
 
 from gateway.errors import ExecutionError, OverLimitError, ResourceNotFoundError, ResourceUnreadableError
-from gateway.executors.invocation import size_of
 from gateway.executors.threads import shaped
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
@@ -65,7 +64,7 @@ async def read(
             outcome = await resource.executor.execute(invocation)
             return await shaped(
                 partial(resource.contents.contents, outcome, uri=uri),
-                size=size_of(outcome),
+                size=outcome.size,
                 call=invocation,
                 threads=call.server.services.worker_threads,
             )

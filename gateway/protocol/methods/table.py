@@ -70,8 +70,8 @@ def check_method(method: str, era: Era) -> None:
     Raises:
         RpcError: -32601, or -32600 for a second `initialize`.
     """
-    if method == "initialize" and era is Era.LEGACY:
-        raise RpcError(ErrorCode.INVALID_REQUEST, "This session is initialized already")
     found = METHODS.get(method)
     if found is None or era not in found.eras:
+        if method == "initialize" and era is Era.LEGACY:
+            raise RpcError(ErrorCode.INVALID_REQUEST, "This session is initialized already")
         raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")

@@ -22,10 +22,11 @@ from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError, 
 from gateway.executors.invocation import AwaitingInput, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
-from gateway.protocol.call.call import Call, ServerState
+from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.preparation import prepared_arguments
 from gateway.protocol.call.runner import check_access
 from gateway.protocol.call.tool_run import run_tool
+from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.tasks import wire
@@ -131,11 +132,9 @@ class TaskCalls:
         if tool is None:
             return _failed(RpcError(ErrorCode.INVALID_PARAMS, _GONE))
         task_call = TaskCall(caller, clock=self.runner.clock, ttl_ms=task.ttl_ms, asks_before=False, run=run)
-        call = Call(
+        call = open_call(
             Request(task.id, "tools/call", content["params"]),
-            revision=task.caller.revision,
-            client_info=content["client"],
-            client_capabilities=content["capabilities"],
+            terms=Envelope(task.caller.revision, content["client"], content["capabilities"], log_level=None),
             catalog=catalog,
             exchange=task_call,
             server=self._server,
@@ -214,15 +213,12 @@ class TaskCalls:
         ttl_ms = _ttl_ms(call, rules)
         task_call = TaskCall(call.caller, clock=self.runner.clock, ttl_ms=ttl_ms, asks_before=rules.asks_before)
         task_call.exchange, task_call.progress = call.exchange, call.progress
-        run_call = Call(
+        run_call = open_call(
             Request(call.request_id, call.method, call.params),
-            revision=call.revision,
-            client_info=call.client_info,
-            client_capabilities=call.client_capabilities,
+            terms=call.terms,
             catalog=call.catalog,
             exchange=task_call,
             server=call.server,
-            envelope_log_level=call.envelope_log_level,
         )
         _attach(task_call, run_call, tool, TaskMemory(), is_first=True)
         return task_call, run_call

@@ -160,12 +160,12 @@ class Middleware:
                     raw,
                     client_endpoint=entrance.client_endpoint,
                     response_headers=headers,
-                    identity=UNAUTHENTICATED if isinstance(identity, AuthError) else identity,
+                    identity=identity if isinstance(identity, Identity) else UNAUTHENTICATED,
                     binding=binding,
                     view=raw.match_info["view"] if names_view else None,
                     make_challenge=make_challenge,
                 )
-                denial = identity if isinstance(identity, AuthError) else self._denial(request, scopes)
+                denial = self._denial(request, scopes) if isinstance(identity, Identity) else identity
                 if denial is not None:
                     return self._deny(denial, request)
                 return await endpoint(request)

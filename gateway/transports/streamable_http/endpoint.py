@@ -117,7 +117,7 @@ class StreamableHttp:
         if not (accepted.json or accepted.event_stream):
             return request.refuse(NOT_ACCEPTABLE)
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
-        if isinstance(body, HttpError):
+        if not isinstance(body, bytes):
             return request.refuse(body)
         message = self._dispatcher.decode(body)
         if isinstance(message, InvalidMessageError):

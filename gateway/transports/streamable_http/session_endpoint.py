@@ -64,7 +64,7 @@ class SessionEndpoint:
         if isinstance(message, Request) and message.method == "initialize" and http.session_id is None:
             return await self._open(message, http)
         live = await self._admit(http, message)
-        if isinstance(live, HttpError):
+        if not isinstance(live, LiveSession):
             return http.refuse(live, message)
         if isinstance(message, (Request, Batch)):
             if live.load + size_of(message) > MAX_IN_FLIGHT:
@@ -240,7 +240,7 @@ class SessionEndpoint:
         """
         session_id, version = http.session_id, http.version
         live = None if session_id is None else await self._sessions.find(session_id, http.caller)
-        if isinstance(live, HttpError):
+        if not isinstance(live, LiveSession) and live is not None:
             return live
         if isinstance(message, Batch) and (live is None or live.session.revision != V2025_03_26):
             return _NO_BATCHES

@@ -1,4 +1,8 @@
-"""One call's large output is worked on beside the others, not before them."""
+"""One call's large output is worked on beside the others, not before them.
+
+Time is the processor's: what this process computes between two turns of its loop, which no other load on the machine
+makes more. It counts work in the loop, and work of another thread that keeps the interpreter's lock.
+"""
 
 import asyncio
 import time
@@ -11,7 +15,7 @@ from tests.behaviour.inside import product
 PLUGIN = '''
 from gateway.plugin import Context, EmbeddedResource
 
-MUCH = ["a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 100] * 8_000
+MUCH = ["a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 100] * 2_000
 
 async def logs(context: Context) -> str:
     """Log much."""
@@ -24,11 +28,11 @@ def embedded() -> EmbeddedResource:
 
 def text() -> str:
     """Say much."""
-    return "a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 800_000
+    return "a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 200_000
 
 def rows() -> list[dict]:
     """List much."""
-    return [{"id": number, "name": "x"} for number in range(300_000)]
+    return [{"id": number, "name": "x"} for number in range(75_000)]
 '''
 
 FILE = """
@@ -41,7 +45,7 @@ tools:
   parked: {python: "much:text", output: {overflow: resource}}
   flood:
     description: Writes far more than is passed on.
-    shell: {script: "echo first; head -c 40000000 /dev/zero | tr '\\\\0' x; echo; echo last"}
+    shell: {script: "echo first; head -c 8000000 /dev/zero | tr '\\\\0' x; echo; echo last"}
 resources:
   text: {uri: "s://text", python: "much:text", max_size: 64MiB}
   embedded: {uri: "s://embedded", python: "much:embedded", max_size: 64MiB}
@@ -74,11 +78,11 @@ async def test_a_large_output_keeps_nobody_waiting(
     file = f"connections:{SECRETS}\n{FILE}"
     async with product(tmp_path, file, {"plugins/much.py": PLUGIN}) as client:
         call = asyncio.create_task(client.request(method, params))
-        begun = last = time.perf_counter()
+        begun = last = time.process_time()
         longest = 0.0
         while not call.done():
             await asyncio.sleep(0.001)
-            now = time.perf_counter()
+            now = time.process_time()
             longest, last = max(longest, now - last), now
         assert await call
     assert longest < (last - begun) / 2, "the loop stood still while it was shaped"
@@ -89,5 +93,5 @@ async def test_a_flood_is_told_by_its_head_its_tail_and_its_size(tmp_path: Path)
         text = await client.text("flood")
     assert text.startswith("first\nxxx")
     assert text.endswith("xxx\nlast\n")
-    assert "of 40000012 bytes left out" in text
+    assert "of 8000012 bytes left out" in text
     assert len(text) < 300 * 1024

@@ -2,15 +2,19 @@
 
 Imports are most of what a start costs, and the suite starts some five hundred. A command whose first word is `FORKED`
 becomes a child of the test's process as any other, with its own environment, directory and standard streams, and runs
-`python -m gateway` from its first line; only its modules are there already. Tests of what comes before that line
-(interpreter, terminal, handed-over sockets), or of what the system knows of a process (`/proc/PID/environ`), start
-`sys.executable` themselves. So does a `FORKED` with an option that only a real start can have.
+`python -m gateway` from its first line; only its modules are there already. Tests of what comes before that line, or of
+what the system knows of a process (`/proc/PID/environ`), start `sys.executable` themselves. So does a `FORKED` with an
+option that only a real start can have.
+
+A `FORKED` differs from another command in two: in a session of its own, a terminal on standard input is the one that
+Ctrl-C is typed on; and descriptors of `pass_fds` are those from 3 on, handed over with LISTEN_PID (sd_listen_fds(3)).
 
 Why by `Popen._execute_child`: asyncio and `subprocess` both start through it, and all else of them stays as it is.
 """
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import inspect
 import os
@@ -19,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -29,12 +34,17 @@ from typing import Any, Final, TextIO
 import orjson
 from pydantic import BaseModel
 
+from tests.e2e.handover import FIRST, handing_over
+
 FORKED: Final = "forked mcp-gateway"
 REAL: Final = (sys.executable, "-m", "gateway")
 _PROJECT: Final = Path(__file__).parents[1]
 _INTERPRETER: Final = ("PYTHON", "LC_", "LD_", "LANG", "MALLOC_", "OPENSSL_", "SSL_", "TZ")
 """What begins like this is read by an interpreter or a library as it starts."""
-_UNUSUAL: Final = ("preexec_fn", "pass_fds", "start_new_session", "gids")
+_UNUSUAL: Final = ("preexec_fn", "gids")
+_MOST_PASSED: Final = 16
+_UNUSED: Final = 100
+"""Descriptors from here on are nobody's."""
 _PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _NUMBER: Final = 4
@@ -50,12 +60,14 @@ class ForkServer:
         self._connection: socket.socket | None = None
         self._lock: Final = threading.Lock()
 
-    def start(self, *, words: Sequence[str], environ: Mapping[str, str], folder: str, streams: Sequence[int]) -> int:
-        """Start a child of this process and return its id."""
-        order = orjson.dumps({"words": words, "environ": environ, "folder": folder})
+    def start(
+        self, *, words: Sequence[str], environ: Mapping[str, str], folder: str, has_session: bool, passed: Sequence[int]
+    ) -> int:
+        """Start a child of this process and return its id; the first three that it is passed are its streams."""
+        order = orjson.dumps({"words": words, "environ": environ, "folder": folder, "has_session": has_session})
         with self._lock, _Subreaper():
             connection = self._connection = self._connection or self._connected()
-            socket.send_fds(connection, [len(order).to_bytes(_NUMBER)], streams)
+            socket.send_fds(connection, [len(order).to_bytes(_NUMBER)], passed)
             connection.sendall(order)
             answer = connection.recv(_NUMBER)
         assert answer, "the fork server has ended"
@@ -65,7 +77,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
                 cwd=_PROJECT,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -112,17 +124,25 @@ def install() -> None:
             for number, name in enumerate(("p2cread", "c2pwrite", "errwrite"))
         ]
         environ = dict(os.environ if arguments["env"] is None else arguments["env"])
-        is_unusual = any(arguments[name] for name in _UNUSUAL) or any(map(os.isatty, streams))
+        passed = list(arguments["pass_fds"])
+        is_unusual = any(arguments[name] for name in _UNUSUAL) or len(passed) > _MOST_PASSED
         read = _read_of(environ)
         if not is_unusual and read in seen and read not in servers:  # a server is made for what comes again
             servers[read] = ForkServer({**{name: common[name] for name in common if not _is_read(name)}, **dict(read)})
         if is_unusual or read not in servers:
             seen.add(read)
-            arguments.update(args=[*REAL, *words[1:]], executable=REAL[0])
+            real = handing_over(passed, *REAL, *words[1:]) if passed else (*REAL, *words[1:])
+            arguments.update(args=list(real), executable=real[0])
             original(*asked.args)
             return
         folder = os.fspath(arguments["cwd"] or Path.cwd())
-        popen.pid = servers[read].start(words=words[1:], environ=environ, folder=folder, streams=streams)
+        popen.pid = servers[read].start(
+            words=words[1:],
+            environ=environ,
+            folder=folder,
+            has_session=arguments["start_new_session"],
+            passed=[*streams, *passed],
+        )
         popen._child_created = True
         popen._close_pipe_fds(*(arguments[name] for name in _PIPES))
 
@@ -141,17 +161,17 @@ def _is_read(name: str) -> bool:
 def _serve(connection: socket.socket) -> None:
     """Fork for each order; return in a child that is ready to run, and exit with the connection."""
     while True:
-        length, streams, *_ = socket.recv_fds(connection, _NUMBER, 3)
+        length, passed, *_ = socket.recv_fds(connection, _NUMBER, FIRST + _MOST_PASSED)
         if not length:
             sys.exit()
         order = orjson.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
         pid = _orphan()
         if pid == 0:
             connection.close()
-            _take_on(order, streams)
+            _take_on(order, passed)
             return
-        for stream in streams:
-            os.close(stream)
+        for each in passed:
+            os.close(each)
         connection.sendall(pid.to_bytes(_NUMBER))
 
 
@@ -171,25 +191,39 @@ def _orphan() -> int:
     return 0
 
 
-def _take_on(order: Any, streams: Sequence[int]) -> None:
+def _take_on(order: Any, passed: Sequence[int]) -> None:
     """Be what was ordered, as far as `execve` would see to it."""
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
+    for number, source in enumerate([_moved_away(each) for each in passed]):
+        os.dup2(source, number)
+        os.close(source)
+    if order["has_session"]:
+        os.setsid()
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for name in ("stdin", "stdout", "stderr"):  # which remember whether they can seek
         setattr(sys, name, _reopened(getattr(sys, name)))
         setattr(sys, f"__{name}__", getattr(sys, name))
     os.environ.clear()
     os.environ.update(order["environ"])
+    if handed_over := len(passed) - FIRST:
+        os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(handed_over)}
     os.chdir(order["folder"])
     sys.path[0] = order["folder"]
     sys.argv[1:] = order["words"]
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _moved_away(descriptor: int) -> int:
+    """Move it to where it is in nobody's way."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _UNUSED)
+    os.close(descriptor)
+    return moved
+
+
 def _reopened(stream: TextIO) -> TextIO:
     buffer = os.fdopen(stream.fileno(), "rb" if stream is sys.stdin else "wb", closefd=False)
-    return TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream is sys.stderr)
+    by_lines = stream is sys.stderr or buffer.isatty()
+    return TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=by_lines)
 
 
 def _models(parent: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -111,16 +111,17 @@ async def serving(
     Where `is_forked` is False, its own start is part of the test, with all imports (`tests/fork_server.py`).
     """
     flags = flags if watch else ("--no-watch", *flags)
-    program = (FORKED,) if is_forked and not launcher and not sockets else REAL
+    passed = [each.fileno() for each in sockets]
+    program = (FORKED,) if is_forked and not launcher else REAL
     command = (*launcher, *program, "serve", str(config), "--log-format", "json", *flags)
     process = await asyncio.create_subprocess_exec(
-        *(handing_over(sockets, *command, names=names) if sockets else command),
+        *(handing_over(passed, *command) if passed and program == REAL else command),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=16 * 2**20,
-        env={**os.environ, **environment},
-        pass_fds=[each.fileno() for each in sockets],
+        env={**os.environ, **environment, **({"LISTEN_FDNAMES": names} if passed else {})},
+        pass_fds=passed,
     )
     daemon = Daemon(process=process)
     listening = asyncio.create_task(daemon.listen_to_errors())

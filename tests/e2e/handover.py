@@ -1,31 +1,30 @@
 """Start a program with listening sockets, as systemd's socket activation does (sd_listen_fds(3)).
 
-Run as a script, it is that program until it becomes the other one: descriptors from 3 on, and LISTEN_PID its own.
+For what is no `FORKED`, to which `tests/fork_server.py` hands them over. Run as a script, it is that program until it
+becomes the other one: descriptors from 3 on, and LISTEN_PID its own.
 """
 
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from socket import socket
 
 FIRST = 3
 
 
-def handing_over(sockets: Sequence[socket], *command: str, names: str = "") -> tuple[str, ...]:
+def handing_over(descriptors: Sequence[int], *command: str) -> tuple[str, ...]:
     """The command that starts `command` with these sockets; they must be passed to it, see `pass_fds`."""
-    numbers = ",".join(str(each.fileno()) for each in sockets)
-    return (sys.executable, "-S", "-E", str(Path(__file__)), numbers, names, *command)
+    return (sys.executable, "-S", "-E", str(Path(__file__)), ",".join(map(str, descriptors)), *command)
 
 
-def _become(numbers: str, names: str, *command: str) -> None:
+def _become(numbers: str, *command: str) -> None:
     high = [os.dup(int(number)) for number in numbers.split(",")]
     lowest = [os.dup2(number, 100 + index) for index, number in enumerate(high)]
     for index, number in enumerate(lowest):
         os.dup2(number, FIRST + index)
         os.close(number)
     os.closerange(FIRST + len(lowest), 100)
-    os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(lowest)), "LISTEN_FDNAMES": names}
+    os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(lowest))}
     os.execv(command[0], command)
 
 

@@ -7,7 +7,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from urllib.request import urlopen
 import pytest
 
 from gateway.cli import main
+from tests.fork_server import FORKED
 
 PATIENCE_SECONDS: Final = 60.0
 ESCAPE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -40,15 +40,6 @@ def noisy() -> str:
     os.write(2, b"written to two\\n")
     return "done"
 """
-
-
-_WITH_TERMINAL: Final = """\
-import fcntl, os, sys, termios
-os.setsid()
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-"""Makes standard input the terminal that Ctrl-C is typed on, then becomes what it is told."""
 
 
 class Dev:
@@ -111,14 +102,14 @@ def developing(
     if terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")}
-    words = ["-m", "gateway", "dev", "config.yaml", "--http", http, *flags]
     process = subprocess.Popen(
-        [sys.executable, *([] if not terminal else ["-c", _WITH_TERMINAL, sys.executable]), *words],
+        [FORKED, "dev", "config.yaml", "--http", http, *flags],
         cwd=folder,
         stdin=theirs if terminal else subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
         env={**environment, "TERM": "xterm-256color", **({} if modules is None else {"PYTHONPATH": str(modules)})},
+        start_new_session=terminal,
     )
     os.close(theirs)
     dev = Dev(process, ours)
@@ -221,7 +212,7 @@ def test_a_terminal_is_left_as_it_was_found(folder: Path) -> None:
 
 
 def test_a_reader_that_leaves_early_ends_it(folder: Path) -> None:
-    words = [sys.executable, "-m", "gateway", "dev", "config.yaml", "--http", "127.0.0.1:0"]
+    words = [FORKED, "dev", "config.yaml", "--http", "127.0.0.1:0"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import orjson
 import pytest
 
 from tests.e2e.daemon import call, request, serving, text_of
+from tests.fork_server import FORKED
 
 
 async def test_nothing_but_messages_reaches_standard_output(config: Path) -> None:
@@ -57,7 +57,7 @@ async def test_a_file_as_standard_input_is_answered_line_by_line(config: Path, t
     requests.write_bytes(b"".join(orjson.dumps(call("echo", text="x", request_id=n)) + b"\n" for n in range(50)))
     with requests.open("rb") as file:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway", "serve", str(config), "--stdio"),
+            *(FORKED, "serve", str(config), "--stdio"),
             stdin=file,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -71,7 +71,7 @@ async def test_a_file_as_standard_input_is_answered_line_by_line(config: Path, t
 async def test_a_client_that_closes_standard_output_ends_the_process(config: Path) -> None:
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "serve", str(config), "--stdio"),
+        *(FORKED, "serve", str(config), "--stdio"),
         stdin=asyncio.subprocess.PIPE,
         stdout=writing,
         stderr=asyncio.subprocess.DEVNULL,

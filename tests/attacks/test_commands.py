@@ -25,9 +25,13 @@ PLAN = Plan(
     file=f"""
     tools:
       run:
-        description: Run code, not for long.
+        description: Run code that ends.
         input: {{code: string}}
-        shell: {{script: 'eval "$INPUT_CODE"', interpreter: [sh], timeout: 1500ms}}
+        shell: &run {{script: 'eval "$INPUT_CODE"', interpreter: [sh], timeout: 60s}}
+      brief:
+        description: Run code that does not end, and not for long.
+        input: {{code: string}}
+        shell: {{<<: *run, timeout: 400ms}}
       limited:
         description: Run code that may use little.
         input: {{code: string}}
@@ -43,12 +47,16 @@ PLAN = Plan(
       fed:
         description: Run code that is fed.
         input: {{code: string, text: string}}
-        shell: {{script: 'eval "$INPUT_CODE"', interpreter: [sh], stdin: "{{{{ text }}}}", timeout: 1500ms}}
+        shell: &fed {{<<: *run, stdin: "{{{{ text }}}}"}}
         output: {{max_size: 4MiB}}
+      fed_briefly:
+        description: Run code that is fed, and does not end.
+        input: {{code: string, text: string}}
+        shell: {{<<: *fed, timeout: 400ms}}
       watched:
-        description: Run code whose lines are progress.
+        description: Run code whose lines are progress, and which does not end.
         input: {{code: string}}
-        shell: {{script: 'eval "$INPUT_CODE"', interpreter: [sh], timeout: 1500ms, progress: stdout}}
+        shell: {{<<: *run, timeout: 400ms, progress: stdout}}
     """
 )
 
@@ -139,9 +147,9 @@ ENDLESS = (
 def test_commands_without_end_are_ended(target: Target) -> None:
     before = target.rss()
     with ThreadPoolExecutor(len(ENDLESS)) as callers:
-        texts = callers.map(lambda code: target.client.refusal("run", {"code": code}), ENDLESS)
+        texts = callers.map(lambda code: target.client.refusal("brief", {"code": code}), ENDLESS)
         for code, text in zip(ENDLESS, texts, strict=True):
-            assert "timed out after 1." in text, (code, text)
+            assert "timed out after 0.4" in text, (code, text)
     assert target.rss() - before < 128 * MIB
     assert target.client.says("run", {"code": "echo still here"}) == "still here\n"
 
@@ -207,7 +215,7 @@ def test_a_flood_of_lines_is_no_flood_of_progress(target: Target) -> None:
 def test_input_that_nobody_reads_holds_nothing_up(target: Target) -> None:
     text = "x" * 900_000
     assert target.client.says("fed", {"code": "true", "text": text}) == ""
-    assert "timed out after" in target.client.refusal("fed", {"code": "yes", "text": text})
+    assert "timed out after" in target.client.refusal("fed_briefly", {"code": "yes", "text": text})
     assert "x" * 1000 in target.client.says("fed", {"code": "cat", "text": text})
 
 

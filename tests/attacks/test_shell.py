@@ -50,6 +50,14 @@ PLAN = Plan(
         input: {text: string}
         shell: {command: [printf, '%s\0', "--", "--name={{ text }}", "-n{{ text }}"]}
         output: {raw: true}
+      every_way:
+        description: The value is standard input, a variable that the file names, one of a script, and in a file.
+        input: {text: string}
+        shell:
+          script: 'printf "%s\0" "$INPUT_TEXT" "$CHOSEN"; cat "$INPUTS_FILE"; printf "\0"; cat'
+          stdin: "{{ text }}"
+          env: {CHOSEN: "{{ text }}"}
+        output: {raw: true, max_size: 8MiB}
       positional:
         description: A shell's own code, and the value as a parameter of it.
         input: {text: string}
@@ -133,10 +141,8 @@ def test_an_argument_is_what_the_caller_sent(target: Target, payload: str) -> No
     assert words(target.client.says("apart", {"text": text})) == ["--", text, f"<{text}>", f"{text}{text}"]
     assert words(target.client.says("assigned", {"text": text})) == ["--", f"--name={text}", f"-n{text}"]
     assert words(target.client.says("positional", {"text": text})) == ["--", text]
-    assert words(target.client.says("scripted", {"text": text})) == [text]
-    assert target.client.says("piped", {"text": text}) == text
-    assert target.client.says("configured", {"text": text}) == f"{text}\0"
-    assert orjson.loads(target.client.says("filed", {"text": text})) == {"text": text}
+    variable, chosen, inputs, stdin = target.client.says("every_way", {"text": text}).split("\0")
+    assert (variable, chosen, orjson.loads(inputs), stdin) == (text, text, {"text": text}, text)
 
 
 @pytest.mark.parametrize("payload", SHELL)

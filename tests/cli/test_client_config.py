@@ -49,31 +49,33 @@ def parsed(client: str, text: str) -> Any:
     return PARSE.get(client, json.loads)(text)
 
 
-@pytest.mark.parametrize(
-    ("client", "key", "place"),
-    [
-        ("claude", "mcpServers", ".mcp.json"),
-        ("codex", "mcp_servers", "~/.codex/config.toml"),
-        ("cursor", "mcpServers", "~/.cursor/mcp.json"),
-        ("gemini", "mcpServers", "~/.gemini/settings.json"),
-        ("goose", "extensions", "~/.config/goose/config.yaml"),
-        ("vscode", "servers", ".vscode/mcp.json"),
-        ("windsurf", "mcpServers", "~/.codeium/windsurf/mcp_config.json"),
-        ("zed", "context_servers", "~/.config/zed/settings.json"),
-    ],
-)
-def test_what_a_client_would_start_starts_from_anywhere(
-    run: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, client: str, key: str, place: str
+PLACES = {
+    "claude": ".mcp.json",
+    "codex": "~/.codex/config.toml",
+    "cursor": "~/.cursor/mcp.json",
+    "gemini": "~/.gemini/settings.json",
+    "goose": "~/.config/goose/config.yaml",
+    "vscode": ".vscode/mcp.json",
+    "windsurf": "~/.codeium/windsurf/mcp_config.json",
+    "zed": "~/.config/zed/settings.json",
+}
+
+
+def test_what_every_client_would_start_starts_from_anywhere(
+    run: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    finished = run("client-config", client)
-    assert finished.code == 0
-    assert place in finished.hints
-    entry = parsed(client, finished.out)[key]["small"]
-    command = entry.get("command") or entry["cmd"]
-    assert Path(command).is_absolute()
-    assert str(tmp_path / "config.yaml") in entry["args"]
+    commands = set()
+    for client, place in PLACES.items():
+        finished = run("client-config", client)
+        assert finished.code == 0
+        assert place in finished.hints
+        entry = parsed(client, finished.out)[SECTIONS.get(client, "mcpServers")]["small"]
+        commands.add((entry.get("command") or entry["cmd"], *entry["args"]))
+    [command] = commands  # the same for all, so that it is started once
+    assert Path(command[0]).is_absolute()
+    assert str(tmp_path / "config.yaml") in command
     done = subprocess.run(
-        [command, *entry["args"]],
+        command,
         cwd=tmp_path_factory.mktemp("elsewhere"),
         input=json.dumps(INITIALIZE) + "\n",
         capture_output=True,

@@ -13,7 +13,7 @@ limits: {unread: {per_caller: 1KiB, in_all: 2KiB}}
 tools:
   large:
     description: More than the buffers of a connection hold (tcp_rmem and tcp_wmem of tcp(7)).
-    shell: {command: [seq, "4000000"]}
+    shell: {command: [seq, "2500000"]}
     output: {max_size: 64MB}
 """
 HEADERS = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "large"}

@@ -7,14 +7,12 @@ each cut by the marks of the nodes.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
-
-from gateway.config.reading.source_file import SourceFile
 
 _KEY_BYTES: Final = 16
 
@@ -42,10 +40,10 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> tuple[str, str]:
         return self.section, self.name
 
-    def key(self, source: SourceFile) -> bytes:
+    def key(self, text: str, *, directory: str) -> bytes:
         """A digest of all that its meaning follows from: its text, its section, and where its relative paths begin."""
-        text = f"{source.directory}\0{self.section}\0{source.text[self.start : self.end]}"
-        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
+        content = f"{directory}\0{self.section}\0{text[self.start : self.end]}"
+        return blake2b(content.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
 def cut(text: str) -> list[Excerpt]:
@@ -64,15 +62,16 @@ def cut(text: str) -> list[Excerpt]:
     return excerpts
 
 
-def blanked(text: str, excerpts: Iterable[Excerpt]) -> str:
-    """The text with each of these excerpts as an entry of empty text, and with as many lines as before."""
+def blanked(text: str, runs: Iterable[Sequence[Excerpt]]) -> str:
+    """The text with each run of adjacent excerpts as one entry of empty text, and with as many lines as before."""
     parts: list[str] = []
     after = 0
-    for each in excerpts:
+    for run in runs:
+        first, last = run[0], run[-1]
         # A quoted scalar: a plain one could go on in the next line.
-        entry = f"{' ' * each.column}{each.name}: ''"
-        parts += text[after : each.start], entry, "\n" * (each.end_line - each.line)
-        after = each.end
+        entry = f"{' ' * first.column}{first.name}: ''"
+        parts += text[after : first.start], entry, "\n" * (last.end_line - first.line)
+        after = last.end
     return "".join([*parts, text[after:]])
 
 

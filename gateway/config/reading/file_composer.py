@@ -6,8 +6,9 @@ Where its key is found at its place, and nothing is wrong with the rest, the who
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Map
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 import msgspec
@@ -30,34 +31,70 @@ class ComposedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def compose_file(source: SourceFile, earlier: Map[bytes, KnownEntry]) -> ComposedFile:
     """Compose a file, but for the entries that are known."""
+    directory = str(source.directory)
     excerpts = cut(source.text)
-    keys = {excerpt.start: excerpt.key(source) for excerpt in excerpts}
-    known = [(excerpt, entry) for excerpt in excerpts if (entry := earlier.get(keys[excerpt.start])) is not None]
+    keys = [excerpt.key(source.text, directory=directory) for excerpt in excerpts]
+    known = [(excerpt, earlier[key]) for excerpt, key in zip(excerpts, keys, strict=True) if key in earlier]
     composition = _without_known(source, known) if known else None
     if composition is None:
-        composition = compose(source)
+        composition, known = compose(source), []
+    confirmed = _confirmed(excerpts, {excerpt.start for excerpt, _ in known}, composition)
     return ComposedFile(
         composition=composition,
-        keys={excerpt.path: keys[excerpt.start] for excerpt in _confirmed(excerpts, composition)},
+        keys={excerpt.path: key for excerpt, key in zip(excerpts, keys, strict=True) if excerpt.start in confirmed},
     )
 
 
-def _without_known(source: SourceFile, known: list[tuple[Excerpt, KnownEntry]]) -> Composition | None:
+def _without_known(source: SourceFile, known: Sequence[tuple[Excerpt, KnownEntry]]) -> Composition | None:
     """The nodes of a file, those of known entries on demand; None if the whole has to be composed."""
-    found = compose(source, blanked(source.text, (excerpt for excerpt, _ in known)))
+    runs = _runs(known)
+    found = compose(source, blanked(source.text, ([excerpt for excerpt, _ in run] for run in runs)))
     root = found.root
     if found.diagnostics or not isinstance(root, Mapping):
         return None
-    if not all(_begins_at_key(excerpt, root) for excerpt, _ in known):
+    size = root.size - len(runs) + sum(entry.size for _, entry in known)
+    if size > MAX_NODES or not all(_begins_at_key(run[0][0], root) for run in runs):
         return None
-    size = root.size + sum(entry.size - 1 for _, entry in known)
-    if size > MAX_NODES:
-        return None
-    nodes: dict[str, dict[str, Node]] = {}
-    for excerpt, entry in known:
-        nodes.setdefault(excerpt.section, {})[excerpt.name] = _node(source, excerpt, entry)
-    sections = {key: _with_nodes(item, nodes[key]) if key in nodes else item for key, item in root.entries.items()}
+    sections = dict(root.entries)
+    for name in dict.fromkeys(excerpt.section for excerpt, _ in known):
+        section = _with_known(sections[name], {run[0][0].name: run for run in runs if run[0][0].section == name})
+        if section is None:
+            return None
+        sections[name] = section
     return replace(found, root=replace(root, entries=sections, size=size))
+
+
+def _runs(known: Sequence[tuple[Excerpt, KnownEntry]]) -> list[list[tuple[Excerpt, KnownEntry]]]:
+    """Known entries that follow each other: the next begins where nothing of the one before is open."""
+    runs: list[list[tuple[Excerpt, KnownEntry]]] = []
+    for excerpt, entry in known:
+        before = runs[-1][-1][0] if runs else None
+        if before is not None and (before.end, before.section) == (excerpt.start, excerpt.section):
+            runs[-1].append((excerpt, entry))
+        else:
+            runs.append([(excerpt, entry)])
+    return runs
+
+
+def _with_known(section: MapItem, runs: Map[str, Sequence[tuple[Excerpt, KnownEntry]]]) -> MapItem | None:
+    """A section with its known entries, each run by the name of its first; None if a name stands in it twice."""
+    node, source = section.node, section.source
+    assert isinstance(node, Mapping)  # noqa: S101 - or nothing in it would begin at a key
+    items: dict[str, MapItem] = {}
+    count, size = 0, node.size
+    for name, item in node.entries.items():
+        run = runs.get(name)
+        if run is None:
+            items[name] = item
+            count += 1
+            continue
+        for excerpt, entry in run:
+            items[excerpt.name] = MapItem(source, Point(excerpt.line, excerpt.column), _node(source, excerpt, entry))
+            size += entry.size
+        count += len(run)
+    if len(items) < count:
+        return None
+    return replace(section, node=replace(node, entries=items, size=size - len(runs)))
 
 
 def _node(source: SourceFile, excerpt: Excerpt, entry: KnownEntry) -> Node:
@@ -66,27 +103,21 @@ def _node(source: SourceFile, excerpt: Excerpt, entry: KnownEntry) -> Node:
     return Mapping(_MembersOnDemand(source, excerpt), source, start, entry.is_flow, entry.size)
 
 
-def _with_nodes(section: MapItem, nodes: Map[str, Node]) -> MapItem:
-    node = section.node
-    assert isinstance(node, Mapping)  # noqa: S101 - or nothing in it would begin at a key
-    items = {name: replace(item, node=nodes[name]) if name in nodes else item for name, item in node.entries.items()}
-    size = node.size + sum(each.size - 1 for each in nodes.values())
-    return replace(section, node=replace(node, entries=items, size=size))
-
-
-def _confirmed(excerpts: Iterable[Excerpt], composition: Composition) -> Iterator[Excerpt]:
-    """The excerpts that are one entry each, and have nothing to do with the rest of the file."""
+def _confirmed(excerpts: Sequence[Excerpt], known: AbstractSet[int], composition: Composition) -> AbstractSet[int]:
+    """The starts of excerpts that are one entry each, and have nothing to do with the rest; known ones are such."""
     root = composition.root
     if composition.diagnostics or not isinstance(root, Mapping):
-        return
-    begun = [excerpt for excerpt in excerpts if _begins_at_key(excerpt, root)]
+        return frozenset()
+    begun = [excerpt for excerpt in excerpts if excerpt.start in known or _begins_at_key(excerpt, root)]
     ends = {excerpt.line for excerpt in begun} | {item.key_start.line for item in root.entries.values()}
     referring = sorted(composition.referring_lines)
+    confirmed = set(known)
     for each in begun:
         is_last = each.end == len(root.source.text)
         is_by_itself = bisect_left(referring, each.line) == bisect_left(referring, each.end_line + is_last)
         if is_by_itself and (is_last or each.end_line in ends):
-            yield each
+            confirmed.add(each.start)
+    return confirmed
 
 
 def _begins_at_key(excerpt: Excerpt, root: Mapping) -> bool:

@@ -120,7 +120,7 @@ class Merger:
         directory = os.path.relpath(part.source.directory, self._inclusion.directory)
         for name, definition in entry.node.entries.items():
             path = (section, name)
-            if self._interpolation.check_key(name, path, definition.place):
+            if "${" not in name or self._interpolation.check_key(name, path, definition.place):
                 key = part.keys.get(path)
                 value = self._entries.read(DEFINITIONS[section], definition, path, key=key, directory=directory)
                 self._add(section, name, definition, value)

@@ -23,7 +23,7 @@ from gateway.json_types import Json, JsonObject
 
 KINDS: Final = ("tools", "resources", "prompts")
 _SECTIONS: Final = ("server", "listen", "auth", "limits", "defaults")
-EVERYBODY: Final = "everybody"
+_EVERYBODY: Final = "everybody"
 
 
 class Audience(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audi
     """Yield an audience for each API key, for tokens with none and with one of the scopes that matter; or everybody."""
     auth = document.auth
     if auth is None:
-        yield EVERYBODY, _audience(catalog)
+        yield _EVERYBODY, _audience(catalog)
         return
     for name, key in auth.api_keys.items():
         yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))

@@ -6,7 +6,7 @@ from gateway.catalog.compile.wire_definitions import file_definition
 from gateway.catalog.fingerprints import definition_digest, fingerprint
 from gateway.config.models.definitions import Resource
 from gateway.executors.files.globs import Found
-from gateway.executors.files.regular_files import Facts
+from gateway.executors.files.regular_files import FileFacts
 from gateway.json_types import JsonObject
 
 
@@ -19,7 +19,7 @@ def test_a_written_file_is_not_another_list_and_a_new_one_is() -> None:
 
     def listed(*names: str, size: int = 1, modified: float = 1.0) -> str:
         return of(
-            file_definition(config, uri=f"x:///{name}", file=Found(name, Facts(size, modified))) for name in names
+            file_definition(config, uri=f"x:///{name}", file=Found(name, FileFacts(size, modified))) for name in names
         )
 
     assert listed("a", "b") == listed("a", "b", size=2, modified=2.0)

@@ -7,7 +7,7 @@ from gateway.catalog.compile import wire_definitions
 from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool
 from gateway.config.models.server import Server
 from gateway.executors.files.globs import Found
-from gateway.executors.files.regular_files import Facts
+from gateway.executors.files.regular_files import FileFacts
 from gateway.json_types import JsonObject
 
 ICON = {"src": "https://x.example/i.png", "mime_type": "image/png", "sizes": "48x48", "theme": "dark"}
@@ -72,7 +72,7 @@ def test_what_is_not_said_is_not_sent() -> None:
 
 def test_a_file_says_what_it_is_and_when_it_changed() -> None:
     config = Resource.model_validate({"files": "*", "title": "All", "description": "D", "annotations": {"priority": 1}})
-    file = Found("sub/ü.md", Facts(size=3, modified=1_767_225_600.9))
+    file = Found("sub/ü.md", FileFacts(size=3, modified=1_767_225_600.9))
     assert wire_definitions.file_definition(config, uri="docs:///x", file=file) == {
         "uri": "docs:///x",
         "name": "sub/ü.md",
@@ -88,7 +88,7 @@ def test_a_name_that_is_not_utf_8_can_be_shown() -> None:
 
 
 def test_a_time_that_no_calendar_knows_is_left_out() -> None:
-    file = Found("a", Facts(size=0, modified=1e18))
+    file = Found("a", FileFacts(size=0, modified=1e18))
     definition = wire_definitions.file_definition(Resource.model_validate({"files": "*"}), uri="x:a", file=file)
     assert "annotations" not in definition
 

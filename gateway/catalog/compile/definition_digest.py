@@ -7,7 +7,7 @@ from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.sql import query_digests
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.definitions import Prompt, Resource, Tool
-from gateway.executors.files.regular_files import Facts, facts_of
+from gateway.executors.files.regular_files import FileFacts, facts_of
 from gateway.executors.python.signature import Signature
 
 
@@ -28,7 +28,7 @@ def resource_version(
     return _digest(config.mime_type, getattr(config, config.backend), entries, queries, _code_of(signature), facts)
 
 
-def file_version(config: Resource, facts: Facts) -> str:
+def file_version(config: Resource, facts: FileFacts) -> str:
     """The version of one file of a glob."""
     return _digest(config.mime_type, facts)
 

@@ -13,7 +13,7 @@ from gateway.config.models.skills import SKILL_FILE
 from gateway.control_characters import visible
 from gateway.executors.content import content_annotations
 from gateway.executors.files.globs import Found
-from gateway.executors.files.regular_files import Facts
+from gateway.executors.files.regular_files import FileFacts
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import media_type_of
 
@@ -83,7 +83,7 @@ def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
     )
 
 
-def skill_file_definition(*, uri: str, path: str, facts: Facts, frontmatter: JsonObject) -> JsonObject:
+def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter: JsonObject) -> JsonObject:
     """The definition of one file of a skill. A SKILL.md has the skill's name and description (SEP-2640)."""
     is_skill_file = path == SKILL_FILE
     modified = _timestamp(facts.modified)

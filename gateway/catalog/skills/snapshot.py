@@ -19,7 +19,7 @@ from gateway.config.reading.source_file import SourceFile, UnreadableError, deco
 from gateway.control_characters import visible
 from gateway.errors import Severity
 from gateway.executors.files.globs import Found, Globs, Listing, compile_globs
-from gateway.executors.files.regular_files import Facts, NotServedError, TooLargeError, read_beneath
+from gateway.executors.files.regular_files import FileFacts, NotServedError, TooLargeError, read_beneath
 from gateway.json_types import JsonObject, empty
 
 MAX_FILES: Final = 512
@@ -34,7 +34,7 @@ class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     """Relative to the skill's directory."""
-    facts: Facts
+    facts: FileFacts
     digest: str
     """SHA-256 of its bytes, in hexadecimal."""
     size: int

@@ -21,25 +21,25 @@ _SECTIONS: Final = ("mcpServers", "servers")
 _TABS: Final = re.compile(r"(?m)^[ \t]*\t[ \t]*")
 
 
-class ClientFile(msgspec.Struct, frozen=True, kw_only=True):
+class McpServersFile(msgspec.Struct, frozen=True, kw_only=True):
     """The servers of one file by name, and what is wrong with it."""
 
     servers: Mapping[str, MapItem]
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def read_client_file(source: SourceFile) -> ClientFile:
+def read_mcp_servers_file(source: SourceFile) -> McpServersFile:
     """Read the mappings under `mcpServers` and `servers`. Keys that mean something to a client alone are left out."""
     source = SourceFile(source.path, source.text, is_of_client=True)
     text = _TABS.sub(lambda match: " " * len(match[0]), source.text)
     composed = compose(source, text)
     if composed.root is None and composed.diagnostics:
-        return ClientFile(servers={}, diagnostics=_placed(composed.diagnostics))
+        return McpServersFile(servers={}, diagnostics=_placed(composed.diagnostics))
     found = dict(_sections(composed.root))
     if not found:
         message = "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it"
         place = Place(source, 1, 1)
-        return ClientFile(servers={}, diagnostics=(Diagnostic(message=message, path=("mcp_json",), place=place),))
+        return McpServersFile(servers={}, diagnostics=(Diagnostic(message=message, path=("mcp_json",), place=place),))
     diagnostics = [*_placed(composed.diagnostics)]
     servers: dict[str, MapItem] = {}
     for section, node in found.items():
@@ -51,7 +51,7 @@ def read_client_file(source: SourceFile) -> ClientFile:
         for name, entry in node.entries.items():
             if not _is_disabled(entry):
                 servers[name] = _ours(name, entry, diagnostics)
-    return ClientFile(servers=servers, diagnostics=tuple(diagnostics))
+    return McpServersFile(servers=servers, diagnostics=tuple(diagnostics))
 
 
 def _sections(root: Node | None) -> Iterator[tuple[str, Node]]:

@@ -23,7 +23,7 @@ from gateway.config.models.views import View
 from gateway.config.reading.entries import EntryReader
 from gateway.config.reading.inclusion import Inclusion, Part, Request
 from gateway.config.reading.interpolation import Interpolator
-from gateway.config.reading.mcp_servers_file import read_client_file
+from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
 from gateway.config.reading.nodes import (
     START,
     Diagnostic,
@@ -183,7 +183,7 @@ class Merger:
             source = None if path in self._inclusion.digests else self._inclusion.source(path, request)
             if source is None:
                 continue
-            client_file = read_client_file(source)
+            client_file = read_mcp_servers_file(source)
             self.diagnostics.extend(client_file.diagnostics)
             for name, server in client_file.servers.items():
                 if self._interpolation.check_key(name, ("upstreams", name), server.place):

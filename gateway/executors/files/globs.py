@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from gateway.executors.files.regular_files import (
-    Facts,
+    FileFacts,
     facts_beneath,
     facts_in,
     is_shown,
@@ -60,7 +60,7 @@ def _segment(name: str) -> _Segment:
 class Found(msgspec.Struct, frozen=True):
     path: str
     """Relative to the root, `/` between names; bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
-    facts: Facts
+    facts: FileFacts
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -210,7 +210,7 @@ class _Walk:
         self.is_cut = self.is_cut or self._entries_left == 0
         return sorted(entries, key=lambda entry: entry.name)
 
-    def _facts_of(self, entry: os.DirEntry[str], directory: int) -> Facts | None:
+    def _facts_of(self, entry: os.DirEntry[str], directory: int) -> FileFacts | None:
         if entry.is_symlink():
             return facts_beneath(self._globs.place, entry.name, directory=directory)
         try:

@@ -41,7 +41,7 @@ class TooLargeError(OSError):
     """The file is larger than the cap."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class FileFacts(msgspec.Struct, frozen=True):
     """Describes a file in a listing."""
 
     size: int
@@ -92,7 +92,7 @@ def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> byte
 
 
 @machine_fact
-def facts_of(path: str) -> Facts | None:
+def facts_of(path: str) -> FileFacts | None:
     """Say what a list says about it; None if it is not a regular file, or gone."""
     try:
         found = os.stat(path)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
@@ -101,7 +101,7 @@ def facts_of(path: str) -> Facts | None:
     return facts_in(found)
 
 
-def facts_beneath(root: str, name: str, *, directory: int) -> Facts | None:
+def facts_beneath(root: str, name: str, *, directory: int) -> FileFacts | None:
     """Say what a list says about `name` of an open directory; None if it is gone, or may not be read under `root`."""
     try:
         with _held(name, directory=directory) as held:
@@ -110,8 +110,8 @@ def facts_beneath(root: str, name: str, *, directory: int) -> Facts | None:
         return None
 
 
-def facts_in(found: os.stat_result) -> Facts | None:
-    return Facts(found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None
+def facts_in(found: os.stat_result) -> FileFacts | None:
+    return FileFacts(found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None
 
 
 def is_shown(place: str, *, root: str) -> bool:

@@ -14,10 +14,9 @@ from pydantic_core import to_jsonable_python
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Outcome, RawOutput, Value
+from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Audio, Content, EmbeddedResource, Image, ResourceLink, Text
-
-_BINARY: Final = "application/octet-stream"
 
 _CONTENT: Final = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 
@@ -34,7 +33,7 @@ def outcome_of(returned: object) -> Outcome:
         case str():
             return Value(value=valid_text(returned), size=len(returned))
         case bytes() | bytearray() | memoryview():
-            return RawOutput(data=bytes(returned), media_type=_BINARY, is_blob=True)
+            return RawOutput(data=bytes(returned), media_type=OCTETS, is_blob=True)
         case Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
             return Blocks(content=(block_of(returned),))
         case list() | tuple() if any(isinstance(item, _CONTENT) for item in returned):

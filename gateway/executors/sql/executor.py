@@ -12,7 +12,7 @@ from gateway.executors.invocation import Failure, Invocation, Outcome, Value
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
-from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, Session, away_because, failure_of
+from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, Session, failure_of
 from gateway.json_types import Json
 
 _FIRST_PAUSE: Final = 0.1
@@ -68,7 +68,8 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                     left = invocation.deadline.at - asyncio.get_running_loop().time()
                     if left <= _ANSWER_SECONDS:
                         step.fail("away")
-                        raise away_because(self.database.name, error, attempts=attempt) from error
+                        tried = f" ({attempt} attempts)" if attempt > 1 else ""
+                        raise ExecutionError(f"The database `{self.database.name}` is away{tried}: {error}") from error
                     await asyncio.sleep(min(pause, left - _ANSWER_SECONDS))
                     attempt += 1
 

@@ -81,12 +81,6 @@ def failure_of(error: Exception, name: str) -> Exception:
     return error
 
 
-def away_because(name: str, error: DatabaseAwayError, *, attempts: int) -> ExecutionError:
-    """The error of a call whose database was away until the deadline."""
-    tried = f" ({attempts} attempts)" if attempts > 1 else ""
-    return ExecutionError(f"The database `{name}` is away{tried}: {error}")
-
-
 def _said(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -39,7 +39,6 @@ class FileRule(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int | None = None
     media_types: tuple[str, ...] = ()
     """In lower case; empty for any."""
-    is_nullable: bool = False
 
     @property
     def summary(self) -> str:

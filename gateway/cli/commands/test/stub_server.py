@@ -19,10 +19,10 @@ from gateway.executors.http.request import Header, Request
 from gateway.executors.http.sender import Response, Sender
 from gateway.executors.http.tls import ClientIdentity
 from gateway.executors.invocation import Executor
+from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
 
-_UNKNOWN_BYTES: Final = "application/octet-stream"
 _LOOPBACK_TOO: Final = AddressPolicy(guard=AddressGuard(allows_all=True))
 
 
@@ -62,7 +62,7 @@ class StubServer:
 
     async def _handle(self, _request: web.Request) -> web.Response:
         media_type = media_type_of(self._answer.file) if self._answer.file else None
-        kind = "application/json" if self._answer.has_json else media_type or _UNKNOWN_BYTES
+        kind = "application/json" if self._answer.has_json else media_type or OCTETS
         return web.Response(status=self._answer.status, body=self._body, headers={"Content-Type": kind})
 
     def _read(self) -> bytes:

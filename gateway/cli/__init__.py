@@ -26,6 +26,7 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
     try:
         return _run(words, Console(sys.stdout), hints, on_imported)
     except BrokenPipeError:  # `| head` has read enough
+        # Python flushes standard output at its end, and would complain of the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:

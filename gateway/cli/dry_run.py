@@ -149,6 +149,7 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
     None where there are neither, or the file cannot be read.
     """
     try:
+        # For the names of what is to be asked; it is loaded again with what they say.
         document = load(settings.config).document
     except ConfigError:  # reported by whoever loads it next
         document = None

@@ -39,6 +39,7 @@ def prerequisites_of(settings: Settings) -> Prerequisites:
     """
     loaded = load_definitions(settings.config)
     needed = (name for name, variable in loaded.variables.items() if variable.is_needed)
+    # Clients start the server with variables of their own, so that what is missing here may be there.
     unset = tuple(name for name in needed if name not in os.environ)
     if not unset:
         with dry_run(settings) as dry:

@@ -125,6 +125,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ, earlier: LoadRe
     )
     broken = merger.broken()
     document = merger.document(without=broken)
+    # After the document is made: keys that were written into it, too, are masked in the problems of all files.
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
     files = {**inclusion.digests, **interpolation.files}
     warnings = [*interpolation.warnings, *files_open_to_all(files)]

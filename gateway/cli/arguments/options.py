@@ -93,6 +93,11 @@ def add_json(parser: Parser, shows: str) -> None:
     parser.add_argument("--json", action="store_true", default=False, help=f"print {shows}")
 
 
+def given_by(field: str, options: Namespace) -> str:
+    """The flag of a setting, where it was given so, or else its variable."""
+    return flag_of(field) if field in options else variable_of(field)
+
+
 def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
     """Settings from those parsed options that are fields of `Settings`.
 

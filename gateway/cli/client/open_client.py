@@ -30,6 +30,7 @@ async def _local_client(
     Definitions that this machine cannot serve are named on `hints`: all of them, or the one called `about`. A server
     tells its operators alone which those are; here the caller is one.
     """
+    # Around all: plugins print when they are imported, when they start, when they run and when they are shut down.
     with protect_stdout():
         settings = one_shot_settings(options, config)
         async with AsyncExitStack() as stack:

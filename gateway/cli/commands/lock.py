@@ -76,6 +76,7 @@ def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> Co
         lock = read_lock(dry.loaded.root)
     text = rendered(pins)
     try:
+        # A lock that says the same is left alone, with its time: `make` and watchers go by that.
         if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
             with whole_file(lock.path, mode=_MODE) as file:
                 file.write(text.encode())

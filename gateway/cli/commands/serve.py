@@ -10,7 +10,16 @@ import structlog
 from gateway.app.gateway import Gateway, take_sockets
 from gateway.app.signals import StartSignals
 from gateway.app.workers.worker import take_worker
-from gateway.cli.arguments.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_option, settings_of
+from gateway.cli.arguments.options import (
+    ALLOW_ANONYMOUS,
+    HTTP,
+    POLL,
+    Option,
+    add_config,
+    add_option,
+    given_by,
+    settings_of,
+)
 from gateway.cli.arguments.parser import EXIT_CODES, Parser
 from gateway.cli.output.console import Console
 from gateway.config.settings import Settings, flag_of, variable_of
@@ -79,16 +88,18 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
             flag_of("store"), f"has credentials, which everybody here could see: set {variable_of('store')}"
         )
     if settings.scopes is not None and not settings.stdio:  # they would seem to bind callers over HTTP
-        where = flag_of("scopes") if "scopes" in options else variable_of("scopes")
         raise ConfigError.at(
-            where, "is for the caller on stdio: add --stdio; over HTTP, scopes belong to keys (`auth`)"
+            given_by("scopes", options),
+            "is for the caller on stdio: add --stdio; over HTTP, scopes belong to keys (`auth`)",
         )
     if settings.view is not None and not settings.stdio:
-        where = flag_of("view") if "view" in options else variable_of("view")
-        raise ConfigError.at(where, f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}")
+        raise ConfigError.at(
+            given_by("view", options),
+            f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}",
+        )
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
-        _require_what_workers_need(settings, is_flag="workers" in options)
+        _require_what_workers_need(settings, where=given_by("workers", options))
         supervisor = import_module(_SUPERVISOR).Supervisor
         code: int = await supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
         return code
@@ -104,13 +115,12 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
     return 0
 
 
-def _require_what_workers_need(settings: Settings, *, is_flag: bool) -> None:
+def _require_what_workers_need(settings: Settings, *, where: str) -> None:
     """Refuse several workers where they could not work as one.
 
     Raises:
         ConfigError: what they lack, with the line to add.
     """
-    where = flag_of("workers") if is_flag else variable_of("workers")
     if settings.stdio:
         raise ConfigError.at(where, "cannot share standard input: leave out --stdio, or serve with one worker")
     if settings.store_url() is None:

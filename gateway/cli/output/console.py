@@ -26,6 +26,7 @@ class Console:
         self.is_redrawable = self.is_terminal and environ.get("TERM", "dumb") != "dumb" and not environ.get("CI")
         """Whether a person sees a line change: in the log of a build each change would be a line of its own."""
         self._is_drawn = False
+        # Reentrant, because `line` erases under it; a lock, because `waiting` draws in a thread.
         self._lock = threading.RLock()
 
     @property

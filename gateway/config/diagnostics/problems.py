@@ -129,6 +129,7 @@ class Problems:
             raise ConfigError(self._found.problems)
 
     def _view(self, prefix: DocumentPath) -> "Problems":
+        # Without `__init__`: views are made for every node of a document that may have ten thousand definitions.
         view = object.__new__(Problems)
         view._sources = self._sources
         view._lenient = self._lenient
@@ -138,6 +139,7 @@ class Problems:
         return view
 
     def _add(self, message: str, severity: Severity) -> None:
+        # Before an error becomes a warning: `repeat` decides that anew.
         if self._found.noted is not None:
             self._found.noted.append((self._prefix, message, severity))
         location, source_line = self._sources.locate(self._prefix)

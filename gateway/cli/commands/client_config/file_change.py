@@ -64,6 +64,7 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
     after = client.notation.put(before or "", (client.section, name), entry)
     if questions:
         after = client.notation.put(after, ("inputs",), _inputs(client, after, questions))
+    # The text was edited as text, to keep comments: whether it now says what it should is for its parser to tell.
     _check(client, before or "", after, nested((client.section, name), entry), has_questions=bool(questions))
     return Change(path, before, after)
 

@@ -56,6 +56,7 @@ def raw_terminal() -> Iterator[RawTerminal]:
         os.dup2(out, 1)  # closes the last writing ends of the pipe: the reader ends
         os.dup2(errors, 2)
         for reader in readers:
+            # Bounded: a child of a plugin may hold an end of the pipe for longer than the process lives.
             reader.join(1.0)
         with suppress(BrokenPipeError):
             stream.close()

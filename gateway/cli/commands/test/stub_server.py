@@ -91,6 +91,7 @@ class _Diverted(msgspec.Struct, frozen=True):
     origin: URL
 
     async def send(self, request: Request, *, deadline: float) -> Response:
+        # The guard of the connection may refuse loopback, where the stub listens.
         here = replace(self.sender, policy=_LOOPBACK_TOO, proxy=None, identity=ClientIdentity(), max_redirects=0)
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
         url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)

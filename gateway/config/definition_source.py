@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
-from gateway.config.models.common_keys import Definition
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
 from gateway.config.reading.entries import NO_LOAD, LoadRecord
 from gateway.config.reading.source_map import LeftOutOperation, Origin

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.config.fs_checks import is_file
-from gateway.config.models.common_keys import ContentAnnotations
 from gateway.config.models.content import Block, Embedded, Link, Media
+from gateway.config.models.definition_keys import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gateway.config.definition_source import SourceDefinition, SourceEntry
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.models.common_keys import Access, Definition
+from gateway.config.models.definition_keys import Access, Definition
 from gateway.config.models.definitions import Resource, Tool, ToolAnnotations
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi, OperationOverride

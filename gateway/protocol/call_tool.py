@@ -8,7 +8,7 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.search import CALL_TOOL
+from gateway.catalog.search_tools import CALL_TOOL
 from gateway.json_types import Json
 from gateway.wire.jsonrpc import Request
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.search import CALL_TOOL
+from gateway.catalog.search_tools import CALL_TOOL
 from gateway.json_types import JsonObject
 
 

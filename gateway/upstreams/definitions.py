@@ -11,7 +11,7 @@ import uritemplate
 from gateway.catalog.compile.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
-from gateway.config.models.common_keys import Access, Definition
+from gateway.config.models.definition_keys import Access, Definition
 from gateway.config.models.definitions import PromptArgument, ToolAnnotations
 from gateway.config.models.tasks import ToolTask
 from gateway.config.models.upstreams import (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.catalog.compile.backends import BACKENDS
-from gateway.config.models.common_keys import Output
+from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.secrets.secret_encodings import encodings_of
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, ToolResult, Value

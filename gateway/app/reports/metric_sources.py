@@ -14,7 +14,7 @@ from gateway import __version__
 from gateway.app.components import Components
 from gateway.app.optional_sources import Upstreams
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.search import OWN_NAMES
+from gateway.catalog.search_tools import OWN_NAMES
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools
 from gateway.protocol.dispatcher import Dispatcher

@@ -9,7 +9,7 @@ from gateway.app.client_counts import listed, with_sessions
 from gateway.app.components import Components
 from gateway.app.reports.tasks import task_counts
 from gateway.catalog.catalog import Catalog, Unavailable
-from gateway.catalog.search import OWN_NAMES
+from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
 from gateway.config.models.server import Quota

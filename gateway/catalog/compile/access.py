@@ -11,9 +11,9 @@ import msgspec
 from gateway.catalog.primitives import Access
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.models import common_keys as models
+from gateway.config.models import definition_keys as models
 from gateway.config.models.auth import Match, Rule
-from gateway.config.models.common_keys import Definition
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Resource, Tool
 from gateway.config.models.document import Document
 from gateway.json_types import DocumentPath

@@ -15,8 +15,8 @@ from gateway.catalog.compile.sql import check_bound, compile_sql, places_of_inpu
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_file
 from gateway.config.models.backends import Connection, Http, PythonCall
-from gateway.config.models.common_keys import Definition
 from gateway.config.models.content import Block
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Resource, Tool
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64

@@ -11,8 +11,8 @@ from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import EVERYBODY, Access
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model
-from gateway.config.models.common_keys import Defaults
 from gateway.config.models.databases import Database
+from gateway.config.models.definition_keys import Defaults
 from gateway.config.models.entry_of import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.http.authorization import Authorization

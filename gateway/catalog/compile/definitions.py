@@ -25,7 +25,7 @@ from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemp
 from gateway.catalog.skills.discovery import FoundSkill
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.models.common_keys import Definition
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.entry_of import entries_named_by
 from gateway.config.reading.validated import content_key
 from gateway.executors.shared_services import Services

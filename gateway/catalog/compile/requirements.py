@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gateway.config.models.common_keys import Requires
+from gateway.config.models.definition_keys import Requires
 from gateway.json_types import JsonObject
 
 _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.tools import compile_tool
 from gateway.catalog.primitives import EVERYBODY, Tool
-from gateway.catalog.search import CALL_TOOL, MAX_FOUND, SEARCH_TOOLS, CallExecutor, Search, SearchExecutor
+from gateway.catalog.search_tools import CALL_TOOL, MAX_FOUND, SEARCH_TOOLS, CallExecutor, Search, SearchExecutor
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
-from gateway.config.models.common_keys import Output
+from gateway.config.models.definition_keys import Output
 from gateway.executors.invocation import Executor
 from gateway.executors.output.compiler import compile_output
 from gateway.executors.output.result_shaper import OutputTraits

@@ -17,7 +17,7 @@ from gateway.catalog.compile.task_rules import compile_task_rules
 from gateway.catalog.primitives import Confirmation, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
-from gateway.config.models.common_keys import Output
+from gateway.config.models.definition_keys import Output
 from gateway.executors.content import ContentExecutor
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
 from gateway.executors.output.expected_schema import announced

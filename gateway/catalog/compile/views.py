@@ -9,7 +9,7 @@ from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.search import compile_search
 from gateway.catalog.primitives import EVERYBODY, Access, Primitive, Resource, ResourceTemplate, Tool
-from gateway.catalog.search import OWN_NAMES, Search
+from gateway.catalog.search_tools import OWN_NAMES, Search
 from gateway.catalog.views import Selection, View
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig

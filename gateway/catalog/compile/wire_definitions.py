@@ -6,7 +6,7 @@ from typing import Final
 
 import gateway
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.config.models.common_keys import ContentAnnotations, Definition, Icon
+from gateway.config.models.definition_keys import ContentAnnotations, Definition, Icon
 from gateway.config.models.definitions import PromptArgument, Resource, Tool, ToolAnnotations
 from gateway.config.models.server import Server
 from gateway.config.models.skills import SKILL_FILE

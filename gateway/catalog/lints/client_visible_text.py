@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from pydantic import BaseModel
 
-from gateway.config.models.common_keys import Definition
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Prompt, Tool
 from gateway.config.models.field_use import Use, use_of
 from gateway.config.models.server import Server

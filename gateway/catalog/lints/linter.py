@@ -16,7 +16,7 @@ from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell
-from gateway.config.models.common_keys import Definition
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
 from gateway.config.models.field_use import Use
 from gateway.config.reading.permissions import open_to_all

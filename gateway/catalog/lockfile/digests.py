@@ -13,7 +13,7 @@ from gateway.catalog.skills.discovery import FoundSkill
 from gateway.config.fs_checks import content_digest
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.backends import SqlCompletion
-from gateway.config.models.common_keys import Definition
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import CommandCompletion, Prompt, Resource, Tool
 from gateway.config.models.entry_of import entries_named_by, models_in
 from gateway.config.reading.entries import digest_of_json

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Self
 from pydantic import model_validator
 
 from gateway.config.models.base import ONE_OR_MANY, TEXT_SCHEMA, Count, Model, ShortForm, Template, exactly_one
-from gateway.config.models.common_keys import ContentAnnotations
+from gateway.config.models.definition_keys import ContentAnnotations
 from gateway.json_types import Json
 
 

@@ -23,8 +23,8 @@ from gateway.config.models.base import (
     misplaced,
     not_together,
 )
-from gateway.config.models.common_keys import ContentAnnotations, Definition, Output
 from gateway.config.models.content import Blocks
+from gateway.config.models.definition_keys import ContentAnnotations, Definition, Output
 from gateway.config.models.field_use import Use
 from gateway.config.models.json_schema import SchemaObject, interpolated_schema
 from gateway.config.models.tasks import WrittenToolTask

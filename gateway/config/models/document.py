@@ -8,8 +8,8 @@ from pydantic_core import PydanticCustomError
 from gateway.config.models.auth import Auth
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model, NotEmpty, typed_interpolation
-from gateway.config.models.common_keys import Defaults
 from gateway.config.models.databases import Database
+from gateway.config.models.definition_keys import Defaults
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.field_use import Use
 from gateway.config.models.openapi import OpenApi

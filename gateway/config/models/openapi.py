@@ -17,7 +17,7 @@ from gateway.config.models.base import (
     Template,
     misplaced,
 )
-from gateway.config.models.common_keys import Access, Definition, Output, Requires
+from gateway.config.models.definition_keys import Access, Definition, Output, Requires
 from gateway.config.models.definitions import ToolAnnotations
 from gateway.config.models.field_use import Use
 from gateway.config.models.rates import WrittenRateLimit

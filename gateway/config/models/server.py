@@ -19,8 +19,8 @@ from gateway.config.models.base import (
     ShortForm,
     matching,
 )
-from gateway.config.models.common_keys import Icon
 from gateway.config.models.console import WrittenConsole
+from gateway.config.models.definition_keys import Icon
 from gateway.config.models.field_use import Use
 from gateway.config.models.network import UNIX, parse_network
 from gateway.config.models.rates import Rate, WrittenRateLimit

@@ -3,7 +3,7 @@
 from typing import Annotated, Final
 
 from gateway.config.models.base import TEXT_SCHEMA, Model, NotEmpty, ShortForm
-from gateway.config.models.common_keys import Access
+from gateway.config.models.definition_keys import Access
 from gateway.config.models.field_use import Use
 from gateway.json_types import Json
 

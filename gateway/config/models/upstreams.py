@@ -28,7 +28,7 @@ from gateway.config.models.base import (
     misplaced,
     typed_interpolation,
 )
-from gateway.config.models.common_keys import Access, ContentAnnotations, Definition, Output, Requires
+from gateway.config.models.definition_keys import Access, ContentAnnotations, Definition, Output, Requires
 from gateway.config.models.definitions import ToolAnnotations
 from gateway.config.models.field_use import Use
 from gateway.config.models.outbound_auth import PEM, OutboundAuth

@@ -6,7 +6,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.base import Flag, Model, NotEmpty, misplaced
-from gateway.config.models.common_keys import Access
+from gateway.config.models.definition_keys import Access
 from gateway.config.models.field_use import Use
 
 

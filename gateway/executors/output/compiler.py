@@ -8,7 +8,7 @@ from jmespath.exceptions import IncompleteExpressionError, JMESPathError
 from jmespath.functions import Functions
 from jmespath.parser import ParsedResult
 
-from gateway.config.models.common_keys import Output
+from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.output.expected_schema import ExpectedSchema, MismatchCounter
 from gateway.executors.output.output_store import OutputStore

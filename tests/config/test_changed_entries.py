@@ -167,6 +167,28 @@ def test_a_load_does_little_for_entries_that_have_not_changed(path: Path) -> Non
     assert cost(lambda: load(path, earlier=first.record)) < cost(lambda: load(path)) / 4
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        file_of(tool(1)),
+        f"# A comment.\n\n{file_of(tool(1))}",
+        f"---\n{file_of(tool(1))}",
+        file_of(tool(1)).replace("\n", "\r\n"),
+        file_of("\n    # deeper\n", tool(1), "# less deep\n"),
+        file_of("  2nd.tool-b:\n    content: [hi]\n"),
+        file_of(tool(1).replace("Fixed.", "${env:PLACE}")),
+        "tools: # all\n        a:\n          content: [hi]\nversion: 1\nprompts:\n p: {messages: [{user: hi}]}",
+    ],
+)
+def test_entries_of_ordinary_files_are_known_again(path: Path, text: str) -> None:
+    path.write_text(text, newline="")
+    first = load(path, environ=ENVIRON)
+    second = load(path, environ=ENVIRON, earlier=first.record)
+    known = list(second.record.entries.values())
+    assert len(known) == 2
+    assert all(one is other for one, other in zip(known, first.record.entries.values(), strict=True))
+
+
 def test_an_entry_that_moves_to_another_line_is_the_same_and_knows_its_place(path: Path) -> None:
     path.write_text(file_of(tool(1), tool(2)))
     first = load(path)

@@ -18,7 +18,7 @@ _KEY_BYTES: Final = 16
 
 _BEFORE_TOP_LINE: Final = re.compile(r"\n(?=[^\s#])", re.ASCII)
 """Begins with a literal character, as the other patterns that search do: `^` would be tried at each character."""
-_TOP_KEY: Final = re.compile(r"[A-Za-z_]|---\s")
+_TOP_KEY: Final = re.compile(r"[A-Za-z_][\w-]*:(?=\s|\Z)|---\s", re.ASCII)
 _HEADER: Final = re.compile(r"([A-Za-z][\w-]*):[ \t]*(?:#.*)?\r?\n((?:[ \t]*(?:#.*)?\r?\n)*)( +)(?=[^\s#])", re.ASCII)
 """A section's key without a value, then blank lines and comments, then the indentation of its first entry."""
 
@@ -50,9 +50,13 @@ def cut(text: str) -> list[Excerpt]:
     """Cut each section whose entries all begin with a plain key; the others are left whole."""
     if _has_other_line_breaks(text):
         return []
-    tops = [0, *(match.end() for match in _BEFORE_TOP_LINE.finditer(text))]
-    if not all(_TOP_KEY.match(text, top) for top in tops):  # `<<` brings in keys that may stand in a flow mapping
+    if text[:1].strip() not in {"", "#"} and _TOP_KEY.match(text) is None:
         return []
+    tops = [0]
+    for match in _BEFORE_TOP_LINE.finditer(text):
+        if _TOP_KEY.match(text, match.end()) is None:  # `<<` brings in keys that may stand in a flow mapping
+            return []
+        tops.append(match.end())
     excerpts: list[Excerpt] = []
     line, counted = 0, 0
     for top, end in zip(tops, [*tops[1:], len(text)], strict=True):
@@ -109,4 +113,4 @@ def _before_outer_line(indentation: int) -> re.Pattern[str]:
 
 @cache
 def _entry_key(indentation: int) -> re.Pattern[str]:
-    return re.compile(rf" {{{indentation}}}([A-Za-z_][\w.-]*):(?=\s)", re.ASCII)
+    return re.compile(rf" {{{indentation}}}(\w[\w.-]*):(?=\s)", re.ASCII)

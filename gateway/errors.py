@@ -3,6 +3,9 @@
 Why three: each has a different reader. A `ConfigError` speaks to the operator who wrote the file, an `RpcError` to the
 peer that sent the message, an `ExecutionError` to the model that called a tool. Anything else is our bug: it is logged
 with its traceback, and the peer learns a correlation id and nothing more.
+
+What a call is told of a limit of time, number or rate is worded here for all rooms: `DeadlineExceededError`,
+`OverLimitError`.
 """
 
 from collections.abc import Sequence

@@ -329,6 +329,43 @@ def test_a_command_that_cannot_be_started_says_why(run: Run[None], what: Command
     run(work())
 
 
+def test_a_program_is_the_first_on_its_path_also_where_that_has_changed(run: Run[None], tmp_path: Path) -> None:
+    """It may be a second until one is noticed that stands before the last one; one that is gone is not missed."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for directory in (first, second):
+        directory.mkdir()
+    what = Command(argv=["which-one"], environment={"PATH": f"{first}:{second}:relative:/bin"}, directory="/")
+
+    def install(directory: Path) -> None:
+        program = directory / "new"
+        program.write_text(f"#!/bin/sh\necho {directory.name}\n")
+        program.chmod(0o755)
+        program.rename(directory / "which-one")
+
+    async def work() -> None:
+        async with Processes() as processes:
+
+            async def said() -> bytes:
+                out = BoundedBuffer(1000)
+                await call(processes, what, sinks=Sinks(stdout=out.feed))
+                return out.data.strip()
+
+            with pytest.raises(ExecutionError, match="'which-one' is not found"):
+                await said()
+            install(second)
+            assert await said() == b"second"
+            install(first)
+            while await said() != b"first":
+                await asyncio.sleep(0.05)
+            (first / "which-one").unlink()
+            assert await said() == b"second"
+            (second / "which-one").chmod(0o600)
+            with pytest.raises(ExecutionError, match="'which-one' may not be executed"):
+                await said()
+
+    run(work())
+
+
 def test_a_text_file_without_interpreter_line_says_why(run: Run[None], tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("echo hello\n")

@@ -22,6 +22,10 @@ class BoundedBuffer:
             self._trim()
 
     @property
+    def is_empty(self) -> bool:
+        return not self._taken
+
+    @property
     def data(self) -> bytes:
         self._trim()
         return bytes(self._head + self._tail)

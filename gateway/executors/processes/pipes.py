@@ -12,30 +12,33 @@ _CHUNK: Final = 64 * 1024
 class OutputPipe:
     """Passes on what a child writes, one chunk in each turn of the loop, so that a flood delays no other call."""
 
-    def __init__(self, pipe: IO[bytes], *, sink: Callable[[bytes], None], at_end: Callable[[], None]) -> None:
-        self._pipe = pipe
+    def __init__(self, descriptor: int, *, sink: Callable[[bytes], None], at_end: Callable[[], None]) -> None:
+        """Own the descriptor, which `close` closes."""
+        self._descriptor = descriptor
         self._sink = sink
         self._at_end = at_end
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        os.set_blocking(self._pipe.fileno(), False)
-        loop.add_reader(self._pipe.fileno(), self._read)
+        os.set_blocking(self._descriptor, False)
+        loop.add_reader(self._descriptor, self._read)
         self._loop = loop
 
     def stop(self) -> None:
         """Read no more, but keep the pipe open: a child that writes while it is being ended gets no SIGPIPE."""
         if self._loop is not None:
-            self._loop.remove_reader(self._pipe.fileno())
+            self._loop.remove_reader(self._descriptor)
             self._loop = None
 
     def close(self) -> None:
         self.stop()
-        self._pipe.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1  # the number may be another file's from now on
 
     def _read(self) -> None:
         try:
-            chunk = os.read(self._pipe.fileno(), _CHUNK)
+            chunk = os.read(self._descriptor, _CHUNK)
         except BlockingIOError:
             return
         except OSError:

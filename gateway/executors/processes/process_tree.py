@@ -18,6 +18,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.processes.cgroups import Cgroup
 from gateway.executors.processes.pipes import InputPipe, LastingInput, OutputPipe
 from gateway.executors.processes.process_table import descendants_of
+from gateway.executors.processes.program_paths import ProgramPaths
 from gateway.executors.processes.started_children import STARTED
 
 Sink = Callable[[bytes], None]
@@ -75,9 +76,8 @@ class Command:
 class ProcessTree:
     """A running child, leader of its own session. It is not reaped before `release`, which keeps its id from others."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], command: Command, *, sinks: Sinks, afterwards: Callable[[], None]
-    ) -> None:
+    def __init__(self, started: "_Started", command: Command, *, sinks: Sinks, afterwards: Callable[[], None]) -> None:
+        process = started.process
         self.pid = process.pid
         self.cgroup: Cgroup | None = None
         """The control group of its processes, if they could be put into one."""
@@ -93,8 +93,7 @@ class ProcessTree:
         """Done when the call need not wait any longer: see `wait`."""
         self._outputs = tuple(
             OutputPipe(pipe, sink=sink, at_end=self._one_at_end)
-            for pipe, sink in ((process.stdout, sinks.stdout), (process.stderr, sinks.stderr))
-            if pipe is not None
+            for pipe, sink in ((started.stdout, sinks.stdout), (started.stderr, sinks.stderr))
         )
         self._input = None
         self._lasting = command.lasting_input
@@ -207,12 +206,13 @@ class ProcessTree:
             self._answer()
 
 
-def start(
+def start(  # noqa: PLR0913 - one fact of the surroundings each
     command: Command,
     *,
     marker: Mapping[str, str],
     sinks: Sinks,
     afterwards: Callable[[], None],
+    programs: ProgramPaths,
     null: int = subprocess.DEVNULL,
 ) -> ProcessTree:
     """Start a command in a session of its own. `null` is what it reads where it has no input: /dev/null, kept open.
@@ -224,22 +224,56 @@ def start(
         NoProcessError: there is no process left to be had.
         ExecutionError: it could not be started otherwise; the text says why.
     """
+    program, path = (*command.before, *command.argv)[0], command.environment.get("PATH", os.defpath)
+    file = programs.find(program, path)
     try:
-        process = subprocess.Popen(
-            [_encoded(argument) for argument in (*command.before, *command.argv)],
-            env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
-            cwd="/" if command.is_sandboxed else _encoded(command.directory),
-            stdin=subprocess.PIPE if command.stdin or command.lasting_input is not None else null,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
+        try:
+            started = _started(command, file, marker=marker, null=null)
+        except OSError as error:
+            if file is None or isinstance(error, BlockingIOError):
+                raise
+            programs.forget(program, path)  # it may be gone from there, or be none that this machine can run
+            started = _started(command, None, marker=marker, null=null)
     except BlockingIOError as error:  # EAGAIN (fork(2), execve(2))
         raise NoProcessError(_NO_PROCESS.format(command.argv[0])) from error
     except (OSError, ValueError) as error:
         raise ExecutionError(_why_not_started(command, error)) from error
-    return ProcessTree(process, command, sinks=sinks, afterwards=afterwards)
+    return ProcessTree(started, command, sinks=sinks, afterwards=afterwards)
+
+
+class _Started(msgspec.Struct, frozen=True):
+    """A child that runs, and the daemon's ends of the pipes that it writes to."""
+
+    process: subprocess.Popen[bytes]
+    stdout: int
+    stderr: int
+
+
+def _started(command: Command, file: str | None, *, marker: Mapping[str, str], null: int) -> _Started:
+    """Start the program in `file`; None: the one that PATH leads to."""
+    ends: list[int] = []
+    try:
+        # Not subprocess.PIPE: Popen would make file objects of them, which take as long as the system calls.
+        ends += os.pipe()
+        ends += os.pipe()
+        process = subprocess.Popen(
+            [_encoded(argument) for argument in (*command.before, *command.argv)],
+            executable=file,
+            env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
+            cwd="/" if command.is_sandboxed else _encoded(command.directory),
+            stdin=subprocess.PIPE if command.stdin or command.lasting_input is not None else null,
+            stdout=ends[1],
+            stderr=ends[3],
+            bufsize=0,
+            start_new_session=True,
+        )
+    except BaseException:
+        for end in ends:
+            os.close(end)
+        raise
+    os.close(ends[1])
+    os.close(ends[3])
+    return _Started(process, ends[0], ends[2])
 
 
 def _encoded(text: str) -> bytes:

@@ -30,6 +30,7 @@ from gateway.executors.processes.descendants import ORPHAN, Descendants, Familie
 from gateway.executors.processes.leftovers import end_leftovers
 from gateway.executors.processes.process_table import become_subreaper
 from gateway.executors.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks, start
+from gateway.executors.processes.program_paths import ProgramPaths
 from gateway.executors.processes.started_children import STARTED
 
 log: Final = structlog.get_logger()
@@ -69,6 +70,7 @@ class Processes:
         self._trees: set[ProcessTree] = set()
         self._endings: dict[ProcessTree, asyncio.Task[None]] = {}
         self._null = subprocess.DEVNULL
+        self._programs = ProgramPaths()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -185,10 +187,14 @@ class Processes:
             self._death_guard.start(self._descendants.prefix)
         marker = self._descendants.new_marker()
         try:
-            tree = start(command, marker=marker, sinks=sinks, afterwards=afterwards, null=self._null)
+            tree = start(
+                command, marker=marker, sinks=sinks, afterwards=afterwards, programs=self._programs, null=self._null
+            )
         except NoProcessError:
             self._look()
-            tree = start(command, marker=marker, sinks=sinks, afterwards=afterwards, null=self._null)
+            tree = start(
+                command, marker=marker, sinks=sinks, afterwards=afterwards, programs=self._programs, null=self._null
+            )
         tree.cgroup = self._confine(tree.pid)
         self._descendants.add(tree.pid, marker, tree.cgroup)
         self._trees.add(tree)

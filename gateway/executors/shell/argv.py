@@ -56,6 +56,8 @@ class _Text(msgspec.Struct, frozen=True, kw_only=True):
         if self.template.literal is not None:
             text = self.template.literal
             return [Argument(text=text, source=self.source, ends_options=text == "--")]
+        if (copy := self.template.copy_of(variables)) is not None:
+            return [Argument(text=copy, source=self.source, begins_with_value=True)]
         if self.template.single is not None:
             value = self.template.value(variables)
             if isinstance(value, list):

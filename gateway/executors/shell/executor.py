@@ -49,6 +49,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     directory: Path
     """The directory of the file, to which `cwd` is relative."""
+    own_directory: str
+    """The same as text, as most calls have it."""
     cwd: TextTemplate
     stdin: TextTemplate
     success_codes: frozenset[int]
@@ -154,7 +156,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: CallFolder | None) -> Command:
         """Build the command of a call."""
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
-        directory = str(self.directory / self.cwd.render(arguments))
+        cwd = self.cwd.render(arguments)
+        directory = str(self.directory / cwd) if cwd else self.own_directory
         if "\0" in directory:
             raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, trace=trace)
@@ -184,6 +187,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     def _said(self, written: BoundedBuffer) -> str:
         """All of it that was kept; where its middle is missing, a secret may have been cut in two."""
+        if written.is_empty:
+            return ""
         if not written.omitted:
             return without_scratch(self.sanitizer.text(written.data.decode(errors="replace")))
         head, tail = (part.decode(errors="replace") for part in written.parts)
@@ -238,6 +243,7 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
         launcher=launcher or compile_launcher(config, scope=scope, probe=services.sandboxes),
         environment=compile_environment(config.env, inherit=config.inherit_env, scope=scope.at("env")),
         directory=scope.problems.directory,
+        own_directory=str(scope.problems.directory),
         cwd=compile_text(config.cwd or "", scope.at("cwd")),
         stdin=stdin,
         success_codes=frozenset(config.success_codes),

@@ -73,12 +73,19 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: the text would be too long, or a value does not fit what is done with it.
         """
-        if self.copied is not None:
-            value = variables.get(self.copied)
-            if isinstance(value, str) and len(value) <= _MAX_COPIED:
-                return value
+        if (copy := self.copy_of(variables)) is not None:
+            return copy
+        if self.run is None:
+            return self.literal or ""
         rendering = self.rendering(variables, in_element=False)
         return "" if rendering is None else rendering.text
+
+    def copy_of(self, variables: JsonObject) -> str | None:
+        """Return the value that the text is, if that is a text as it stands; None says nothing."""
+        if self.copied is None:
+            return None
+        value = variables.get(self.copied)
+        return value if isinstance(value, str) and len(value) <= _MAX_COPIED else None
 
     def render_element(self, variables: JsonObject) -> str | None:
         """Return the text, or None where something absent would be in it: the element is then left out.

@@ -19,6 +19,7 @@ from gateway.config.models.base import (
     PositiveSize,
     Template,
     VerbatimObject,
+    defaults_of,
 )
 from gateway.config.models.field_use import Use
 from gateway.config.models.json_schema import SchemaObject
@@ -95,7 +96,7 @@ class Definition(Model):
     """Old names that still work; not listed."""
     access: Access | None = None
     """Who may use it; without this everybody."""
-    requires: Requires = Requires()
+    requires: Requires = defaults_of(Requires)
     """Requirements that must be met for it to be offered."""
     timeout: PositiveDuration | None = None
     """How long a call may take, waiting for its turn and all attempts of a request included. Default 60s, or the
@@ -149,7 +150,7 @@ class Defaults(Model):
     """How long a question to the user may stay open. Default 10m."""
     coerce: Flag = True
     """Accept a string that is exactly JSON of the wanted type as a value of that type."""
-    output: Output = Output()
+    output: Output = defaults_of(Output)
     """The shape of results."""
-    task: TaskDefaults = TaskDefaults()
+    task: TaskDefaults = defaults_of(TaskDefaults)
     """Tasks."""

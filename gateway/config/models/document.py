@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.models.auth import Auth
 from gateway.config.models.backends import Connection
-from gateway.config.models.base import Model, NotEmpty, typed_interpolation
+from gateway.config.models.base import Model, NotEmpty, defaults_of, typed_interpolation
 from gateway.config.models.databases import Database
 from gateway.config.models.definition_keys import Defaults
 from gateway.config.models.definitions import Prompt, Resource, Tool
@@ -72,17 +72,17 @@ class Document(Fragment):
 
     version: Annotated[Literal[1], BeforeValidator(_is_no_flag)] = 1
     """The version of the configuration language."""
-    server: Annotated[Server, Use.SHOWN] = Server()
+    server: Annotated[Server, Use.SHOWN] = defaults_of(Server)
     """The server's introduction to clients, and its lists."""
-    listen: Listen = Listen()
+    listen: Listen = defaults_of(Listen)
     """Addresses, paths and limits of the listener."""
     auth: Annotated[Auth | None, Use.SECRET] = None
     """API keys, access tokens, and the scopes that definitions need."""
     audit: Audit | None = None
     """A log of who called what."""
-    limits: Limits = Limits()
+    limits: Limits = defaults_of(Limits)
     """Limits of what the daemon serves."""
-    defaults: Defaults = Defaults()
+    defaults: Defaults = defaults_of(Defaults)
     """Defaults of tools, resources and prompts."""
 
 

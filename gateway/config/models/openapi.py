@@ -15,6 +15,7 @@ from gateway.config.models.base import (
     PositiveCount,
     PositiveDuration,
     Template,
+    defaults_of,
     misplaced,
 )
 from gateway.config.models.definition_keys import Access, Definition, Output, Requires
@@ -99,11 +100,11 @@ class OpenApi(Model):
     document's first server."""
     prefix: Annotated[str | None, Use.NAME] = None
     """Put before the names of its tools. Default `<name>_`; may be empty."""
-    include: OperationFilter = OperationFilter()
+    include: OperationFilter = defaults_of(OperationFilter)
     """The operations that are offered. Default `methods: [get, head]`."""
-    exclude: OperationFilter = OperationFilter()
+    exclude: OperationFilter = defaults_of(OperationFilter)
     """The operations that are not, though `include` has them: those that fit every key."""
-    resources: OperationResources = OperationResources()
+    resources: OperationResources = defaults_of(OperationResources)
     """The operations that become resource templates instead."""
     override: dict[str, OperationOverride] = {}
     """Changes, by operationId, or by method and path."""
@@ -117,7 +118,7 @@ class OpenApi(Model):
     """Who may use its tools; without this everybody."""
     tags: Annotated[list[str], Use.SHOWN] = []
     """Words for grouping and rules, beside the document's own tags."""
-    requires: Requires = Requires()
+    requires: Requires = defaults_of(Requires)
     """Requirements that must be met for its tools to be offered."""
     timeout: PositiveDuration | None = None
     """How long a call may take. Default 60s."""

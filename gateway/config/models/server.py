@@ -17,6 +17,7 @@ from gateway.config.models.base import (
     PositiveDuration,
     PositiveSize,
     ShortForm,
+    defaults_of,
     matching,
 )
 from gateway.config.models.console import WrittenConsole
@@ -234,20 +235,20 @@ class Limits(Model):
     1024 in all."""
     sampling: SamplingLimits | None = None
     """Limits of what tools may ask of the client's model."""
-    sessions: WrittenTotal = Quota(in_all=10_000)
+    sessions: WrittenTotal = defaults_of(Quota, in_all=10_000)
     """Sessions at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
-    streams: WrittenTotal = Quota(in_all=10_000)
+    streams: WrittenTotal = defaults_of(Quota, in_all=10_000)
     """Open streams at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
-    connections: WrittenTotal = Quota()
+    connections: WrittenTotal = defaults_of(Quota)
     """Connections at once of each HTTP listener. Unless `per_caller` says otherwise, one address may have half of them;
     loopback, and any where `trusted_proxies` are named, may have all.
     Default: three quarters of the descriptors that the process has free when it starts (`ulimit -n`), and 24 fewer than
     those at the least, which are left to children, reloads and backends."""
-    unread: SizeShares = SizeShares()
+    unread: SizeShares = defaults_of(SizeShares)
     """Bytes of answers over HTTP that wait for their readers; up to 64 KiB on a connection are not counted. What is
     over it waits for room, as many bytes again at the most, and for 30 seconds; then its caller is told so (503), or
     the stream is closed. An answer that is larger alone goes out when nothing else waits."""
-    tasks: TaskLimits = TaskLimits()
+    tasks: TaskLimits = defaults_of(TaskLimits)
     """Limits of tasks: calls that outlive their request."""
     threads: PositiveCount = 32
     """Calls of synchronous Python functions that may run at once."""

@@ -23,6 +23,7 @@ from gateway.config.models.base import (
     PositiveDuration,
     ShortForm,
     Template,
+    defaults_of,
     exactly_one,
     keep_scalar,
     misplaced,
@@ -197,11 +198,11 @@ class Upstream(Model):
     """Put before the names of tools and prompts. Default `<name>_`; may be empty."""
     uri_prefix: Annotated[str | None, Use.NAME] = None
     """Put before all its URIs: `docs+` makes `file:///a` `docs+file:///a`."""
-    tools: Annotated[ToolSelection, _ALL_OR_NONE] = ToolSelection()
+    tools: Annotated[ToolSelection, _ALL_OR_NONE] = defaults_of(ToolSelection)
     """The tools that are offered; false for none."""
-    resources: Annotated[ResourceSelection, _ALL_OR_NONE] = ResourceSelection()
+    resources: Annotated[ResourceSelection, _ALL_OR_NONE] = defaults_of(ResourceSelection)
     """The resources and resource templates that are offered; false for none."""
-    prompts: Annotated[PromptSelection, _ALL_OR_NONE] = PromptSelection()
+    prompts: Annotated[PromptSelection, _ALL_OR_NONE] = defaults_of(PromptSelection)
     """The prompts that are offered; false for none."""
     session: Literal["per_client", "shared"] | None = None
     """Whether each of our clients has a session of its own there. Default `per_client` for stdio and older HTTP,
@@ -228,7 +229,7 @@ class Upstream(Model):
     """Who may use them; without this everybody."""
     tags: Annotated[list[str], Use.SHOWN] = []
     """Words for grouping and rules."""
-    requires: Requires = Requires()
+    requires: Requires = defaults_of(Requires)
     """Requirements that must be met for them to be offered."""
     required: Flag = False
     """Whether the daemon is not ready while this upstream cannot be reached."""

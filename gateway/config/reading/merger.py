@@ -6,14 +6,15 @@ reported and left out of the document: it is not compiled.
 
 import os
 from collections.abc import Collection, Mapping
+from functools import cache
 from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from gateway.config.models.backends import Connection
-from gateway.config.models.base import Model
+from gateway.config.models.base import Model, plain_text
 from gateway.config.models.databases import Database
 from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool
 from gateway.config.models.document import MAIN_FILE_ONLY, Document
@@ -68,6 +69,17 @@ _NEVER_EMPTY: Final = {"auth": "nothing is written here, so that nobody would ha
 """Sections whose absence has a dangerous meaning, so that they must not be empty."""
 
 _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields.items()}
+
+
+@cache
+def _document_of(section: str) -> type[Model]:
+    """The model of a document with one section alone.
+
+    Why not `Document`: pydantic makes its validator of all sections at once, which takes longer than a small file.
+    """
+    field = Document.model_fields[section]
+    fields: dict[str, Json] = {section: (field.annotation, field)}
+    return create_model(Document.__name__, __base__=Model, **fields)
 
 
 class Merger:
@@ -211,11 +223,11 @@ class Merger:
         value = _DEFAULTS[section] if document is None else getattr(document, section)
         self._single[section] = (entry, value)
 
-    def _single_validated(self, section: str, entry: MapItem) -> Document | None:
+    def _single_validated(self, section: str, entry: MapItem) -> Model | None:
         """A document with one section as one file has it; None, reported, if it does not fit its model."""
         data = {section: self._interpolation.fill(entry.node, (section,))}
         try:
-            return self._validated.validate(Document, data)[1]
+            return self._validated.validate(_document_of(section), data)[1]
         except ValidationError as error:
             node = MappingNode({section: entry}, entry.source, entry.key_start, is_flow=True, size=1)
             self.diagnostics.extend(
@@ -233,7 +245,7 @@ class Merger:
     def document(self, *, without: Collection[DocumentPath]) -> Document:
         """The merged document, without these definitions."""
         lists: dict[str, list[str] | list[Model]] = {
-            **{name: self._sections[name].texts for name in LISTS if name in self._sections},
+            **{name: plain_text(self._sections[name].texts) for name in LISTS if name in self._sections},
             **{name: self._sections[name].models for name in ITEMS if name in self._sections},
         }
         named = {
@@ -242,8 +254,8 @@ class Merger:
             if section in DEFINITIONS
         }
         single = {name: value for name, (_, value) in self._single.items() if value is not None}
-        # Each definition is valid: what depends on all of them, a document does not check.
-        return Document.model_validate({**single, **lists}).model_copy(update=named)
+        given = {**single, **lists, **named}
+        return Document.model_construct(_fields_set=set(given), **{**_DEFAULTS, **given})  # each part was validated
 
     def tree(self) -> MappingNode:
         """The merged document as it was written."""

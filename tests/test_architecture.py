@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from gateway.cli.commands import COMMANDS, ERROR_REPORT, EVENT_LOOP
+from gateway.cli.commands import COMMANDS, ERROR_REPORT, EVENT_LOOP, LEAN_IMPORTS
 
 GATEWAY: Final = Path(__file__).parents[1] / "gateway"
 
@@ -129,7 +129,12 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "app/optional_sources.py": {
         *("gateway.upstreams.source", "gateway.openapi.source", "gateway.openapi.remote_documents"),
     },
-    "cli/commands/__init__.py": {EVENT_LOOP, ERROR_REPORT, *(command.module for command in COMMANDS.values())},
+    "cli/commands/__init__.py": {
+        EVENT_LOOP,
+        ERROR_REPORT,
+        LEAN_IMPORTS,
+        *(command.module for command in COMMANDS.values()),
+    },
     "cli/commands/serve.py": {"gateway.app.workers.supervisor"},
     "cli/commands/dev/command.py": {"gateway.cli.commands.dev.live_view"},
     "language/schemas/rules.py": {"gateway.language.schemas.references"},

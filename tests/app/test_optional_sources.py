@@ -56,3 +56,20 @@ def test_a_room_is_imported_once_the_file_uses_it(tmp_path: Path) -> None:
     assert at_start == []
     assert after_reload == ["gateway.openapi", "referencing"]
     assert tools == ["hello", "shop_goods"]
+
+
+CERTIFICATES: Final = """
+import ssl
+from gateway.cli.commands import COMMANDS, load
+
+load(COMMANDS["serve"])
+from aiohttp import connector
+system = ssl.create_default_context().get_ca_certs()
+print(connector._SSL_CONTEXT_VERIFIED.get_ca_certs() == system, connector._SSL_CONTEXT_VERIFIED.verify_mode.name)
+"""
+
+
+def test_requests_of_plugins_are_verified_by_the_certificates_of_the_system() -> None:
+    run = subprocess.run([sys.executable, "-c", CERTIFICATES], capture_output=True, text=True, check=True, timeout=120)
+
+    assert run.stdout.split() == ["True", "CERT_REQUIRED"]

@@ -6,10 +6,8 @@ Why a command's module is imported only when it was chosen: all of them together
 as `--version` and `--help` take to answer. `load` is the one place that does so, and `load_report` the one for errors.
 """
 
-import sys
 from argparse import Namespace
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -66,6 +64,9 @@ COMMANDS: Final = {
 EVENT_LOOP: Final = "gateway.cli.event_loop"
 """Imports asyncio and uvloop, which take as long as everything else that the overview needs."""
 
+LEAN_IMPORTS: Final = "gateway.cli.lean_imports"
+"""Imports ssl, which the overview does not need either."""
+
 ERROR_REPORT: Final = "gateway.cli.error_report"
 """Imports msgspec and dataclasses, which take as long."""
 
@@ -77,25 +78,8 @@ Report = Callable[[Exception, Console, Sequence[str]], int]
 
 def load(command: Command) -> tuple[CommandModule, Run]:
     """Import the module of a command, and what runs it."""
-    with _without("rich"):
+    with import_module(LEAN_IMPORTS).lean_imports():
         return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run
-
-
-@contextmanager
-def _without(library: str) -> Iterator[None]:
-    """Have a library seem not to be installed while others are imported that would import it.
-
-    structlog imports rich where there is one, for tracebacks that the daemon's logs do not have: a tenth of the time
-    to start, and 7 MiB. `dev` imports it itself, later.
-    """
-    if library in sys.modules:
-        yield
-        return
-    sys.modules[library] = None  # type: ignore[assignment]  # the import system's own mark (Python reference, §5.3.1)
-    try:
-        yield
-    finally:
-        del sys.modules[library]
 
 
 def load_report() -> Report:

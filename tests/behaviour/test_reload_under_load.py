@@ -1,4 +1,4 @@
-"""A hundred reloads while everybody works: no call fails, no list is mixed, and each change is told once to each."""
+"""Many reloads while everybody works: no call fails, no list is mixed, and each change is told once to each."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,10 +11,12 @@ from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
 from tests.behaviour.daemons import COUNT
 from tests.behaviour.following import Ear, Place, following, save
+from tests.examples import IS_BUILD
 
-RELOADS: Final = 100
+RELOADS: Final = 100 if IS_BUILD else 34
+"""The last one must change something: one of three does not."""
 EARS: Final[Mapping[str, int]] = {"stdio": 1, "get": 17, "sse": 16, "listen": 16}
-SECONDS: Final = 60 * COUNT
+SECONDS: Final = 240 * COUNT
 TOOLS: Final = 30
 CATALOGS: Final = {letter: [f"{letter}{number}" for number in range(TOOLS)] for letter in "ab"}
 
@@ -25,7 +27,7 @@ def written(letter: str) -> str:
     return f"tools: {tools | {'echo': echo}}"
 
 
-async def test_a_hundred_reloads_under_load(tmp_path: Path) -> None:
+async def test_many_reloads_under_load(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     save(config, written("b"))
     async with asyncio.timeout(SECONDS), following(config) as place:

@@ -1,9 +1,11 @@
 """`limits.unread` holds in a daemon, and its metrics tell of it."""
 
 import asyncio
+import socket
 from pathlib import Path
 
 import aiohttp
+from aiohttp import AddrInfoType
 
 from tests.e2e.daemon import MODERN, call, serving
 
@@ -12,17 +14,25 @@ listen: {http: "127.0.0.1:0"}
 limits: {unread: {per_caller: 1KiB, in_all: 2KiB}}
 tools:
   large:
-    description: More than the buffers of a connection hold (tcp_rmem and tcp_wmem of tcp(7)).
-    shell: {command: [seq, "2500000"]}
+    description: More than the buffers of a connection hold (tcp_wmem of tcp(7), and what its reader lets it).
+    shell: {command: [seq, "1500000"]}
     output: {max_size: 64MB}
 """
 HEADERS = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "large"}
 
 
+def small_buffer(address: AddrInfoType) -> socket.socket:
+    """Make a socket that takes little of what is not read: else Linux takes up to tcp_rmem's third, often 32 MiB."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    return made
+
+
 async def test_a_refused_answer_is_told_and_counted(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(FILE)
-    async with serving(config) as daemon, aiohttp.ClientSession() as client, asyncio.timeout(60):
+    connector = aiohttp.TCPConnector(socket_factory=small_buffer)
+    async with serving(config) as daemon, aiohttp.ClientSession(connector=connector) as client, asyncio.timeout(60):
         url = await daemon.url()
         written = await client.post(url, json=call("large"), headers=HEADERS)  # its body is not read
         assert written.status == 200

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -270,17 +271,17 @@ def test_a_flood_starves_nobody_and_is_not_kept(run: Run[int], mark: str) -> Non
         turns = 0
         async with Processes(grace_seconds=GRACE) as processes:
             task = asyncio.create_task(
-                call(processes, shell("yes", mark=mark), seconds=0.5, sinks=Sinks(stdout=out.feed))
+                call(processes, shell("yes", mark=mark), seconds=30, sinks=Sinks(stdout=out.feed))
             )
-            while not task.done():
+            while out.omitted < 10_000_000 and not task.done():
                 await asyncio.sleep(0)
                 turns += 1
-            assert isinstance(task.exception(), DeadlineExceededError)
+            assert task.cancel()
+            await asyncio.wait([task])
         return turns
 
     assert run(work()) > 100
     assert len(out.data) == 10_000
-    assert out.omitted > 1_000_000
 
 
 @pytest.mark.parametrize("script", ["exec <&-; sleep 0.1", "true", "head -c 10", "sleep 0.2"])
@@ -500,9 +501,10 @@ def test_the_status_of_a_child_that_is_not_ours_is_never_taken(run: Run[None], m
     with (
         subprocess.Popen(["sh", "-c", "exit 7"], env=environment) as short,
         subprocess.Popen(["sh", "-c", "exit 8"], env=environment, start_new_session=True) as before,
-        subprocess.Popen(["sleep", "2"], env=environment, start_new_session=True) as living,
+        subprocess.Popen(["cat"], env=environment, start_new_session=True, stdin=subprocess.PIPE) as living,
     ):
         run(work())
+        living.communicate()  # the end of its input, and so its own
         assert (short.wait(), before.wait(), living.wait()) == (7, 8, 0)
 
 
@@ -732,7 +734,9 @@ def test_what_a_killed_daemon_leaves_running_is_ended_by_the_next_one(mark: str,
     finished = program(DAEMON, str(with_cgroups), "")
     assert finished.returncode == 0, finished.stderr
     wait_until(lambda: not alive(mark))
-    assert not list(Path("/sys/fs/cgroup").rglob(f"mcp-gateway-*.{killed.pid}.*"))
+    # Others make and remove groups meanwhile, of which `os.walk` takes no notice.
+    names = (name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders)
+    assert not [name for name in names if fnmatch(name, f"mcp-gateway-*.{killed.pid}.*")]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Every file of config/ does what it says: each tool is called, each resource read, each prompt got."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +8,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
+from tests.fork_launcher import fork_launcher
 from tests.programs import need_sandboxes
 
 CONFIG: Final = Path(__file__).parents[1] / "config"
@@ -91,9 +91,7 @@ FILES: Final = [CONFIG / "demo.yaml", *sorted((CONFIG / "examples").glob("*.yaml
 def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the file names a server, let it be a port that nobody listens on."""
     monkeypatch.setenv("MCP_GATEWAY_HTTP", "127.0.0.1:9")
-    monkeypatch.setenv(
-        "PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    )  # upstreams are `mcp-gateway` itself
+    monkeypatch.setenv("PATH", f"{fork_launcher().folder}:{os.environ['PATH']}")  # upstreams are `mcp-gateway` itself
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

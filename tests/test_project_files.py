@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ import pytest
 from gateway import __version__
 from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
+from tests.fork_launcher import fork_launcher
 from tests.fork_server import FORKED
 
 PROJECT: Final = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ def commands_of(markdown: str) -> list[str]:
 
 
 def gateway(*words: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # examples start mcp-gateway itself
+    path = f"{fork_launcher().folder}:{os.environ['PATH']}"  # examples start mcp-gateway itself
     return subprocess.run(
         [FORKED, *words],
         cwd=cwd,

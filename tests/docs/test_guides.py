@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from tests.docs.guide import Example, Save, Step, Typed, guides, steps_of
+from tests.fork_launcher import fork_launcher
 from tests.fork_server import FORKED
 from tests.ports import free_port
 from tests.programs import need, need_sandboxes
@@ -39,7 +40,7 @@ class Reader:
         scripts = Path(sys.executable).parent
         self._environ: Final = {
             **{name: value for name, value in os.environ.items() if name.startswith(("LANG", "LC_"))},
-            "PATH": f"{scripts}:{os.environ['PATH']}:/usr/sbin",
+            "PATH": f"{fork_launcher().folder}:{scripts}:{os.environ['PATH']}:/usr/sbin",
             "HOME": str(folder),
         }
 

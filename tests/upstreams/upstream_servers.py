@@ -1,7 +1,6 @@
 """Real upstreams on loopback and over pipes: this product itself, in one era and over one transport."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Final
 import aiohttp
 
 from tests.e2e.daemon import MODERN, Daemon, request, serving
+from tests.fork_launcher import fork_launcher
 
 SERVER: Final = Path(__file__).parent / "testdata" / "upstream.yaml"
 
@@ -37,7 +37,8 @@ WAYS: Final = [
 
 def over_stdio(server: Path = SERVER, *, era: str = "") -> str:
     """The lines of an entry that starts the server as a child."""
-    command = [sys.executable, "-m", "gateway", "serve", str(server), "--stdio", "--no-watch", "--state-dir", "none"]
+    program = str(fork_launcher().program)
+    command = [program, "serve", str(server), "--stdio", "--no-watch", "--state-dir", "none"]
     return f"command: {command}" + (f"\n    era: {era}" if era else "")
 
 

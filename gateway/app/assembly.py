@@ -81,6 +81,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         stack.push_async_callback(tracing.close)
     state = await stack.enter_async_context(_state(settings, keys, worker))
     services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
+    # Outputs of tasks outlive the process as the tasks do, which are begun again below.
     await services.output_store.use(state.outputs)
     auditing = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
     authenticator = Authenticator(JsonFetcher(services.http), on_denied=auditing.denied)
@@ -138,6 +139,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     )
     await _share_with_replicas(components, stack)
     dispatcher.tasks.runner.observers.append(auditing)
+    # Before listeners open: a client that comes back at once finds its task.
     await dispatcher.tasks.runner.load()
     if isinstance(task_store, RedisTaskStore):
         told = dispatcher.task_notifications.task_changed

@@ -41,8 +41,14 @@ from gateway.transports.http_server import HttpServer
 class ConsoleSetup:
     """Makes the console of one daemon."""
 
-    def __init__(self, *, worker: int) -> None:
-        """Record nothing yet; `worker` is the number of this process among those that serve the same."""
+    def __init__(self, page: ConsolePage, *, worker: int) -> None:
+        """Record nothing yet.
+
+        Args:
+            page: the key `listen.console`.
+            worker: the number of this process among those that serve the same.
+        """
+        self._page: Final = page
         self._calls: Final = RecordedCalls(SequenceNumbers(worker=worker), rates=CallRates())
         self._activity: ActivityApi | None = None
         self.task_progress: Final = TaskProgress()
@@ -51,7 +57,6 @@ class ConsoleSetup:
 
     def console(  # noqa: PLR0913 - what the daemon brings
         self,
-        page: ConsolePage,
         components: Components,
         *,
         shared_keys: SigningKeys | None,
@@ -63,7 +68,6 @@ class ConsoleSetup:
         """Make the console.
 
         Args:
-            page: the key `listen.console`.
             components: those of the daemon, once it is loaded.
             shared_keys: the signing keys that other workers and replicas have as well, if any do.
             health: that of the daemon.
@@ -98,7 +102,7 @@ class ConsoleSetup:
         return Console(
             access=ConsoleAccess(
                 authenticator=components.authenticator,
-                scopes=page.scopes,
+                scopes=self._page.scopes,
                 operators=OPERATORS,
                 token=PrintedToken(shared_keys),
                 cookies=SessionCookies(components.state.keys, clock=components.state.clock),
@@ -154,6 +158,7 @@ def _state(components: Components) -> object:
 
 def _clients(components: Components, request: HttpRequest) -> Iterable[JsonObject]:
     served = components.pipeline.served.document
+    # On a listener of its own for operators, the URL by which the page was reached is not that of the MCP endpoint.
     is_main = components.pipeline.first.listen.admin is None
     url = endpoint_url(components, request.client_endpoint.base_url if is_main else None)
     return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)

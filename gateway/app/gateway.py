@@ -20,7 +20,7 @@ import structlog
 
 from gateway.app.assembly import assembled, given_keys
 from gateway.app.components import Components
-from gateway.app.listeners import Listeners, check_view
+from gateway.app.listeners import Listeners, check_view, take_sockets
 from gateway.app.reports.daemon_info import daemon_info
 from gateway.app.reports.metric_sources import UpstreamMetrics, metric_sources
 from gateway.app.reports.status import sources
@@ -48,7 +48,7 @@ from gateway.telemetry.metrics_exposition import MetricsExposition
 from gateway.telemetry.observer import Observer
 from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http_server import HttpServer, ServerLimits
-from gateway.transports.listener.socket_activation import Inherited, InheritedError, take_inherited
+from gateway.transports.listener.socket_activation import Inherited
 from gateway.transports.memory import MemoryClient
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.streamable_http.sessions import SessionPersistence
@@ -106,9 +106,8 @@ class Gateway:
         self._watchdog: ExitWatchdog | None = None
         self._shared_keys: SigningKeys | None = None
         self._all_workers: AllWorkers | None = None
-        self._console_page: ConsolePage | None = None
-        """The console as the file, or `opens_console`, has it; None where it is not served."""
         self._console_setup: ConsoleSetup | None = None
+        """None where the console is not served."""
         self._console: Console | None = None
         self.console_link: str | None = None
         """The URL of the console, with the token that it needs; None where it is not served."""
@@ -278,10 +277,9 @@ class Gateway:
         with gc_paused():
             loaded = load(self._settings.config)
         page = loaded.document.listen.console
-        self._console_page = ConsolePage() if page is None and self._opens_console else page
-        if self._console_page is not None:
+        if page is not None or self._opens_console:
             number = 0 if self._worker is None else self._worker.number
-            self._console_setup = import_module(_CONSOLE).ConsoleSetup(worker=number)
+            self._console_setup = import_module(_CONSOLE).ConsoleSetup(page or ConsolePage(), worker=number)
         self._components = components = await assembled(
             stack,
             self._settings,
@@ -293,7 +291,7 @@ class Gateway:
             recorders=() if self._console_setup is None else self._console_setup.observers,
             worker=self._worker,
             serves_one_request=self._serves_one_request,
-            keeps_places=self._console_page is not None,
+            keeps_places=self._console_setup is not None,
         )
         self._health = Health(
             sources(components, config=self._settings.config),
@@ -357,13 +355,12 @@ class Gateway:
         )
 
     def _make_console(self) -> "Console | None":
-        if self._console_setup is None or self._console_page is None:
+        if self._console_setup is None:
             return None
         self._stack.push_async_callback(self._console_setup.close)
         if self._all_workers is not None:
             self._all_workers.console = self._console_setup.answer
         return self._console_setup.console(
-            self._console_page,
             self._components,
             shared_keys=self._shared_keys,
             health=self._health,
@@ -400,6 +397,7 @@ class Gateway:
         return (await self.manifest()).as_json()
 
     async def _reload(self, *, trigger: Trigger = Trigger.REQUEST) -> JsonObject:
+        # systemd.service(5), Type=notify-reload: `systemctl reload` returns when `ready` follows.
         self._service_manager.reloading()
         status = await self._components.reloader.reload(trigger=trigger)
         self._service_manager.ready(self._summary())
@@ -423,15 +421,3 @@ class Gateway:
 
     def _mask(self, text: str) -> str:
         return self._components.pipeline.redactor.text(text)
-
-
-def take_sockets() -> Inherited:
-    """Take the sockets that the service manager hands over.
-
-    Raises:
-        ConfigError: one cannot be listened on.
-    """
-    try:
-        return take_inherited(os.environ)
-    except InheritedError as error:
-        raise ConfigError([Problem(message=str(error), path="LISTEN_FDS")]) from error

@@ -43,6 +43,7 @@ class JsonFetcher:
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Json:
     async with session.get(URL(url, encoded=True), headers=_ACCEPT, allow_redirects=False) as response:
+        # 4xx is an answer: the other well-known place of the metadata is tried (RFC 8414 §3.1). 5xx may pass.
         if 400 <= response.status < 500:
             raise NotFoundError(f"{url}: answered {response.status}")
         if response.status != 200:

@@ -1,6 +1,7 @@
 """The transports that a daemon was asked to serve: HTTP, stdio, or both. Opens, reports and drains them."""
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
@@ -19,7 +20,7 @@ from gateway.reload.pipeline import Candidate
 from gateway.telemetry.health import Health
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http_server import HttpServer, ListenAddress
-from gateway.transports.listener.socket_activation import ADMIN, Inherited, address_of
+from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.stdio.stdio import Stdio
 from gateway.transports.write_quota import WriteQuota
@@ -32,6 +33,18 @@ _NOTICE_SHARE: Final = 0.25
 _MAX_NOTICE_SECONDS: Final = 10.0
 _HANDOVER_SECONDS: Final = 1.0
 """Time for the connections that are open when another process goes on with the sockets."""
+
+
+def take_sockets() -> Inherited:
+    """Take the sockets that the service manager hands over.
+
+    Raises:
+        ConfigError: one cannot be listened on.
+    """
+    try:
+        return take_inherited(os.environ)
+    except InheritedError as error:
+        raise ConfigError([Problem(message=str(error), path="LISTEN_FDS")]) from error
 
 
 def check_view(name: str | None, views: Collection[str]) -> None:

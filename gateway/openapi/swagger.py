@@ -32,6 +32,7 @@ def converted(root: JsonObject) -> dict[str, Json]:
         DocumentError: it has a collection format that OpenAPI 3 has no word for.
     """
     shared = _object(root.get("parameters"))
+    # OpenAPI 3 has no shared parameters of these kinds: each becomes part of the request bodies that refer to it.
     bodies = {name: each for name, each in shared.items() if _place(each) in {"body", "formData"}}
     made: dict[str, Json] = {
         "openapi": "3.0.3",
@@ -63,6 +64,7 @@ def _servers(root: JsonObject) -> Iterator[JsonObject]:
     if not isinstance(host, str):
         yield {"url": path}
         return
+    # https where it is offered: nothing is sent in the clear that need not be.
     schemes = root.get("schemes")
     wanted = [each for each in schemes if each in {"https", "http"}] if isinstance(schemes, list) else []
     yield {"url": f"{'https' if 'https' in wanted or not wanted else 'http'}://{host}{path.rstrip('/')}"}
@@ -81,6 +83,7 @@ def _operation(
     operation: JsonObject, common: list[Json], root: JsonObject, bodies: Mapping[str, Json]
 ) -> dict[str, Json]:
     given = [_resolved(each, bodies) for each in (*common, *_list(operation.get("parameters")))]
+    # Swagger 2.0, "Operation Object": a parameter takes the place of its path's of the same name and `in`.
     by_key = {(each.get("$ref"), each.get("name"), each.get("in")): each for each in given}
     parameters = list(by_key.values())
     consumes = _types(operation, "consumes") or _types(root, "consumes")

@@ -99,6 +99,7 @@ def _new_key() -> bytes:
 
 def _write(file: Path, content: bytes) -> None:
     """Write all of it or nothing: half a key would be another one after the next start."""
+    # Renamed into place: readers see the old file or the whole new one (rename(2)).
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -79,6 +79,7 @@ class RedisConnection:
         for client in (self._client, self._reading):
             with suppress(RedisError, OSError, TimeoutError):
                 async with asyncio.timeout(WAIT_SECONDS):
+                    # The others are to notice at once that this replica is gone, and not when its key expires.
                     if client is self._client and not self.is_away:
                         await client.execute_command("DEL", replica_key(self.prefix, self.replica))
                     await close(client)
@@ -156,6 +157,7 @@ class RedisConnection:
             try:
                 async with asyncio.timeout_at(deadline), self._permits:
                     answer = await attempt()
+            # Tried again until the time is over: a fail-over takes a second or two, and callers need not know of it.
             except (RedisError, OSError, TimeoutError) as error:
                 if not _is_fault(error):
                     raise
@@ -167,6 +169,7 @@ class RedisConnection:
     async def _evaluated(self, script: Script, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
         try:
             return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *values)
+        # Scripts are gone after a restart or a fail-over (https://redis.io/docs/latest/commands/evalsha).
         except NoScriptError:
             return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *values)
 
@@ -206,6 +209,7 @@ class RedisConnection:
             was_away = self.is_away
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause if was_away else _PROBE_SECONDS):
+                    # While it is away each call that fails would ask for a probe: then the pause alone counts.
                     await (asyncio.Event() if was_away else self._probe_now).wait()
             await self._probe()
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS

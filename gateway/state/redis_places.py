@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.state.mailbox import Mailbox
 from gateway.state.shared_store import Script, SharedStore
@@ -96,23 +97,20 @@ class RedisPlaces:
         self._replica: Final = mailbox.replica
         self._waiting: Final[dict[str, Callable[[], None]]] = {}
         """The claims for which there was no place, by the limit's key."""
-        self._telling: Final[set[asyncio.Task[None]]] = set()
+        self._tasks: Final = BackgroundTasks()
         self._callbacks: Final[list[Callable[[], None]]] = []
-        self._renewing: asyncio.Task[None] | None = None
         mailbox.on(_FREED, self._freed)
         store.on_return(self._tell)
 
     async def __aenter__(self) -> Self:
-        self._renewing = asyncio.get_running_loop().create_task(self._renew(), name="limits: renew")
+        self._tasks.begin(self._renew(), name="limits: renew")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [*self._telling, *filter(None, [self._renewing])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
+        # Its places are free for others at once, and not when its lease ends.
         if not self._store.is_away:
             with suppress(StoreAwayError):
                 await self._store.command("ZREM", self._live_key, self._replica)
@@ -133,9 +131,8 @@ class RedisPlaces:
         else:
             self._waiting.pop(key, None)
         if first:
-            telling = asyncio.get_running_loop().create_task(self._tell_freed(first.decode(), key), name="limit: freed")
-            self._telling.add(telling)
-            telling.add_done_callback(self._telling.discard)
+            # Whoever has waited longest is told, lest it asks again only when its own time to wait is over.
+            self._tasks.begin(self._tell_freed(first.decode(), key), name="limit: freed")
         return Claim(capacity, running, waiting)
 
     def on_loss(self, callback: Callable[[], None]) -> None:
@@ -156,6 +153,7 @@ class RedisPlaces:
             except StoreAwayError:
                 await self._store.returned()
                 continue
+            # Not kept: the store has forgotten this replica, and counts its places as free.
             if not is_kept or rounds * _RENEW_SECONDS >= _KEPT_SECONDS / 3:
                 rounds = 0
                 await self._tell()

@@ -115,6 +115,7 @@ class RedisSessionStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let what is being written be written."""
+        # A session that has just ended must not be good elsewhere because this process was faster to end.
         if self._writing:
             await asyncio.gather(*self._writing, return_exceptions=True)
 
@@ -160,6 +161,7 @@ class RedisSessionStore:
             async with self._permits:
                 holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before))
                 change = _change(nonce, record, before)
+                # Those who hold the session serve it from memory: a change must reach them before this returns.
                 if holders and not change.is_empty:
                     body = msgspec.msgpack.encode(change)
                     await asyncio.gather(*(self._tell(nonce, holder.decode(), body) for holder in holders))
@@ -175,6 +177,7 @@ class RedisSessionStore:
 
     def _wait_with(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
         waiting = self._waiting.get(nonce)
+        # The first `before` stays: it is what stands in Redis. An end that waits is never overwritten.
         if waiting is None or not waiting.record.is_ended:
             self._waiting.put(
                 nonce, _Waiting(record, before if waiting is None else waiting.before), expires=record.expires
@@ -195,6 +198,7 @@ class RedisSessionStore:
         await asyncio.gather(*(self._mailbox.tell(holder, kind, body) for holder in holders))
 
     async def _returned(self) -> None:
+        # A mark that is another one now: this Redis was emptied, or is another, and has none of the records.
         key, before = f"{self._store.prefix}data", self._mark
         await self._store.command("SET", key, secrets.token_hex(8), "NX")
         self._mark = await self._store.command("GET", key)
@@ -214,6 +218,7 @@ class RedisSessionStore:
         left = max(1, round((record.expires - self._clock()) * 1000))
         known = before or SessionRecord(expires=0)
         removed: list[str] = []
+        # An ended session keeps its record until it would have expired, so that its id is known to be good no more.
         if record.is_ended:
             fields, before = {_ENDED: "1"}, None
         else:

@@ -109,6 +109,7 @@ class Leases:
             await self._changed(task_id)
 
     async def _take_over(self, now: float) -> None:
+        # What is over goes first: it must not be claimed and begun again.
         for task_id in await self._store.expire(self._runner.clock()):
             self._runner.lose(task_id)
         if self._runner.problem or now - self._away_until < self._store.lease_seconds:

@@ -168,6 +168,7 @@ class RedisTaskStore:
 
     async def add(self, task: Task) -> None:
         now = self._clock()
+        # The key outlives the task by a little, so that `expire` still finds it, and tells those who watch.
         left = max(1, round((task.expires - now) * 1000)) + _SLACK_MS
         values = (self._own, task.created, task.expires, left, int(LEASE_SECONDS * 1000))
         try:
@@ -183,6 +184,7 @@ class RedisTaskStore:
         task = decode_task(found[0])
         if task.expires <= self._clock():
             return None
+        # What a run says of its progress stands beside the record, which is not written again for that.
         if found[1] is None or task.status is not TaskStatus.WORKING:
             return task
         message, updated = _MESSAGES.decode(found[1])
@@ -204,6 +206,7 @@ class RedisTaskStore:
 
     async def watch(self, task_id: str) -> None:
         key = f"{self._task}{task_id}"
+        # HSET alone would make a key of a task that is over, and nothing would ever remove it.
         if await self._store.command("EXISTS", key):
             await self._store.command("HSET", key, self._own, "")
 

@@ -20,6 +20,7 @@ def names_page(tool: JsonObject) -> bool:
 
 def is_for_pages(tool: JsonObject) -> bool:
     """Say whether a page may call the tool: the default."""
+    # SEP-1865: without `visibility`, the model and the page may both call it.
     visibility = _ui(tool).get("visibility")
     return "app" in visibility if isinstance(visibility, list) else True
 

@@ -174,6 +174,7 @@ class UpstreamServer:
                 except (UpstreamError, TimeoutError, RpcError) as error:
                     self._note(error)
                 self._known.set()
+            # In the same task as the rest, so that no session is closed while its lists are asked for.
             self.pool.close_idle()
             await self._pause()
 
@@ -215,6 +216,7 @@ class UpstreamServer:
         return bool(every) and self.config.start == "eager" and bool(self.pool.sessions) and is_quiet
 
     async def _ask_for_lists(self) -> None:
+        # Before the lists are asked for: what is announced meanwhile makes them stale again.
         self._is_stale = False
         try:
             sessions = self.pool.sessions
@@ -229,6 +231,7 @@ class UpstreamServer:
             return
         self.lists = lists
         await self._memory.remember(self.name, lists)
+        # At the start somebody waits for these lists and reads them: a reload would do it all again.
         if not self.is_awaited:
             self._changed()
 

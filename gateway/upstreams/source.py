@@ -90,6 +90,7 @@ class UpstreamSource:
             yield made.entry
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        # Servers that go on keep their sessions; the others end beside, so that a slow end holds up no reload.
         before, self._servers = self._servers, {}
         new: list[UpstreamServer] = []
         for name, config in document.upstreams.items():

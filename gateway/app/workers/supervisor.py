@@ -75,6 +75,7 @@ class Supervisor:
                     return await self._serve()
 
     async def _serve(self) -> int:
+        # One alone at first: a file that cannot be served is reported once, and not by each worker.
         first = await self._start()
         if not await first.becomes_ready():
             return self._exit_code or (0 if self._stopping.is_set() else _exit_code_of(await self._end_of(first)))
@@ -98,6 +99,7 @@ class Supervisor:
             process = self._serving[place]
             await process.has_ended.wait()
             async with self._changing[place]:
+                # It was replaced while this waited for the lock: its end was wanted.
                 if self._serving[place] is not process or self._stopping.is_set():
                     continue
                 delay = 0.0 if process.served_seconds >= _STEADY_SECONDS else delay
@@ -123,6 +125,7 @@ class Supervisor:
                     log.error("workers not replaced: a new one did not start", exit_code=await self._end_of(successor))
                     return
                 self._serving[place] = successor
+            # Its successor accepts from the same socket: it need not wait until load balancers notice that it goes.
             predecessor.send(signal.SIGUSR2)
             await self._end_of(predecessor)
         log.info("workers replaced", processes=[each.pid for each in self._serving])
@@ -140,6 +143,7 @@ class Supervisor:
 
     async def _start(self) -> WorkerProcess:
         taken = {each.number for each in self._running}
+        # Twice as many numbers as workers: while one is replaced, both run.
         number = next(number for number in range(2 * self._count + 1) if number not in taken)
         process = WorkerProcess(
             number, directory=self._directory, listening=self._sockets, is_activated=bool(self._activated)

@@ -7,7 +7,8 @@ from typing import Final
 
 import structlog
 
-from gateway.app.gateway import Gateway, take_sockets
+from gateway.app.gateway import Gateway
+from gateway.app.listeners import take_sockets
 from gateway.app.signals import StartSignals
 from gateway.app.workers.worker import take_worker
 from gateway.cli.arguments.options import (

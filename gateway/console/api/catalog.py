@@ -95,6 +95,7 @@ class CatalogApi:
 
 def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | None:
     """Return the entry that a name or a URI means; an exact URI before a name that several resources share."""
+    # Resources of several entries may share a name, but never a URI.
     named = [each for each in entries(snapshot) if each.kind == kind and each.is_named(name)]
     return next((each for each in named if each.facts.get("uri") == name), named[0] if named else None)
 

@@ -47,6 +47,7 @@ class ConfigApi:
         yield Route(path="/config", endpoint=self._config)
 
     async def _config(self, request: HttpRequest) -> web.Response:
+        # Read again, and masked: what is served does not keep the text of its files.
         written, served = await self._files.written(), self._pipeline.served
         wants_effective = request.raw.query.get("effective") != "0"
         answer = {

@@ -54,6 +54,7 @@ def kept(text: bytes) -> Body:
 
 
 def _masked_beginning(text: str, redactor: Redactor) -> str:
+    # String by string: a secret with a quotation mark or a line break looks different in JSON text.
     def masked(match: re.Match[str]) -> str:
         if match["text"] is None:
             is_torn = match.end() == len(text)

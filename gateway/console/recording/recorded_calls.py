@@ -109,6 +109,7 @@ class RecordedCalls:
             redactor=call.redactor,
             request=kept(_encoded(call)),
         )
+        # By identity: while a call runs, nothing else has its address.
         self._running[id(call)] = self._by_id[record.id] = record
         if session_id is not None:
             self._count(session_id, call.address)
@@ -123,6 +124,7 @@ class RecordedCalls:
         record.end(ending, seq=self.numbers.next(), response=response)
         if record.kind:
             self.rates.add(ending.seconds, outcome=ending.outcome)
+        # Kept apart: they are what an operator looks for, and many other calls would push them out.
         if ending.is_over_limit:
             self.refusals.append(record)
         self._keep(record)
@@ -194,6 +196,7 @@ class RecordedCalls:
         self._ended[record.seq] = record
         record.counted = record.kept_bytes
         self._bytes += record.counted
+        # In the order of their ends, which is not that of their numbers: a long call is kept as long as others.
         while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
             oldest = self._ended.pop(next(iter(self._ended)))
             self._bytes -= oldest.counted

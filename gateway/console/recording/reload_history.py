@@ -78,6 +78,7 @@ class ReloadHistory:
         await self._tasks.cancel()
 
     async def _record(self, attempt: ReloadAttempt, make: Callable[[], Manifest], *, generation: int) -> None:
+        # Each is compared with the one before: two reloads in quick succession must be taken in their order.
         async with self._one_at_a_time:
             try:
                 compared = partial(_compared, attempt, self._served, make, generation=generation)

@@ -17,21 +17,20 @@ from msgspec.structs import replace
 from gateway import exact_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import TaskRules, Tool
-from gateway.control_characters import visible
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError, TooManyRequestsError
-from gateway.executors.invocation import AwaitingInput, ToolResult
-from gateway.json_types import Json, JsonObject
+from gateway.executors.invocation import AwaitingInput
+from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.preparation import prepared_arguments
 from gateway.protocol.call.runner import check_access
-from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_call import TaskCall
 from gateway.protocol.tasks.task_requester import TaskRequester
+from gateway.protocol.tasks.work import completed, failed, failure_result, run_work
 from gateway.tasks.run import Ending, TaskRun, ended
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import NotStoredError, TaskStore
@@ -127,10 +126,10 @@ class TaskCalls:
         try:
             catalog = self._catalog(caller)
         except RpcError as error:
-            return _failed(error)
+            return failed(error)
         tool = catalog.tool(task.tool)
         if tool is None:
-            return _failed(RpcError(ErrorCode.INVALID_PARAMS, _GONE))
+            return failed(RpcError(ErrorCode.INVALID_PARAMS, _GONE))
         task_call = TaskCall(caller, clock=self.runner.clock, ttl_ms=task.ttl_ms, asks_before=False, run=run)
         call = open_call(
             Request(task.id, "tools/call", content["params"]),
@@ -144,17 +143,17 @@ class TaskCalls:
             check_access(tool, call)
             arguments = await prepared_arguments(tool, content["params"].get("arguments", {}), call)
         except RpcError as error:
-            return _failed(error)
+            return failed(error)
         except ExecutionError as error:
-            return _completed(results.tool_result(_failure(call, error), call.revision))
-        return await _run(task_call, call, tool, arguments)
+            return completed(results.tool_result(failure_result(call, error), call.revision))
+        return await run_work(task_call, call, tool, arguments)
 
     async def _run_stored(
         self, task: Task, task_call: TaskCall, call: Call, tool: Tool, arguments: JsonObject
     ) -> JsonObject:
         """Begin the work of a task that is written down; answer with the task, or with what comes before it."""
         task_call.run = run = self.runner.run_of(task)
-        working = asyncio.create_task(_run(task_call, call, tool, arguments), name=f"task of {tool.name}")
+        working = asyncio.create_task(run_work(task_call, call, tool, arguments), name=f"task of {tool.name}")
         try:
             await _first_steps(working)
             await _wait_if_asking(task_call, working)
@@ -167,7 +166,7 @@ class TaskCalls:
         self, task_id: str, task_call: TaskCall, call: Call, tool: Tool, rules: TaskRules, *, arguments: JsonObject
     ) -> JsonObject:
         """Run as in any call for a while; answer with a task if it is not done by then."""
-        working = asyncio.create_task(_run(task_call, call, tool, arguments), name=f"task of {tool.name}")
+        working = asyncio.create_task(run_work(task_call, call, tool, arguments), name=f"task of {tool.name}")
         try:
             seconds = max(rules.after, ASKS_WITHIN) if rules.asks_before else rules.after
             if seconds:
@@ -263,40 +262,6 @@ def _attach(task_call: TaskCall, call: Call, tool: Tool, memory: TaskMemory, *, 
     )
 
 
-async def _run(task_call: TaskCall, call: Call, tool: Tool, arguments: JsonObject) -> Ending:
-    """Run the tool; what became of it is in `task_call`, too, for a request that is still open."""
-    try:
-        try:
-            found = await _result_or_none(call, tool, arguments)
-            if found is None:
-                return _waiting(task_call)
-            result = found
-        except OverLimitError as error:
-            task_call.error = error
-            result = _failure(call, error)
-        except ExecutionError as error:
-            result = _failure(call, error)
-    except RpcError as error:
-        error.message = call.catalog.sanitizer.text(error.message)
-        error.data = call.catalog.sanitizer.json(error.data)
-        task_call.error = error
-        return _failed(error)
-    except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
-        log.exception("request failed", method=call.method, correlation_id=call.id)
-        task_call.error = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-        return _failed(task_call.error)
-    task_call.result = results.tool_result(result, call.revision)
-    return _completed(task_call.result)
-
-
-async def _result_or_none(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult | None:
-    """The tool's result; None if its client has to answer first."""
-    try:
-        return await run_tool(call, tool, arguments)
-    except AwaitingInput:
-        return None
-
-
 async def _first_steps(working: asyncio.Task[Ending]) -> None:
     """Let the tool come to its first wait."""
     for _ in range(_FIRST_STEPS):
@@ -325,29 +290,6 @@ def _direct(task_call: TaskCall) -> JsonObject:
     if task_call.result is None:
         raise AwaitingInput(task_call.requester.answer_with_questions())
     return task_call.result
-
-
-def _waiting(task_call: TaskCall) -> Ending:
-    requester = task_call.requester
-    return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
-
-
-def _completed(result: JsonObject) -> Ending:
-    return Ending(status=TaskStatus.COMPLETED, outcome=jsonrpc.encode({"resultType": "complete", **result}))
-
-
-def _failed(error: RpcError) -> Ending:
-    body: dict[str, Json] = {"code": int(error.code), "message": error.message}
-    if error.data is not None:
-        body["data"] = error.data
-    return Ending(
-        status=TaskStatus.FAILED, message=visible(error.message, has_lines=False), outcome=jsonrpc.encode(body)
-    )
-
-
-def _failure(call: Call, error: ExecutionError) -> ToolResult:
-    text = call.catalog.sanitizer.text(str(error))
-    return ToolResult(content=({"type": "text", "text": text},), is_error=True)
 
 
 def _check_not_required(rules: TaskRules, problem: str) -> None:

@@ -87,6 +87,7 @@ class OpenCall:
         """Put a question of the upstream to our client; until it is answered other calls may run in its place."""
         if self._permit is None:
             return await self.caller.ask(method, params)
+        # Its place is free for others while a person thinks: else a few open questions would stop the upstream.
         self._questions += 1
         self._permit.suspend()
         try:
@@ -113,6 +114,7 @@ class OpenCall:
             await asyncio.shield(self._last)
 
     async def _after(self, before: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:
+        # One after the other, as the upstream sent them: progress must grow (2025-06-18 basic/utilities/progress).
         if before is not None:
             await asyncio.wait([before])
         try:

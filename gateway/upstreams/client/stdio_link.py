@@ -141,6 +141,7 @@ class StdioLink:
         except InvalidMessageError as error:
             self._unreadable(line, error)
             return
+        # A server that also greets or logs on its standard output is one, as long as messages come between.
         self._garbage = 0
         for each in message.entries if isinstance(message, Batch) else (message,):
             if isinstance(each, Response):

@@ -167,6 +167,47 @@ def test_a_load_does_little_for_entries_that_have_not_changed(path: Path) -> Non
     assert cost(lambda: load(path, earlier=first.record)) < cost(lambda: load(path)) / 4
 
 
+SWALLOWED = '  a:\n    description: "open\n{}  c: closes"\n    content: [hi]\n'
+"""A quote that is opened before an entry, and closed after it."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("  a: &x {content: [one]}\n  b: *x\n", "  a: &x {content: [two]}\n  b: *x\n", id="alias"),
+        pytest.param(
+            "  a:\n    content: [&t one]\n  b:\n    content: [*t]\n",
+            "  a:\n    content: [&t two]\n  b:\n    content: [*t]\n",
+            id="alias inside",
+        ),
+        pytest.param(
+            "  a: &x {content: [hi]}\n  b:\n    <<: *x\n    description: One.\n",
+            "  a: &x {content: [ho]}\n  b:\n    <<: *x\n    description: One.\n",
+            id="merged",
+        ),
+        pytest.param(tool(1), SWALLOWED.format(tool(1)), id="swallowed by a quote"),
+        pytest.param(
+            tool(1), SWALLOWED.format(tool(1)) + tool(1, "Another."), id="swallowed by a quote, and there once more"
+        ),
+        pytest.param(tool(1) + tool(2), SWALLOWED.format(tool(1) + tool(2)) + tool(3), id="two swallowed"),
+        pytest.param(tool(1) + tool(2), tool(1) + tool(2) + tool(1), id="twice"),
+        pytest.param(tool(1) + tool(2), tool(1) + "  b: {}\n" + tool(2) + tool(1), id="twice, and apart"),
+        pytest.param(tool(1), tool(1) + "tools:\n" + tool(1), id="section twice"),
+        pytest.param(tool(1), tool(1) + "resources:\n" + tool(1), id="in another section"),
+        pytest.param(tool(1), "  a: {content: [\n" + tool(1) + "  ]}\n", id="in a flow sequence"),
+        pytest.param(tool(1), "    a: {content: [hi]}\n" + tool(1), id="less indented than the first"),
+        pytest.param(tool(1), "  a: |\n" + tool(1), id="after a block scalar"),
+        pytest.param(tool(1), tool(1) + "   # more\n    tags: [x]\n", id="goes on"),
+        pytest.param("  a:\n    content: [hi]", "  a:\n    content: [hi]\n      \tho", id="goes on after the end"),
+    ],
+)
+def test_an_edit_around_an_entry_is_found(path: Path, before: str, after: str) -> None:
+    path.write_text(f"tools:\n{before}")
+    _, record = loaded_from(path, ENVIRON)
+    path.write_text(f"tools:\n{after}")
+    assert loaded_from(path, ENVIRON, earlier=record)[0] == loaded_from(path, ENVIRON)[0]
+
+
 @pytest.mark.parametrize(
     "text",
     [

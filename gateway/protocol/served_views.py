@@ -50,7 +50,8 @@ class ServedViews:
             if entry is not None and entry.is_visible:
                 raise InsufficientScopeError(entry.scopes)
             raise RpcError(ErrorCode.INVALID_REQUEST, f"There is no view {name!r} here (any more)")
-        return self._parts.of(catalog, caller.identity.scopes, view=name)
+        scopes = caller.identity.scopes
+        return catalog if name is None and scopes is None else self._parts.of(catalog, scopes, view=name)
 
 
 def _entry(view: View) -> ViewEntry:

@@ -80,7 +80,7 @@ def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> N
     given, named = headers.get(HEADER_NAME), params.get(parameter)
     if given is None and not isinstance(named, str):
         return  # there is nothing to mirror; the method itself says what its parameters lack
-    if given is None or _decoded("Mcp-Name", given) != named:
+    if given is None or (_decoded("Mcp-Name", given) if given.startswith(_PREFIX) else given) != named:
         raise _mismatch("Mcp-Name")
 
 

@@ -15,7 +15,7 @@ from tests.transports.http_server import http_server, modern_headers, modern_req
 ECHO: Final = {"name": "echo", "arguments": {"text": "hello"}}
 
 
-def request_of(address: Address, *, version: str = "1.1", **fields: str) -> bytes:
+def request_of(address: Address, *, version: str = "1.1", target: str = "/mcp", **fields: str) -> bytes:
     body = orjson.dumps(modern_request("tools/call", ECHO))
     head = {
         "Host": str(address),
@@ -25,7 +25,7 @@ def request_of(address: Address, *, version: str = "1.1", **fields: str) -> byte
         **modern_headers("tools/call", ECHO),
         **fields,
     }
-    lines = [f"POST /mcp HTTP/{version}", *(f"{name}: {value}" for name, value in head.items())]
+    lines = [f"POST {target} HTTP/{version}", *(f"{name}: {value}" for name, value in head.items())]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
@@ -81,6 +81,29 @@ async def test_what_is_remembered_of_a_peer_lets_no_other_host_or_origin_of_it_p
             assert await status(Origin="https://evil.example.com") == 403
             assert await status(Host="evil.example.com") == 421
             assert await status(Host="evil.example.com", **ours) == 421
+
+
+async def test_a_request_is_judged_by_its_own_head_whatever_came_before_it_on_its_connection() -> None:
+    plain: tuple[dict[str, str], int] = ({}, 200)
+    async with http_server() as served:
+        reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
+        for fields, expected in (
+            plain,
+            ({"Host": "evil.example.com"}, 421),
+            plain,
+            ({"target": "http://evil.example.com/mcp"}, 421),
+            plain,
+            ({"Origin": "https://evil.example.com"}, 403),
+            ({"Accept": "text/plain"}, 406),
+            ({"Content-Encoding": "gzip"}, 415),
+            ({"Mcp-Name": "large"}, 400),
+            ({"MCP-Protocol-Version": "2099-01-01"}, 400),
+            plain,
+        ):
+            writer.write(request_of(served.address, **fields))
+            status, _, _ = await answer_to(reader)
+            assert status.split()[1] == str(expected), fields
+        writer.close()
 
 
 async def test_an_answer_of_an_allowed_page_names_that_page_alone() -> None:

@@ -18,6 +18,8 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     def fill(self, given: JsonObject) -> dict[str, Json]:
         """Return a copy of `given` with what is missing."""
         filled = dict(given)
+        if not self.values and not self.nested:  # as with most tools
+            return filled
         for name, value in self.values.items():
             if name not in filled:
                 filled[name] = orjson.loads(value)

@@ -77,6 +77,8 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     """`tool`, `resource` or `prompt`; empty where the request is no call."""
     target: Primitive | None
     """What is called, or completed for; None if the caller knows none such, or the request is no call."""
+    name: str | None
+    """The target's key in the file."""
     revision: str
     terms: ClientTerms
     catalog: Catalog
@@ -85,6 +87,7 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     server: "ServerState"
     session: Session | None
     """None in the modern era."""
+    session_id: str | None
     is_wrapped: bool
     """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
     progress: ProgressReporter | None = None
@@ -111,11 +114,6 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
         return Era.MODERN if self.revision in MODERN else Era.LEGACY
 
     @property
-    def name(self) -> str | None:
-        """The target's key in the file."""
-        return None if self.target is None else self.target.name
-
-    @property
     def client_info(self) -> JsonObject:
         return self.terms.client_info
 
@@ -127,10 +125,6 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     def log_level(self) -> str | None:
         """The lowest level of log messages that the client asked for; None if it asked for none."""
         return self.terms.log_level
-
-    @property
-    def session_id(self) -> str | None:
-        return None if self.session is None else self.session.id
 
     @property
     def progress_token(self) -> str | int | None:
@@ -221,6 +215,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
         meta=fields if isinstance(fields, dict) else _NO_META,
         kind=kind,
         target=target,
+        name=None if target is None else target.name,
         revision=terms.revision,
         terms=terms,
         catalog=catalog,
@@ -228,6 +223,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
         caller=exchange.caller,
         server=server,
         session=session,
+        session_id=None if session is None else session.id,
         is_wrapped=is_wrapped,
     )
 

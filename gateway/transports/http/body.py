@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aiohttp import StreamReader, web
+from aiohttp import StreamReader, hdrs, web
 
 from gateway.transports.errors import HttpError
 from gateway.wire.accept import JSON
@@ -22,9 +22,9 @@ async def read_body(request: web.Request, *, limit: int, seconds: float) -> byte
     5. it arrives in time: 408
     """  # noqa: D415 - the sentence goes on in the list
     headers = request.headers
-    if headers.get("Content-Type") != JSON and request.content_type != JSON:  # nearly always no more than its name
+    if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:  # nearly always no more than its name
         return HttpError(status=415, message=f"Content-Type must be {JSON}")
-    coding = headers.get("Content-Encoding")
+    coding = headers.get(hdrs.CONTENT_ENCODING)
     if coding is not None and coding.strip().lower() != "identity":
         return HttpError(status=415, message="The body must not be compressed: send it without Content-Encoding")
     content = request.content

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, cast
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion, web
 from msgspec.structs import replace
 
 from gateway.access.identity.auth_error import AuthError, insufficient_scope, invalid_token
@@ -17,6 +17,7 @@ from gateway.transports.errors import HttpError
 from gateway.transports.http import request_smuggling
 from gateway.transports.http.forwarded import ClientEndpoint, Lines, TrustedProxies
 from gateway.transports.http.guard import ALLOWED_METHODS, Guard
+from gateway.transports.http.header_fields import HeaderFields, read_fields
 from gateway.transports.http.request import HttpRequest, MakeChallenge
 from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.response import SERVER, refuse
@@ -47,6 +48,27 @@ class _Entrance(NamedTuple):
     """The guard's."""
     headers: Mapping[str, str]
     """Fields that every response carries."""
+
+
+class _Head(NamedTuple):
+    """The facts that are the same for all requests of a connection with the same header fields."""
+
+    lines: tuple[tuple[bytes, bytes], ...]
+    """The fields as they came."""
+    version: HttpVersion
+    fields: HeaderFields
+    entrance: _Entrance
+    refusal: HttpError | None
+    """That of `request_smuggling`, or else the guard's."""
+
+    def __repr__(self) -> str:
+        """Leave the fields out: credentials are among them."""
+        return "_Head()"
+
+
+class _Connection(Protocol):
+    last_head: _Head | None
+    """Of the last request, which the next one nearly always has too, as long as its body is as long."""
 
 
 class Middleware:
@@ -146,19 +168,23 @@ class Middleware:
             make_challenge = partial(self.metadata.challenge, scopes=scopes)
 
         async def handle(raw: web.Request) -> web.StreamResponse:
-            origin = _origin(raw)
-            entrance = self._enter(raw, origin=origin)
-            refusal = request_smuggling.refusal_of(raw) or entrance.refusal
-            if refusal is not None:
-                return self._refuse(refusal)
-            headers = self._headers(entrance.headers)
+            head = self._head(raw)
+            if head.refusal is not None:
+                return self._refuse(head.refusal)
+            headers = self._headers(head.entrance.headers)
             if raw.method == "OPTIONS":
-                return self._options(raw, origin, headers)
+                return self._options(raw, _origin(raw), headers)
             try:
-                identity = UNAUTHENTICATED if scopes is None else await self._identify(raw)
+                if scopes is None:
+                    identity: Identity | AuthError = UNAUTHENTICATED
+                elif self.authenticator.is_open:
+                    identity = ANONYMOUS
+                else:
+                    identity = await self._identify(raw)
                 request = HttpRequest(
                     raw,
-                    client_endpoint=entrance.client_endpoint,
+                    fields=head.fields,
+                    client_endpoint=head.entrance.client_endpoint,
                     response_headers=headers,
                     identity=identity if isinstance(identity, Identity) else UNAUTHENTICATED,
                     binding=binding,
@@ -199,11 +225,28 @@ class Middleware:
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def _identify(self, raw: web.Request) -> Identity | AuthError:
-        if self.authenticator.is_open:
-            return ANONYMOUS
         return await self.authenticator.identify(
             authorization=raw.headers.getall("Authorization", ()), api_key=raw.headers.getall("X-API-Key", ())
         )
+
+    def _head(self, raw: web.Request) -> _Head:
+        # A target in absolute form names a host of its own, which stands in none of the fields.
+        is_plain = raw.raw_path.startswith("/")
+        connection = cast("_Connection", raw.protocol)
+        last = connection.last_head if is_plain else None
+        if last is not None and last.lines == raw.raw_headers and last.version == raw.version:
+            return last
+        entrance = self._enter(raw, origin=_origin(raw))
+        head = _Head(
+            lines=raw.raw_headers,
+            version=raw.version,
+            fields=read_fields(raw),
+            entrance=entrance,
+            refusal=request_smuggling.refusal_of(raw) or entrance.refusal,
+        )
+        if is_plain:
+            connection.last_head = head
+        return head
 
     def _enter(self, raw: web.Request, *, origin: str | None) -> _Entrance:
         peer, host = raw.remote or "", request_smuggling.host_of(raw)

@@ -8,13 +8,15 @@ from aiohttp import web
 
 from gateway.access.identity.auth_error import NO_CHALLENGE, Challenge
 from gateway.access.identity.authenticator import access_token_of
+from gateway.access.identity.credentials import Credential
 from gateway.access.identity.identity import UNAUTHENTICATED, Identity
 from gateway.protocol.exchange import Binding, Caller
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint
+from gateway.transports.http.header_fields import HeaderFields, read_fields
 from gateway.transports.http.response import refuse
 from gateway.wire import meta
-from gateway.wire.accept import Accepted, parse_accept
+from gateway.wire.accept import Accepted
 from gateway.wire.jsonrpc import InvalidMessageError, Message
 
 Task = asyncio.Task[object]
@@ -23,7 +25,7 @@ MakeChallenge = Callable[[ClientEndpoint, str, str | None], Challenge]
 """Makes the challenge for a path and the view that it names, as a client knows the endpoint."""
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
-_CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization", "x-api-key")
+_SESSION_FIELD: Final = SESSION_HEADER.lower()
 
 
 class HttpRequest:
@@ -32,6 +34,7 @@ class HttpRequest:
     __slots__ = (
         "_binding",
         "_caller",
+        "_fields",
         "_make_challenge",
         "client_endpoint",
         "identity",
@@ -50,6 +53,7 @@ class HttpRequest:
         binding: Binding = Binding.STREAMABLE_HTTP,
         view: str | None = None,
         make_challenge: MakeChallenge | None = None,
+        fields: HeaderFields | None = None,
     ) -> None:
         self.raw: Final = raw
         self.client_endpoint: Final = client_endpoint
@@ -62,6 +66,7 @@ class HttpRequest:
         """The view that its path names; None: the whole."""
         self._binding: Final = binding
         self._make_challenge: Final = make_challenge
+        self._fields: Final = fields or read_fields(raw)
         self._caller: Caller | None = None
 
     @property
@@ -72,10 +77,15 @@ class HttpRequest:
                 identity=self.identity,
                 view=self.view,
                 address=self.client_endpoint.address,
-                headers=_fields(self.raw),
-                access_token=access_token_of(self.identity, self.raw.headers.getall("Authorization", ())),
+                headers=self._fields.by_name,
+                access_token=self._access_token(),
             )
         return self._caller
+
+    def _access_token(self) -> Credential | None:
+        if self.identity.principal is None:
+            return None
+        return access_token_of(self.identity, self.raw.headers.getall("Authorization", ()))
 
     @property
     def challenge(self) -> Challenge:
@@ -86,20 +96,20 @@ class HttpRequest:
 
     @property
     def accepted(self) -> Accepted:
-        return parse_accept(self.raw.headers.get("Accept"))
+        return self._fields.accepted
 
     @property
     def version(self) -> str | None:
-        return self.caller.headers.get(meta.HEADER_PROTOCOL_VERSION)
+        return self._fields.by_name.get(meta.HEADER_PROTOCOL_VERSION)
 
     @property
     def session_id(self) -> str | None:
-        return self.caller.headers.get(SESSION_HEADER.lower())
+        return self._fields.by_name.get(_SESSION_FIELD)
 
     @property
     def last_event_id(self) -> str | None:
         """The event after which a client wants to go on; an empty one says that it knows none (WHATWG HTML §9.2.4)."""
-        return self.caller.headers.get("last-event-id") or None
+        return self._fields.by_name.get("last-event-id") or None
 
     def refuse(self, error: HttpError | InvalidMessageError, message: Message | None = None) -> web.Response:
         return refuse(error, headers=self.response_headers, message=message)
@@ -115,17 +125,3 @@ def current_task() -> Task:
     if task is None:
         raise RuntimeError("not in a task")
     return task
-
-
-def _fields(raw: web.Request) -> dict[str, str]:
-    """Header fields by lower-case name; differing values of one name are joined (RFC 9110 §5.3) and match neither.
-
-    Without credentials: they have done their work in the middleware, and nobody further in can pass them on.
-    """
-    fields = {name.lower(): value for name, value in raw.headers.items()}
-    if len(fields) < len(raw.headers):
-        for name in fields:
-            fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
-    for name in _CREDENTIALS:
-        fields.pop(name, None)
-    return fields

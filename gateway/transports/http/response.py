@@ -6,7 +6,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from typing import Final
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion11, hdrs, web
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.protocol import results
@@ -50,7 +50,7 @@ def refuse(
 def takes_one_write(raw: web.Request, headers: Mapping[str, str]) -> bool:
     """Tell whether `OneWriteResponse` does all that an answer to this request needs."""
     # aiohttp goes on with what came behind an upgrade, which nobody takes up, when it writes the response itself.
-    is_plain = raw.version == HttpVersion11 and raw.keep_alive and "Upgrade" not in raw.headers
+    is_plain = raw.version == HttpVersion11 and raw.keep_alive and hdrs.UPGRADE not in raw.headers
     return is_plain and "Connection" not in headers
 
 

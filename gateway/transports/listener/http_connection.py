@@ -114,6 +114,7 @@ class HttpConnection(web.RequestHandler):
         "_is_idle",
         "_linger_seconds",
         "has_begun",
+        "last_head",
     )
 
     def __init__(
@@ -136,6 +137,8 @@ class HttpConnection(web.RequestHandler):
         self._connection_limits: Final = connection_limits
         self._caller = counted_for
         self.has_begun = False
+        self.last_head: object | None = None
+        """What the middleware knows of the last request that came on it."""
         self._deadline: asyncio.TimerHandle | None = None
         self._has_spoken = False
         """Whether there is a part of a head."""

@@ -90,7 +90,7 @@ class DuplexSession:
             self._run(self._answer(message, exchange), messages=size_of(message))
             return
         reply = await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern)
-        if reply.session is not None:
+        if opens and reply.session is not None:
             self._session = reply.session
             self._dispatcher.notifier.session_opened(reply.session)
             sending = reply.session.outbox.send_each(self._exchange.write)

@@ -106,6 +106,15 @@ async def test_a_request_is_judged_by_its_own_head_whatever_came_before_it_on_it
         writer.close()
 
 
+async def test_a_tool_knows_the_length_of_its_own_request_and_not_of_the_one_before() -> None:
+    async with http_server() as served:
+        for text in ("hello", "hello", "hello world", "hello"):
+            params = {"name": "echo", "arguments": {"text": text}}
+            assert (await served.modern("tools/call", params)).json["result"]["content"][0]["text"] == text
+            length = len(orjson.dumps(modern_request("tools/call", params)))
+            assert served.course.fields["content-length"] == str(length)
+
+
 async def test_an_answer_of_an_allowed_page_names_that_page_alone() -> None:
     async with http_server() as served:
         for page in ("http://localhost:3000", "http://127.0.0.1:5173"):

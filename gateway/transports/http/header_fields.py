@@ -21,6 +21,10 @@ class HeaderFields(msgspec.Struct, frozen=True):
     """
     accepted: Accepted
 
+    def with_length(self, length: str) -> "HeaderFields":
+        """The same, of a request with a body of another length."""
+        return HeaderFields({**self.by_name, "content-length": length}, self.accepted)
+
 
 def read_fields(raw: web.BaseRequest) -> HeaderFields:
     fields = {name.lower(): value for name, value in raw.headers.items()}

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import structlog
 from aiohttp import HttpVersion, web
+from aiohttp.typedefs import RawHeaders
 from msgspec.structs import replace
 
 from gateway.access.identity.auth_error import AuthError, insufficient_scope, invalid_token
@@ -53,8 +54,10 @@ class _Entrance(NamedTuple):
 class _Head(NamedTuple):
     """The facts that are the same for all requests of a connection with the same header fields."""
 
-    lines: tuple[tuple[bytes, bytes], ...]
+    lines: RawHeaders
     """The fields as they came."""
+    length_at: int
+    """The index of `Content-Length` among them, which may differ."""
     version: HttpVersion
     fields: HeaderFields
     entrance: _Entrance
@@ -65,10 +68,20 @@ class _Head(NamedTuple):
         """Leave the fields out: credentials are among them."""
         return "_Head()"
 
+    def fits(self, lines: RawHeaders) -> bool:
+        """Whether fields differ from these in nothing but the length of the body."""
+        at, known = self.length_at, self.lines
+        return (
+            len(lines) == len(known)
+            and lines[:at] == known[:at]
+            and lines[at + 1 :] == known[at + 1 :]
+            and lines[at][0] == known[at][0]
+        )
+
 
 class _Connection(Protocol):
     last_head: _Head | None
-    """Of the last request, which the next one nearly always has too, as long as its body is as long."""
+    """Of the last request, which the next one nearly always has too, but for the length of its body."""
 
 
 class Middleware:
@@ -234,17 +247,22 @@ class Middleware:
         is_plain = raw.raw_path.startswith("/")
         connection = cast("_Connection", raw.protocol)
         last = connection.last_head if is_plain else None
-        if last is not None and last.lines == raw.raw_headers and last.version == raw.version:
-            return last
+        lines = raw.raw_headers
+        if last is not None and last.version == raw.version:
+            if last.lines == lines:
+                return last
+            if last.fits(lines):
+                return last._replace(fields=last.fields.with_length(lines[last.length_at][1].decode()))
         entrance = self._enter(raw, origin=_origin(raw))
         head = _Head(
-            lines=raw.raw_headers,
+            lines=lines,
+            length_at=next((at for at, (name, _) in enumerate(lines) if name.lower() == b"content-length"), -1),
             version=raw.version,
             fields=read_fields(raw),
             entrance=entrance,
             refusal=request_smuggling.refusal_of(raw) or entrance.refusal,
         )
-        if is_plain:
+        if is_plain and head.length_at >= 0:
             connection.last_head = head
         return head
 

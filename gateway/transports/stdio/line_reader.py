@@ -43,7 +43,14 @@ class LineReader:
         while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()
-            await self._read_more()
+            if not self._is_watching:
+                self._watch()
+            if self._is_always_readable:
+                await asyncio.sleep(0)
+                self._read()
+            else:
+                self._arrival = asyncio.get_running_loop().create_future()
+                await self._arrival
         return line
 
     @property
@@ -86,17 +93,8 @@ class LineReader:
         self._buffer.clear()
         return line or Mark.END
 
-    async def _read_more(self) -> None:
-        self._watch()
-        if self._is_always_readable:
-            await asyncio.sleep(0)
-            self._read()
-        else:
-            self._arrival = asyncio.get_running_loop().create_future()
-            await self._arrival
-
     def _watch(self) -> None:
-        if self._is_watching or self._is_always_readable:
+        if self._is_always_readable:
             return
         try:
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)

@@ -115,7 +115,8 @@ def compile_arguments(
     _check_defaults(defaults, validator, problems, place)
     return CompiledArguments(
         schema=validator.schema,
-        inputs=_inputs_of(schema, has_files=files is not None),
+        # The validator's copy is kept anyway; what is broken has none, and a file's schema says more than it.
+        inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
         header_parameters=headers,
         validator=validator,
         defaults=defaults,

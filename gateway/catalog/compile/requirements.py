@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gateway.config.models.definition_keys import Requires
-from gateway.json_types import JsonObject
+from gateway.json_types import JsonObject, empty
 
 _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
 """Names that people use → `sys.platform`."""
@@ -19,7 +19,7 @@ def unmet(requires: Requires, *, environ: Mapping[str, str]) -> str | None:
 
 def required_capabilities(requires: Requires) -> JsonObject:
     """The capabilities that the client must have declared, in the shape of ClientCapabilities."""
-    return {name: {} for name in requires.client}
+    return {name: {} for name in requires.client} if requires.client else empty()
 
 
 def _reasons(requires: Requires, environ: Mapping[str, str]) -> Iterator[str]:

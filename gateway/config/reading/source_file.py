@@ -44,7 +44,7 @@ class SourceFile:
     def lines(self) -> tuple[str, ...]:
         return tuple(LINE_BREAK.split(self.text))
 
-    @property
+    @cached_property
     def directory(self) -> Path:
         return self.path.parent
 

@@ -6,12 +6,13 @@ chooses the program (`command[0]` is literal, or an enum).
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Protocol
 
 import msgspec
 
 from gateway.config.models.backends import ArgvItem, Conditional
-from gateway.config.models.interpolated_text import parts_of
+from gateway.config.models.interpolated_text import Part, parts_of
 from gateway.errors import ExecutionError
 from gateway.executors.shell.interpreters import Word, code_in, reader_of_stdin, started_programs
 from gateway.json_types import JsonObject
@@ -48,14 +49,18 @@ class Item(Protocol):
         """Return its arguments, or None where something absent takes it away."""
 
 
+class _Literal(msgspec.Struct, frozen=True):
+    argument: Argument
+
+    def arguments(self, _variables: JsonObject) -> Sequence[Argument] | None:
+        return (self.argument,)
+
+
 class _Text(msgspec.Struct, frozen=True, kw_only=True):
     template: TextTemplate
     source: str
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
-        if self.template.literal is not None:
-            text = self.template.literal
-            return [Argument(text=text, source=self.source, ends_options=text == "--")]
         if (copy := self.template.copy_of(variables)) is not None:
             return [Argument(text=copy, source=self.source, begins_with_value=True)]
         if self.template.single is not None:
@@ -131,6 +136,15 @@ def _passable(argument: Argument) -> Argument:
     return argument
 
 
+@lru_cache(maxsize=8192)
+def _literal(source: str, _parts: tuple[Part, ...]) -> Item:
+    """One item for all commands that have the word.
+
+    By its parts, too: an interpolated text equals a plain one, and is not quoted in messages.
+    """
+    return _Literal(Argument(text=str(source), source=source, ends_options=source == "--"))
+
+
 def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
     """Compile a command, the list at whose place `scope` looks; mistakes are reported, each at its item."""
     command = _Command(scope=scope)
@@ -167,6 +181,8 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
             may_spread = template.input is not None and schema.get("type", "array") == "array"
             self.words.append(Word(shape=template.shape, programs=self._choices(template.input), may_spread=may_spread))
         self.places.append(place)
+        if template.literal is not None:
+            return _literal(source, parts_of(source))
         return _Text(template=template, source=source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:

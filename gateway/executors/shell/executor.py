@@ -53,7 +53,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """The same as text, as most calls have it."""
     cwd: TextTemplate
     stdin: TextTemplate
-    success_codes: frozenset[int]
+    success_codes: tuple[int, ...]
     progress: Literal["stdout", "stderr"] | None
     timeout: float | None
     """Seconds."""
@@ -99,7 +99,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             "directory": command.directory,
             "environment": sorted(command.environment),
             "stdin": command.stdin.decode(errors="replace") or None,
-            "success_codes": sorted(self.success_codes) if self.success_codes != {0} else None,
+            "success_codes": sorted(self.success_codes) if set(self.success_codes) != {0} else None,
             "timeout_seconds": self.timeout,
         }
         given = {name: value for name, value in facts.items() if value is not None}
@@ -246,7 +246,7 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
         own_directory=str(scope.problems.directory),
         cwd=compile_text(config.cwd or "", scope.at("cwd")),
         stdin=stdin,
-        success_codes=frozenset(config.success_codes),
+        success_codes=config.success_codes,
         progress=config.progress,
         timeout=None if config.timeout is None else config.timeout.total_seconds(),
         max_output=max_output,

@@ -17,6 +17,7 @@ from gateway.executors.shell.program import Launch
 from gateway.executors.shell.sandbox import PRIVATE, Sandbox, compile_sandbox
 from gateway.executors.shell.sandbox_probe import SandboxProbe
 from gateway.executors.shell.scratch import CallFolder
+from gateway.json_types import empty
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 
@@ -93,5 +94,7 @@ def compile_launcher(config: Shell, *, scope: Scope, probe: SandboxProbe) -> Lau
     return Launcher(
         limits=compile_limits(config.limits, scope.problems.at("limits"), is_sandboxed=config.sandbox is not None),
         sandbox=compile_sandbox(config.sandbox, cwd=written, problems=scope.problems.at("sandbox"), probe=probe),
-        places={name: PRIVATE for name in ("TMPDIR", "HOME") if name not in config.env},
+        places=empty()
+        if config.sandbox is None
+        else {name: PRIVATE for name in ("TMPDIR", "HOME") if name not in config.env},
     )

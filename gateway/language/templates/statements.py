@@ -1,6 +1,7 @@
 """Compiles the statements of a template: text, `{{ … }}`, `if`, `for` and `set`. Others are refused."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from jinja2 import nodes
@@ -62,8 +63,9 @@ def _value(node: nodes.Node, names: Bindings) -> Run:
     return writing(compile_expression_node(node, names), is_value=not is_from_file(node))
 
 
+@lru_cache(maxsize=4096)
 def writing(evaluate: Evaluate, *, is_value: bool) -> Run:
-    """Return a closure that writes what an expression gives."""
+    """Return a closure that writes what an expression gives; one for each, as `{{ path }}` is one everywhere."""
 
     def run(frame: RenderState) -> None:
         value = evaluate(frame)

@@ -215,6 +215,7 @@ def test_an_edit_around_an_entry_is_found(path: Path, before: str, after: str) -
         f"# A comment.\n\n{file_of(tool(1))}",
         f"---\n{file_of(tool(1))}",
         file_of(tool(1)).replace("\n", "\r\n"),
+        ("resources:\n" + "  # commented out\n" * 200 + file_of(tool(1))).replace("\n", "\r\n"),
         file_of("\n    # deeper\n", tool(1), "# less deep\n"),
         file_of("  2nd.tool-b:\n    content: [hi]\n"),
         file_of(tool(1).replace("Fixed.", "${env:PLACE}")),

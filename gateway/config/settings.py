@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import parse_qs, unquote
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    SecretStr,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.config.cpu_quota import usable_processors
 from gateway.config.models.address import Address
@@ -87,10 +80,12 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console"]
 
 
-class Settings(BaseModel):
-    """The process's options; `read_settings` makes them."""
+class Settings(BaseSettings):
+    """The process's options."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
+    )
 
     config: Path = Path("config.yaml")
     """The file, or a directory that is read as all its files."""
@@ -100,7 +95,7 @@ class Settings(BaseModel):
     """Speak MCP on standard input and output; over HTTP as well only if `http` is given too."""
     allow_anonymous: Switch = False
     """Listen beyond loopback without authentication."""
-    scopes: Annotated[frozenset[str] | None, BeforeValidator(_scopes)] = None
+    scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
     """Scopes of a stdio caller; None: all. The one field whose variable has a meaning when it is empty."""
     view: str | None = None
     """The view that a stdio caller is served; None: the whole."""
@@ -193,18 +188,11 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
     Raises:
         ConfigError: values that cannot be; each problem names the flag or the variable.
     """
+    no_scopes = {"scopes": ""} if os.environ.get(variable_of("scopes")) == "" else {}  # unset would mean all of them
     try:
-        return Settings(**{**dict(_variables(os.environ)), **flags})
+        return Settings(**{**no_scopes, **flags})
     except ValidationError as error:
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
-
-
-def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The fields that the environment sets. An empty variable counts as unset, but for scopes, whom it gives none."""
-    for field in Settings.model_fields:
-        value = environ.get(variable_of(field), "")
-        if value or (field == "scopes" and variable_of(field) in environ):
-            yield field, value
 
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:

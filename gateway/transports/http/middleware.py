@@ -252,7 +252,9 @@ class Middleware:
             if last.lines == lines:
                 return last
             if last.fits(lines):
-                return last._replace(fields=last.fields.with_length(lines[last.length_at][1].decode()))
+                fields = last.fields.with_length(lines[last.length_at][1].decode())
+                head = connection.last_head = last._replace(lines=lines, fields=fields)
+                return head
         entrance = self._enter(raw, origin=_origin(raw))
         head = _Head(
             lines=lines,

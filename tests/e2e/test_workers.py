@@ -195,7 +195,9 @@ async def test_workers_share_a_socket_that_was_handed_over_and_leave_it(config: 
             flags = ("--workers", "2", "--state-dir", "none")
             for text in ("first", "second"):
                 early = asyncio.create_task(post_call(http, url, "echo", text=text))  # waits in the socket
-                async with serving(config, *flags, sockets=[listening], environment=environment) as daemon:
+                async with serving(
+                    config, *flags, sockets=[listening], environment=environment, is_forked=False
+                ) as daemon:
                     await said(daemon, "workers ready")
                     assert text_of(await early) == text
                     assert len(pids(await status(http, url))) == 2

@@ -269,3 +269,15 @@ def test_the_same_text_in_another_directory_is_another_entry(path: Path) -> None
         (each.parent / "secret").write_text(f"the secret of {each.parent.name}")
     record = load(path).record
     assert load(other, earlier=record).secrets == {"the secret of other"}
+
+
+def test_an_entry_whose_file_is_seen_from_another_root_has_another_digest(path: Path) -> None:
+    included = path.parent / "sub" / "more.yaml"
+    included.parent.mkdir()
+    included.write_text(file_of(tool(1)).replace("server: {name: test}\n", ""))
+    path.write_text("include: [sub/more.yaml]\n")
+    before = load(path)
+    after = load(included.parent, earlier=before.record)
+    fresh = load(included.parent)
+    name = ("tools", "tool_1")
+    assert after.sources.digest(name) == fresh.sources.digest(name) != before.sources.digest(name)

@@ -31,8 +31,10 @@ class KnownEntry(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes
     """The key of the model among the validated ones."""
     references: tuple[Reference, ...]
+    directory: str
+    """Where its file lies, seen from the root."""
     digest: str
-    """`digest_of_written`."""
+    """`digest_of_written`, which takes in that directory."""
     start: Point
     """The mark of its value, with lines counted from its key's."""
     is_flow: bool
@@ -88,7 +90,9 @@ class EntryReader:
         With a `key` it may be taken over, or kept for the next load; `directory` is where its file lies.
         """
         known = None if key is None else self._earlier.get(key)
-        if key is None or known is None or not self._interpolation.repeat(known.references):
+        if key is None or known is None or known.directory != directory:
+            return self._read_anew(model, item, path, key=key, directory=directory)
+        if not self._interpolation.repeat(known.references):
             return self._read_anew(model, item, path, key=key, directory=directory)
         self._validated.keep(known.content, known.model)
         self.entries[key] = known
@@ -116,6 +120,7 @@ class EntryReader:
                 model=value,
                 content=content,
                 references=tuple(self._interpolation.references[references:]),
+                directory=directory,
                 digest=self.digests[path],
                 start=Point(node.start.line - line, node.start.column),
                 is_flow=node.is_flow,

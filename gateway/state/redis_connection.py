@@ -53,9 +53,9 @@ class RedisConnection:
         self.faults: Final[dict[str, int]] = {}
         """How often it could not be used, by the name of the error."""
         self._reason = ""
-        self._client: Final[Client] = url.client(connect_seconds=WAIT_SECONDS, read_seconds=WAIT_SECONDS)
-        self._reading: Final[Client] = url.client(connect_seconds=WAIT_SECONDS, read_seconds=None)
-        """Reads that wait have connections without a limit of time: since redis-py 8 others have one."""
+        self._client: Final[Client] = url.client(connect_seconds=WAIT_SECONDS)
+        self._reading: Final[Client] = url.client(connect_seconds=WAIT_SECONDS)
+        """Reads that wait have connections of their own, which `_permits` does not count."""
         self._permits: Final = asyncio.Semaphore(_MOST_AT_ONCE)
         self._callbacks: Final[list[Callable[[], Awaitable[None]]]] = []
         self._back: Final = asyncio.Event()

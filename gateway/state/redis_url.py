@@ -91,16 +91,19 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             of_sentinels=of_sentinels,
         )
 
-    def client(self, *, connect_seconds: float, read_seconds: float | None) -> Client:
+    def client(self, *, connect_seconds: float) -> Client:
         """Return a client that is not connected yet, and repeats nothing by itself.
+
+        An answer is waited for without end: who asks bounds it. redis-py would bound each write by `asyncio.wait_for`,
+        which until Python 3.12 may swallow a cancellation (https://github.com/python/cpython/issues/86296), and a task
+        that is cancelled once would go on for ever.
 
         Args:
             connect_seconds: how long connecting may take.
-            read_seconds: how long an answer may take; None where reads wait for what is to come.
         """
         times: dict[str, Json] = {
             "socket_connect_timeout": connect_seconds,
-            "socket_timeout": read_seconds,
+            "socket_timeout": None,  # since redis-py 8 there is one unless it is told otherwise
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
         }

@@ -1,0 +1,32 @@
+"""The connection with Redis, whose commands run in tasks that are cancelled once and have to end then."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from gateway.state.redis_connection import RedisConnection
+from gateway.state.redis_url import RedisUrl
+from tests.redis_server import redis_server
+
+STEPS: Final = 40
+"""Turns of the event loop, more than a command takes until it waits for its answer."""
+
+
+async def test_a_command_that_is_cancelled_does_not_go_on(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(60),
+        redis_server(tmp_path) as server,
+        RedisConnection(RedisUrl.parse(server.url), replica="a") as store,
+    ):
+        went_on: list[int] = []
+        for steps in range(STEPS):
+            command = asyncio.create_task(store.command("BLPOP", "nothing", 1))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if not command.cancel():
+                continue
+            _done, running = await asyncio.wait([command], timeout=0.5)
+            if running or not command.cancelled():
+                went_on.append(steps)
+            command.cancel()
+        assert went_on == []

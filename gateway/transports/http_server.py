@@ -28,9 +28,9 @@ from gateway.transports.http.active_requests import ActiveRequests, Renewed
 from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http.forwarded import TrustedProxies
 from gateway.transports.http.guard import Guard
-from gateway.transports.http.limits import RequestLimits, StreamTimeouts
 from gateway.transports.http.middleware import Middleware
 from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts
 from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http_app import HttpApp

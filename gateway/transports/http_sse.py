@@ -21,9 +21,9 @@ from gateway.transports.duplex import DuplexSession
 from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NOT_ACCEPTABLE, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
-from gateway.transports.http.limits import RequestLimits
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import HttpRequest, current_task
+from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.remote_streams import PassedOn, RemoteStreams
 from gateway.transports.sse.event_stream import EventStream
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of

@@ -30,8 +30,8 @@ from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.admin_api import AdminApi
-from gateway.transports.http.limits import RequestLimits, StreamTimeouts
 from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts
 from gateway.transports.http_server import HttpServer, ListenAddress, ServerLimits
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits

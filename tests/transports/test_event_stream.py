@@ -12,8 +12,8 @@ from gateway.config.models.address import Address
 from gateway.config.models.server import SizeShares
 from gateway.protocol.exchange import Binding, Caller, Reply
 from gateway.transports.http.forwarded import ClientEndpoint
-from gateway.transports.http.limits import StreamTimeouts
 from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.request_limits import StreamTimeouts
 from gateway.transports.listener.http_listener import HttpListener
 from gateway.transports.sse.deferred_response import DeferredResponse, DeferredResponses
 from gateway.transports.sse.event_stream import EventStream

@@ -20,8 +20,8 @@ from gateway.console.responses import error_response
 from gateway.json_types import JsonObject
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
-from gateway.transports.http.limits import StreamTimeouts
 from gateway.transports.http.request import HttpRequest, current_task
+from gateway.transports.http.request_limits import StreamTimeouts
 from gateway.transports.sse.event_stream import EventStream
 from gateway.transports.write_quota import WriteQuota
 

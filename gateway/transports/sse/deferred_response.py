@@ -20,8 +20,8 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.exchange import Reply
-from gateway.transports.http.limits import StreamTimeouts
 from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.request_limits import StreamTimeouts
 from gateway.transports.http.response import OneWriteResponse, response_fields, takes_one_write, whole_response
 from gateway.transports.sse.event_stream import EventStream, encode_event, write_in_parts, write_within
 from gateway.transports.write_quota import EXEMPT_BYTES

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import structlog
 from aiohttp import web
 
-from gateway.transports.http.limits import StreamTimeouts
+from gateway.transports.http.request_limits import StreamTimeouts
 from gateway.transports.write_quota import EXEMPT_BYTES
 from gateway.wire.accept import EVENT_STREAM
 

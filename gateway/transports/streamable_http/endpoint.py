@@ -15,9 +15,9 @@ from gateway.transports.errors import DRAINING, NOT_ACCEPTABLE, OPENERS, HttpErr
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
 from gateway.transports.http.guard import ALLOWED_METHODS
-from gateway.transports.http.limits import RequestLimits
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import HttpRequest, Task, current_task
+from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.sse.deferred_response import DeferredResponses
 from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
 from gateway.transports.streamable_http.sessions import Sessions

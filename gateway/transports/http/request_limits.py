@@ -1,4 +1,4 @@
-"""Limits of one HTTP request and of its response. Values only."""
+"""The limits of one HTTP request and of its response. Values only."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The legacy handshake: `initialize` and what it agrees on. Pure.
+"""Answers `initialize`: opens a legacy session with the revision that both sides speak. Pure.
 
 MCP 2025-11-25 basic/lifecycle, "Initialization"; the same page of older revisions.
 """

@@ -43,11 +43,18 @@ CELLS: Final = [
 
 
 def cells(*, since: str = REVISIONS[0], until: str = REVISIONS[-1], binding: str | None = None) -> pytest.MarkDecorator:
-    """Run a test in each cell, or in those of some revisions or of one binding."""
+    """Run a test in each cell, or in those of some revisions or of one binding.
+
+    Of the legacy revisions, those between the first and the last are marked `build`: what an edit breaks for them it
+    nearly always breaks for a neighbour, too.
+    """
     wanted = [
         cell for cell in CELLS if since <= cell.revision <= until and (binding is None or cell.binding == binding)
     ]
-    return pytest.mark.parametrize("cell", wanted, ids=str)
+    legacy = [cell.revision for cell in wanted if not cell.is_modern]
+    between = {revision for revision in legacy if min(legacy) < revision < max(legacy)}
+    marked = [pytest.param(cell, marks=pytest.mark.build) if cell.revision in between else cell for cell in wanted]
+    return pytest.mark.parametrize("cell", marked, ids=str)
 
 
 def since(table: Mapping[str, str], revision: str) -> set[str]:

@@ -221,6 +221,7 @@ def test_input_that_nobody_reads_holds_nothing_up(target: Target) -> None:
 
 @given(text=st.text(st.characters(max_codepoint=0x9F), max_size=40))
 @examples(30)
+@pytest.mark.build
 def test_no_output_speaks_to_a_terminal(target: Target, text: str) -> None:
     octal = "".join(f"\\{byte:03o}" for byte in text.encode())
     said = target.client.says("run", {"code": f"printf '{octal}\\033]0;title\\007\\033[31mred'"})

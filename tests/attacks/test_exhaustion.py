@@ -326,6 +326,7 @@ def test_what_a_session_keeps_is_bounded(target: Target, member: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * LONG, "a", ""])
+@pytest.mark.build
 def test_completion_looks_at_any_text(target: Target, value: str) -> None:
     wanted = {"ref": {"type": "ref/prompt", "name": "pick"}, "argument": {"name": "word", "value": value}}
     values = target.client.modern("completion/complete", wanted).json["result"]["completion"]["values"]

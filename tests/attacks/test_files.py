@@ -260,6 +260,7 @@ def swapped(directory: Path, leads_to: Path) -> Iterator[None]:
         aside.rename(directory)
 
 
+@pytest.mark.build
 def test_a_root_that_is_swapped_for_a_link_leads_nowhere_not_after_a_reload_either(target: Target) -> None:
     docs, outside = target.folder / "docs", target.canary.file.parent
     (outside / "a.md").write_text("from outside")

@@ -438,6 +438,7 @@ def test_one_that_stops_its_keeper_is_ended_in_time(target: Target) -> None:
     assert "0" in text.rpartition("stdout:")[2]
 
 
+@pytest.mark.build
 def test_a_storm_of_processes_ends_with_its_call(target: Target) -> None:
     code = "import time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('stormed')"
     callers = [threading.Thread(target=target.client.call, args=("inside", {"code": code})) for _ in range(3)]

@@ -470,6 +470,7 @@ def test_a_plan_shows_none(folder: Path, tmp_path: Path) -> None:
         assert sifted(finished.stdout, finished.stderr) == []
 
 
+@pytest.mark.build
 def test_short_secrets_are_not_quoted_by_any_problem(tmp_path: Path) -> None:
     (tmp_path / "pin").write_text("q7z\n")
     (tmp_path / "config.yaml").write_text(

@@ -269,6 +269,7 @@ def test_calls_that_run_together_never_see_each_others_inputs(target: Target) ->
         assert all(pool.map(one, range(60)))
 
 
+@pytest.mark.build
 def test_the_file_with_the_inputs_is_private_unguessable_and_gone_with_the_call(target: Target) -> None:
     said = [target.client.says("where", {"text": "x"}).split() for _ in range(20)]
     assert {(file, folder) for _, file, folder in said} == {("600", "700")}

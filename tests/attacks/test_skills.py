@@ -190,6 +190,7 @@ async def test_pipes_devices_and_sockets_are_no_files_of_a_skill(tmp_path: Path)
             compiled(tmp_path, services)
 
 
+@pytest.mark.build
 async def test_names_of_any_bytes_are_listed_as_uris(tmp_path: Path) -> None:
     directory = skill(tmp_path)
     for name in (b"\xff\xfe.md", b"a b%.md", b"\x1b[31m.md", "\u202e.md".encode()):

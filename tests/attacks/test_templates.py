@@ -183,6 +183,7 @@ ODD_NUMBERS = (0, -0.0, 1, -1, 1e308, -1e308, 5e-324, 2**53 + 1, 2**63, -(2**63)
 
 
 @pytest.mark.parametrize("number", ODD_NUMBERS)
+@pytest.mark.build
 def test_numbers_of_any_size_are_reckoned_with_or_refused(target: Target, number: float) -> None:
     for tool, arguments in (
         ("reckoned", {"a": number, "b": 0}),

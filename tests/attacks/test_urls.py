@@ -380,6 +380,7 @@ def test_no_answer_holds_or_fills_the_daemon(target: Target, web: Web, what: str
     assert target.client.says("get", {"what": "control"}) == "ok"
 
 
+@pytest.mark.build
 def test_what_is_packed_arrives_unpacked(target: Target, web: Web) -> None:
     for encoding in ("gzip", "deflate"):
         body = packed(b"unpacked " * 1000, encoding)

@@ -203,6 +203,7 @@ def test_any_bytes_are_a_file_or_a_problem(target: Target, data: bytes) -> None:
     assert target.client.says("echo", {"text": "still"}) == "still"
 
 
+@pytest.mark.build
 def test_an_escape_in_a_file_reaches_no_operators_terminal(target: Target) -> None:
     """A problem names what it is about, which somebody else may have written."""
     names = r'"\e[31m": 1, "\u009b31m": 1, "a\nb": 1, "\u202e": 1, "\a": 1'

@@ -6,6 +6,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from gateway.json_types import Json
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
@@ -27,6 +29,7 @@ def written(letter: str) -> str:
     return f"tools: {tools | {'echo': echo}}"
 
 
+@pytest.mark.build
 async def test_many_reloads_under_load(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     save(config, written("b"))

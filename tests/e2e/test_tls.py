@@ -118,6 +118,7 @@ async def test_a_renewed_certificate_that_is_no_good_changes_nothing_and_is_repo
         assert await site.name_shown(port) == "second"
 
 
+@pytest.mark.build
 async def test_a_client_that_never_shakes_hands_keeps_nobody_from_doing_so(site: Site) -> None:
     async with serving(site.config) as daemon:
         port = await port_of(daemon)

@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -67,17 +67,21 @@ def main() -> int:
         if subprocess.run(command, capture_output=True, timeout=60, check=False).returncode:
             parser.error(f"{options.sdk} has no official SDK; `pip install --group bench` brings it")
     effort = QUICK if options.quick else FULL
-    for rows, names in uvloop.run(measure(options, effort)):
-        print(markdown(rows, names=names), end="\n\n")
+    uvloop.run(_print_measured(options, effort))
     return 0
+
+
+async def _print_measured(options: argparse.Namespace, effort: Effort) -> None:
+    async for rows, names in measure(options, effort):
+        print(markdown(rows, names=names), end="\n\n", flush=True)
 
 
 Table = tuple[list[Row], Sequence[str]]
 """The rows, and the names of the columns."""
 
 
-async def measure(options: argparse.Namespace, effort: Effort) -> list[Table]:
-    """Measure all that `options.only` names."""
+async def measure(options: argparse.Namespace, effort: Effort) -> AsyncIterator[Table]:
+    """Measure all that `options.only` names. Each part is a table of its own, so that none waits for the next."""
     with tempfile.TemporaryDirectory(prefix="mcp-gateway-benchmarks-") as directory:
         async with upstream() as url:
             ours = Gateway(Path(directory), url)
@@ -86,26 +90,31 @@ async def measure(options: argparse.Namespace, effort: Effort) -> list[Table]:
                 contenders.append(Script(SDK, options.sdk, SDK_SERVER, url))
             if options.before:
                 contenders.append(Gateway(Path(directory), url, name=BEFORE, python=options.before))
-            series = [each for each in SERIES if options.only in each.work]
-            rows = await throughput(contenders, series, rounds=effort.rounds, seconds=effort.seconds)
-            for name, part in PARTS.items():
-                if options.only in name:
-                    rows += await part(contenders, effort)
-            if options.only in _DURABLE:
-                rows += await durable(ours, rounds=effort.rounds, seconds=effort.seconds)
-            if options.only in STORE:
-                rows += await replicated(
-                    ours, rounds=effort.rounds, seconds=effort.seconds, sessions=effort.stored_sessions
-                )
-            if options.only in _RELOAD:
-                rows += await _reloads(ours, effort)
-            relayed = await _relayed(ours, options, effort)
-            queried: list[Row] = []
-            if options.only in QUERY:
-                queried = await queries(ours, options.toolbox, rounds=effort.rounds, seconds=effort.seconds)
             names = [contender.name for contender in contenders]
-            tables: list[Table] = [(rows, names), (relayed, COLUMNS), (queried, QUERY_COLUMNS)]
-            return [table for table in tables if table[0]]
+            async for rows, columns in _parts(ours, contenders, options, effort):
+                if rows:
+                    yield rows, columns or names
+
+
+async def _parts(
+    ours: Gateway, contenders: Sequence[Contender], options: argparse.Namespace, effort: Effort
+) -> AsyncIterator[tuple[list[Row], Sequence[str]]]:
+    """Give the rows of each part, and its columns where these are not the contenders."""
+    only, rounds, seconds = options.only, effort.rounds, effort.seconds
+    series = [each for each in SERIES if only in each.work]
+    yield await throughput(contenders, series, rounds=rounds, seconds=seconds), ()
+    for name, part in PARTS.items():
+        if only in name:
+            yield await part(contenders, effort), ()
+    if only in _DURABLE:
+        yield await durable(ours, rounds=rounds, seconds=seconds), ()
+    if only in STORE:
+        yield await replicated(ours, rounds=rounds, seconds=seconds, sessions=effort.stored_sessions), ()
+    if only in _RELOAD:
+        yield await _reloads(ours, effort), ()
+    yield await _relayed(ours, options, effort), COLUMNS
+    if only in QUERY:
+        yield await queries(ours, options.toolbox, rounds=rounds, seconds=seconds), QUERY_COLUMNS
 
 
 async def _relayed(ours: Gateway, options: argparse.Namespace, effort: Effort) -> list[Row]:

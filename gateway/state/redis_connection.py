@@ -54,8 +54,6 @@ class RedisConnection:
         """How often it could not be used, by the name of the error."""
         self._reason = ""
         self._client: Final[Client] = url.client(connect_seconds=WAIT_SECONDS)
-        self._reading: Final[Client] = url.client(connect_seconds=WAIT_SECONDS)
-        """Reads that wait have connections of their own, which `_permits` does not count."""
         self._permits: Final = asyncio.Semaphore(_MOST_AT_ONCE)
         self._callbacks: Final[list[Callable[[], Awaitable[None]]]] = []
         self._back: Final = asyncio.Event()
@@ -76,13 +74,12 @@ class RedisConnection:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
-        for client in (self._client, self._reading):
-            with suppress(RedisError, OSError, TimeoutError):
-                async with asyncio.timeout(WAIT_SECONDS):
-                    # The others are to notice at once that this replica is gone, and not when its key expires.
-                    if client is self._client and not self.is_away:
-                        await client.execute_command("DEL", replica_key(self.prefix, self.replica))
-                    await close(client)
+        with suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(WAIT_SECONDS):
+                # The others are to notice at once that this replica is gone, and not when its key expires.
+                if not self.is_away:
+                    await self._client.execute_command("DEL", replica_key(self.prefix, self.replica))
+                await close(self._client)
 
     @property
     def is_away(self) -> bool:
@@ -127,7 +124,8 @@ class RedisConnection:
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
         try:
             async with asyncio.timeout(seconds + WAIT_SECONDS):
-                found: Json = await self._reading.xread({key: after}, block=max(1, int(seconds * 1000)), count=100)
+                # Not counted by `_permits`: a read that waits keeps a connection to itself.
+                found: Json = await self._client.xread({key: after}, block=max(1, int(seconds * 1000)), count=100)
         except (RedisError, OSError, TimeoutError) as error:
             if not _is_fault(error):
                 raise

@@ -19,9 +19,10 @@ import uvloop
 
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.processes.bounded_buffer import BoundedBuffer
-from gateway.executors.processes.process_table import MARKER, child_pids, own_identity
+from gateway.executors.processes.process_table import MARKER, own_identity
 from gateway.executors.processes.process_tree import NOWHERE, Command, Sinks
 from gateway.executors.processes.processes import Processes
+from tests.executors.children import child_pids
 from tests.executors.recording import RecordingPermit
 
 T = TypeVar("T")
@@ -602,9 +603,10 @@ def test_it_works_without_pidfds(run: Run[None], mark: str, monkeypatch: pytest.
 
 AS_INIT = """
 import asyncio, os, sys
-from gateway.executors.processes.process_table import MARKER, child_pids, own_identity
+from gateway.executors.processes.process_table import MARKER, own_identity
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
+from tests.executors.children import child_pids
 from tests.executors.recording import RecordingPermit
 from tests.executors.test_processes import HOP
 

@@ -15,12 +15,13 @@ import pytest
 from gateway.config.models.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
-from gateway.executors.processes.process_table import child, child_pids
+from gateway.executors.processes.process_table import child
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.limits import compile_limits
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.executors.shell.sandbox_probe import SandboxProbe
 from gateway.json_types import JsonObject
+from tests.executors.children import child_pids
 from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope
 from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import need_sandboxes

@@ -15,11 +15,11 @@ from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Failure, RawOutput
-from gateway.executors.processes.process_table import child_pids
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.json_types import JsonObject
 from gateway.telemetry.trace import TraceContext, Untraced
+from tests.executors.children import child_pids
 from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope, messages_of
 from tests.executors.shell_tool import SCHEMAS, Tool, text_of
 

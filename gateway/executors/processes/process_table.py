@@ -67,15 +67,6 @@ class ChildList:
             self._descriptor = None
 
 
-def child_pids() -> list[int]:
-    """Return the children of the daemon's main thread, once."""
-    children = ChildList()
-    try:
-        return children.pids()
-    finally:
-        children.close()
-
-
 _PAGE: Final = 4096
 
 

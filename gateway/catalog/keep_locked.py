@@ -1,13 +1,11 @@
 """Keeps serving the locked version of a definition that changed on disk. Pure."""
 
 from dataclasses import replace
-from typing import get_args
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name
 from gateway.catalog.primitives import Primitive
-from gateway.config.models.document import Document
-from gateway.plugin import ListKind
+from gateway.config.models.document import LISTS, Document
 
 
 def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
@@ -42,5 +40,5 @@ def _name(primitive: Primitive) -> Name:
 
 def _order(document: Document) -> dict[Name, int]:
     """The definitions in the order of the file."""
-    names = [(kind, name) for kind in get_args(ListKind) for name in getattr(document, kind)]
+    names = [(kind, name) for kind in LISTS for name in getattr(document, kind)]
     return {name: index for index, name in enumerate(names)}

@@ -14,14 +14,13 @@ from gateway.catalog.caller_parts import scoped, viewed
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Resource, ResourceTemplate, Skill
 from gateway.config.models.base import Model
-from gateway.config.models.document import Document
+from gateway.config.models.document import LISTS, Document
 from gateway.config.secrets.masked_document import masked_document
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.invocation import Executor
 from gateway.executors.python.executor import PythonExecutor
 from gateway.json_types import Json, JsonObject
 
-KINDS: Final = ("tools", "resources", "prompts")
 _SECTIONS: Final = ("server", "listen", "auth", "limits", "defaults")
 _EVERYBODY: Final = "everybody"
 
@@ -88,7 +87,7 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
         model = getattr(document, section)
         if isinstance(model, Model) and (said := masked_document(model)):
             yield section, said
-    for kind in ("connections", "databases", "views", *KINDS):
+    for kind in ("connections", "databases", "views", *LISTS):
         for name, definition in getattr(document, kind).items():
             yield f"{kind}.{name}", masked_document(definition)
     for skill in catalog.skills.values():

@@ -7,20 +7,20 @@ and would call again and again otherwise. Only names are remembered.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Final, get_args
+from typing import Final
 
 import msgspec
 import orjson
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive, ResourceTemplate, UriMatcher
+from gateway.config.models.document import LISTS
 from gateway.plugin import ListKind
 
 LIFETIME: Final = timedelta(minutes=10)
 MAX_TOMBSTONES: Final = 1000
 """The most names that are remembered; further ones are not found, as though they had never existed."""
 
-_KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
 _NAMES: Final = frozenset({"name", "title", "uri", "uriTemplate"})
 
 
@@ -58,7 +58,7 @@ class Tombstones:
 
     def gone(self, old: Catalog, new: Catalog) -> TombstonesByName:
         """The names that `new` no longer has, at most as many as are remembered. Takes a while where many are gone."""
-        found = {(kind, name): each for kind in _KINDS for name, each in self._gone(kind, old, new)}
+        found = {(kind, name): each for kind in LISTS for name, each in self._gone(kind, old, new)}
         return dict(list(found.items())[-MAX_TOMBSTONES:])
 
     def find(self, kind: ListKind, name: str) -> Tombstone | None:

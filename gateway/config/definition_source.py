@@ -8,7 +8,7 @@ then those of each entry in order. What is wrong with one of an entry's definiti
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -16,12 +16,10 @@ from msgspec.structs import replace
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.definition_keys import Definition
-from gateway.config.models.document import Document
+from gateway.config.models.document import LISTS, Document
 from gateway.config.reading.entries import NO_LOAD, LoadRecord
 from gateway.config.reading.source_map import LeftOutOperation, Origin
 from gateway.json_types import DocumentPath
-
-_SECTIONS: Final = ("tools", "resources", "prompts")
 
 
 class SourceDefinition(Origin, frozen=True, kw_only=True):
@@ -103,7 +101,7 @@ def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedCo
     entries = [entry for source in sources for entry in source.definitions(config, problems)]
     if not entries:
         return replace(config, problems=tuple(problems))
-    sections = {section: dict(getattr(config.document, section)) for section in _SECTIONS}
+    sections: dict[str, dict[str, Definition]] = {name: dict(getattr(config.document, name)) for name in LISTS}
     origins: dict[DocumentPath, Origin] = {}
     for entry in entries:
         for name, definition in entry.definitions.items():

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.loader import LoadedConfig
+from gateway.config.models.document import LISTS
 
 Place = tuple[str, str]
 """A section and a name: `("tools", "deploy")`."""
@@ -30,9 +31,7 @@ NO_PLACES: Final = DefinitionPlaces()
 
 
 def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
-    places = [
-        (section, name) for section in ("tools", "resources", "prompts") for name in getattr(loaded.document, section)
-    ]
+    places = [(section, name) for section in LISTS for name in getattr(loaded.document, section)]
     located = {place: loaded.sources.location(place) for place in places}
     return DefinitionPlaces(
         lines={place: (where.file, where.line) for place, where in located.items() if where is not None},

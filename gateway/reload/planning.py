@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 import yaml
 
-from gateway.catalog.manifest import KINDS, Audience, Manifest
+from gateway.catalog.manifest import Audience, Manifest
+from gateway.config.models.document import LISTS
 from gateway.json_types import Json
 from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
 
@@ -108,7 +109,7 @@ def _renamed(manifest: Manifest) -> dict[str, str]:
     return {
         f"{place.partition('.')[0]}.{alias}": place
         for place, written in manifest.written.items()
-        if place.partition(".")[0] in KINDS
+        if place.partition(".")[0] in LISTS
         for alias in written.get("aliases", ())
     }
 
@@ -144,14 +145,14 @@ def _effects(old: Manifest, new: Manifest) -> Iterator[tuple[str, Effect]]:
         effect = Effect(
             gains=tuple(place for place in seen_after if place not in seen_before),
             loses=tuple(place for place in seen_before if place not in seen_after),
-            announced=tuple(kind for kind in KINDS if before.fingerprints.get(kind) != after.fingerprints.get(kind)),
+            announced=tuple(kind for kind in LISTS if before.fingerprints.get(kind) != after.fingerprints.get(kind)),
         )
         if effect.gains or effect.loses or effect.announced:
             yield name, effect
 
 
 def _places(audience: Audience) -> dict[str, None]:
-    return dict.fromkeys(f"{kind}.{name}" for kind in KINDS for name in audience.names.get(kind, ()))
+    return dict.fromkeys(f"{kind}.{name}" for kind in LISTS for name in audience.names.get(kind, ()))
 
 
 def _difference(before: Json, after: Json) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.compile_steps import NO_STEPS, StepRecord, Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint
-from gateway.catalog.lockfile.digests import INSTRUCTIONS, SECTIONS, Name, digests_of
+from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of
 from gateway.catalog.lockfile.lock import Change, Difference, Lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Resource, ResourceTemplate
@@ -32,7 +32,7 @@ from gateway.config.definition_source import not_offered
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.backends import Connection
-from gateway.config.models.document import Document
+from gateway.config.models.document import LISTS, Document
 from gateway.config.models.server import Limits, Quota, SamplingLimits
 from gateway.errors import ConfigError, Problem
 from gateway.executors.http.authorization import Authorization
@@ -207,7 +207,7 @@ def _compile_connections(
 
 def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, problems: Problems) -> None:
     """Report what is wrong between definitions that are right by themselves."""
-    in_tools, in_resources, in_prompts = (problems.at(kind) for kind in SECTIONS)
+    in_tools, in_resources, in_prompts = (problems.at(kind) for kind in LISTS)
     by_uri: dict[str, Resource] = {}
     places: dict[str, DocumentPath] = {}
     resources = [(("resources", each.name), each) for each in compiled.resources]
@@ -223,8 +223,7 @@ def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, proble
     _warn_of_overlaps(_untaken(compiled.templates, loaded, problems=problems), problems=in_resources)
     # A name that another server gives to something of its own takes an alias away, and is no error in this file.
     own = {
-        kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins}
-        for kind in SECTIONS
+        kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins} for kind in LISTS
     }
     uris = {uri for uri, each in by_uri.items() if each.name in own["resources"]}
     check_aliases(compiled.tools, taken=own["tools"], problems=in_tools)

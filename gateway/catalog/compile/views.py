@@ -14,6 +14,7 @@ from gateway.catalog.views import Selection, View
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import views as models
+from gateway.config.models.document import LISTS
 from gateway.plugin import ListKind
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -22,7 +23,6 @@ _CARD: Final = "server-card"
 """The segment that SEP-2127 reserves below an MCP endpoint."""
 _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
 """The daemon's own paths, where `listen.path` is `/`."""
-_KINDS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
 
 
 def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, problems: Problems) -> Mapping[str, View]:
@@ -98,7 +98,7 @@ def any_of(globs: Iterable[str]) -> re.Pattern[str]:
 
 
 def _warn_of_misfits(config: models.View, primitives: Sequence[Primitive], problems: Problems) -> None:
-    names = {kind: [name for each in primitives if each.kind == kind for name in _names(each)] for kind in _KINDS}
+    names = {kind: [name for each in primitives if each.kind == kind for name in _names(each)] for kind in LISTS}
     tags = {tag for each in primitives for tag in each.tags}
     for key, selection in (("include", config.include), ("exclude", config.exclude)):
         if selection is None:
@@ -107,7 +107,7 @@ def _warn_of_misfits(config: models.View, primitives: Sequence[Primitive], probl
         for index, tag in enumerate(selection.tags):
             if tag not in tags:
                 place.at("tags", index).warning(f"nothing has the tag `{tag}`")
-        for kind in _KINDS:
+        for kind in LISTS:
             _warn_of_globs(getattr(selection, kind), names[kind], place.at(kind), what=kind)
     _warn_of_globs(config.always, names["tools"], problems.at("always"), what="tools")
 

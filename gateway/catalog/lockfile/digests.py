@@ -15,6 +15,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.backends import SqlCompletion
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import CommandCompletion, Prompt, Resource, Tool
+from gateway.config.models.document import LISTS
 from gateway.config.models.entry_of import entries_named_by, models_in
 from gateway.config.reading.entries import digest_of_json
 
@@ -27,7 +28,6 @@ names, the file's `defaults`, the `code` of its plugins, and the `files` of a sk
 
 DefinitionDigests = Mapping[Name, DefinitionDigest]
 
-SECTIONS: Final = ("tools", "resources", "prompts")
 SKILLS: Final = "skills"
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
 """Models read these as they read a description."""
@@ -46,9 +46,9 @@ def digests_of(
         pins[INSTRUCTIONS] = {"definition": digest_of_json(loaded.sources.written(INSTRUCTIONS))}
     defaults = loaded.sources.written(("defaults",))
     common = {"defaults": digest_of_json(defaults)} if defaults else {}
-    definitions: Iterable[Mapping[str, Tool | Resource | Prompt]] = (getattr(document, each) for each in SECTIONS)
+    definitions: Iterable[Mapping[str, Tool | Resource | Prompt]] = (getattr(document, each) for each in LISTS)
     entry_digest = cache(lambda *path: digest_of_json(loaded.sources.written(path)))
-    for section, named in zip(SECTIONS, definitions, strict=True):
+    for section, named in zip(LISTS, definitions, strict=True):
         for name, config in named.items():
             pins[section, name] = {
                 **common,

@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.lockfile.digests import SECTIONS, SKILLS, DefinitionDigest, DefinitionDigests, Name
+from gateway.catalog.lockfile.digests import SKILLS, DefinitionDigest, DefinitionDigests, Name
 from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.json_types import Json
 
@@ -22,7 +23,7 @@ LOCK_NAME: Final = "mcp-gateway.lock"
 COMMAND: Final = "mcp-gateway lock"
 
 _VERSION: Final = 1
-_SECTIONS: Final = ("server", *SECTIONS, SKILLS)
+_SECTIONS: Final = ("server", *LISTS, SKILLS)
 
 
 class Change(StrEnum):

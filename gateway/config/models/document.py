@@ -18,6 +18,10 @@ from gateway.config.models.skills import Skills
 from gateway.config.models.upstreams import Upstream
 from gateway.config.models.views import View
 from gateway.json_types import Json
+from gateway.plugin import ListKind
+
+LISTS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
+"""The sections whose entries clients list, in the order in which they are shown."""
 
 
 class Fragment(Model):

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gateway.config.models.document import Document
+from gateway.config.models.document import LISTS, Document
 from gateway.config.models.field_use import Use, use_of
 
 ANY: Final = "*"
@@ -16,8 +16,6 @@ ITSELF: Final = ""
 """Text, or a list of texts, where a mapping with the keys beside it could stand, too."""
 
 Uses = Use | Mapping[str, "Uses"]
-
-_KINDS: Final = ("tools", "resources", "prompts")
 
 
 @cache
@@ -28,7 +26,7 @@ def document_uses() -> Uses:
     secret in it must be masked in that report.
     """
     uses = _keys_of(_uses_of(Document, Use.PLAIN))
-    kinds = {section: _keys_of(step(uses[section], ANY)) for section in _KINDS}
+    kinds = {section: _keys_of(step(uses[section], ANY)) for section in LISTS}
     known = {key: use for keys in reversed(kinds.values()) for key, use in keys.items()}
     return {**uses, **{section: {**_keys_of(uses[section]), ANY: {**known, **keys}} for section, keys in kinds.items()}}
 

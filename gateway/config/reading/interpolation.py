@@ -53,6 +53,9 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     is_secret: bool
 
+    def __repr__(self) -> str:
+        return f"Reference({self.variable or self.file})"  # never what it stood for, which may be a secret
+
 
 class Interpolator:
     """Fills in values, and collects the secrets, files and variables that they name."""

@@ -12,7 +12,8 @@ from typing import Final
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.catalog.manifest import KINDS, Manifest, manifest
+from gateway.catalog.manifest import Manifest, manifest
+from gateway.config.models.document import LISTS
 from gateway.console.json_forms import milliseconds, moment, problem_json
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import JsonObject
@@ -142,10 +143,10 @@ class _Views:
         for audience, lists in (found for each in manifests for found in each.audiences.items()):
             if audience.startswith(_VIEW):
                 names = self._listed.setdefault(audience.removeprefix(_VIEW), set())
-                names.update((kind, name) for kind in KINDS for name in lists.names.get(kind, ()))
+                names.update((kind, name) for kind in LISTS for name in lists.names.get(kind, ()))
 
     def listing(self, section: str, name: str) -> list[str] | None:
         """The views that list a definition, or did; None where there are no views, or it is on no list."""
-        if section not in KINDS or not self._listed:
+        if section not in LISTS or not self._listed:
             return None
         return sorted(view for view, names in self._listed.items() if (section, name) in names)

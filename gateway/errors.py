@@ -164,11 +164,18 @@ class MissingCapabilityError(RpcError):
         self.capabilities = capabilities
 
 
-class MalformedAnswerError(RpcError):
-    """The client's answer is not one to the question: -32602 where it came with a request."""
+class InvalidRetryError(RpcError):
+    """A retry brings answers or a `requestState` that cannot be: -32602."""
+
+    def __init__(self, message: str, data: Json = None) -> None:
+        super().__init__(ErrorCode.INVALID_PARAMS, message, data)
+
+
+class MalformedAnswerError(InvalidRetryError):
+    """The client's answer is not one to the question."""
 
     def __init__(self, key: str, reason: str) -> None:
-        super().__init__(ErrorCode.INVALID_PARAMS, f"The answer to {key!r} {reason}", {"key": key})
+        super().__init__(f"The answer to {key!r} {reason}", {"key": key})
 
 
 class ExecutionError(Exception):

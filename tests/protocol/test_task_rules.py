@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.json_types import JsonObject
 from gateway.tasks.task import encode_task
 from tests.protocol.peers import House, ModernPeer, call
 from tests.protocol.task_requests import (
     SECONDS,
+    TASKS,
     WITH_TASKS,
     answer,
     error_of,
@@ -72,6 +74,40 @@ async def test_a_confirmation_is_asked_inside_the_task(peer: ModernPeer) -> None
 async def test_a_question_within_after_makes_a_task_that_waits(peer: ModernPeer) -> None:
     task = await start(peer, "after_asks")
     assert (await until(peer, task, "input_required"))["inputRequests"].keys() == {"first"}
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        {"requestState": "forged"},
+        {"inputResponses": []},
+        {"inputResponses": {"first": 12345}},
+        {"inputResponses": {"first": {"action": "accept", "content": {"text": 5}}}},
+    ],
+)
+async def test_answers_that_cannot_be_are_refused_before_there_is_a_task(
+    served: House, peer: ModernPeer, brought: JsonObject
+) -> None:
+    error = await error_of(peer, "tools/call", {"name": "asks_before", "arguments": {}, **brought})
+    assert error["code"] == -32602
+    runner = served.dispatcher.tasks.runner
+    assert (await runner.newest(1), runner.limiter.unfinished) == ([], 0)
+
+
+@pytest.mark.parametrize("tool", ["confirmed", "asks", "asks_before", "asks_where"])
+async def test_no_task_is_made_for_a_client_that_cannot_be_asked(served: House, tool: str) -> None:
+    peer = served.modern(capabilities={"extensions": {TASKS: {}}})
+    error = await error_of(peer, "tools/call", {"name": tool, "arguments": {}})
+    assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {"form": {}}}})
+    runner = served.dispatcher.tasks.runner
+    assert (await runner.newest(1), runner.limiter.unfinished) == ([], 0)
+
+
+async def test_a_task_begins_without_the_message_of_its_end(peer: ModernPeer) -> None:
+    task = await start(peer, "breaks")
+    assert task["status"] == "working"
+    assert "statusMessage" not in task
+    assert (await until(peer, task, "failed"))["statusMessage"] == "broken"
 
 
 async def test_progress_becomes_the_status_message(peer: ModernPeer, tmp_path: Path) -> None:

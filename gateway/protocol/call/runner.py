@@ -111,7 +111,7 @@ class Run(msgspec.Struct, eq=False):
 
         Raises:
             OverLimitError: the primitive was called too often.
-            RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
+            InvalidRetryError: the request's `inputResponses` or `requestState` cannot be.
             StoreAwayError: whether another replica has used the state cannot be known now.
         """
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:

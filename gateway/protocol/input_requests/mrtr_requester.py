@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from gateway.catalog.primitives import Primitive
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import InvalidRetryError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
@@ -32,7 +32,7 @@ async def claim_answers(primitive: Primitive, call: Call) -> None:
     """Find out, before `open_requester`, whether another replica has used what the request brings.
 
     Raises:
-        RpcError: see `RequestStateSigner.claim`.
+        InvalidRetryError, StoreAwayError: see `RequestStateSigner.claim`.
     """
     await call.server.state_signer.claim(call.params.get("requestState"), _scope(call, definition=primitive.version))
 
@@ -118,7 +118,7 @@ class MrtrRequester:
     def _brought(self) -> tuple[bool, JsonObject, dict[str, Json]]:
         responses = self._call.params.get("inputResponses", {})
         if not isinstance(responses, dict):
-            raise RpcError(ErrorCode.INVALID_PARAMS, "`inputResponses` must be an object")
+            raise InvalidRetryError("`inputResponses` must be an object")
         signed = self._call.params.get("requestState")
         if signed is None:
             return False, responses, {}

@@ -10,7 +10,7 @@ def open_requester(primitive: Primitive, call: Call) -> OpenRequester:
     """Return the requester for a run of `primitive`, to be left as a context manager when the run ends.
 
     Raises:
-        RpcError: -32602, the request's `inputResponses` or `requestState` cannot be.
+        InvalidRetryError: the request's `inputResponses` or `requestState` cannot be.
     """
     if call.task is not None:
         return call.task.requester

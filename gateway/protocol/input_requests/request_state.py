@@ -20,7 +20,7 @@ import msgspec
 import orjson
 from itsdangerous import Signer
 
-from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.errors import ExecutionError, InvalidRetryError
 from gateway.json_types import Json, JsonObject, empty
 from gateway.state.keys import FromKeys, SigningKeys
 from gateway.state.used_states import UsedStates
@@ -91,7 +91,7 @@ class RequestStateSigner:
         """The state; None if it is right and no longer good, so that what it answered must be asked again.
 
         Raises:
-            RpcError: -32602, it is not ours, or it belongs to another call.
+            InvalidRetryError: it is not ours, or it belongs to another call.
         """
         content = self._current(signed, binding)
         if content is None:
@@ -105,7 +105,8 @@ class RequestStateSigner:
         """Learn whether another replica has used the state, where there are others. To be awaited before `open`.
 
         Raises:
-            RpcError: -32602, see `open`; or the store, which knows it, is away.
+            InvalidRetryError: see `open`.
+            StoreAwayError: the store, which knows it, is away.
         """
         if signed is not None and self._used.shared is not None:
             content = self._current(signed, binding)
@@ -143,5 +144,5 @@ def _mark(signer: Signer, value: Json) -> str:
     return base64.urlsafe_b64encode(hmac.digest(signer.derive_key(), written, "sha256")[:16]).decode()
 
 
-def _invalid(reason: str) -> RpcError:
-    return RpcError(ErrorCode.INVALID_PARAMS, f"`requestState` {reason}")
+def _invalid(reason: str) -> InvalidRetryError:
+    return InvalidRetryError(f"`requestState` {reason}")

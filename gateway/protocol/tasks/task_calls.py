@@ -17,7 +17,16 @@ from msgspec.structs import replace
 from gateway import exact_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import TaskRules, Tool
-from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError, TooManyRequestsError
+from gateway.errors import (
+    ErrorCode,
+    ExecutionError,
+    InvalidRetryError,
+    MissingCapabilityError,
+    OverLimitError,
+    RpcError,
+    StoreAwayError,
+    TooManyRequestsError,
+)
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import JsonObject
 from gateway.protocol import results
@@ -47,6 +56,8 @@ _FIRST_STEPS: Final = 8
 """Turns of the event loop in which an async function comes to its first wait, and what is quick to its end."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
 """Parameters that belong to one try of a request, and not to the task."""
+_OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreAwayError)
+"""Errors that a request is answered with, as in any call: a task would only say the same later."""
 _GONE: Final = "The tool is not on offer any more"
 
 
@@ -157,6 +168,7 @@ class TaskCalls:
         try:
             await _first_steps(working)
             await _wait_if_asking(task_call, working)
+            _check_request(task_call)
         except BaseException:
             self.runner.abandon(working)
             raise
@@ -174,6 +186,7 @@ class TaskCalls:
             else:
                 await _first_steps(working)
             await _wait_if_asking(task_call, working)
+            _check_request(task_call)
             if working.done() and rules.after and not task_call.is_waiting:
                 return _direct(task_call)
             task_call.is_request_open = False  # what is asked from now on is asked inside
@@ -275,6 +288,12 @@ async def _wait_if_asking(task_call: TaskCall, working: asyncio.Task[Ending]) ->
     if (requester := task_call.made_requester) is not None and requester.is_asking_before:
         await asyncio.wait({working})
         raise AwaitingInput(requester.answer_with_questions())
+
+
+def _check_request(task_call: TaskCall) -> None:
+    """Raises: RpcError: the tool was not run, or not to its end, because of what the request lacks or brings."""
+    if isinstance(task_call.error, _OF_THE_REQUEST):
+        raise task_call.error
 
 
 def _direct(task_call: TaskCall) -> JsonObject:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec.structs import replace
+
 from gateway import exact_json
 from gateway.errors import MissingCapabilityError
 from gateway.json_types import Json, JsonObject
@@ -27,7 +29,8 @@ def missing_extension() -> MissingCapabilityError:
 
 def created(task: Task, *, now: float) -> dict[str, Json]:
     """`CreateTaskResult`: the task as it begins, however far it is by now."""
-    return {"resultType": "task", **_metadata(task, now), "status": TaskStatus.WORKING.value}
+    begun = task if task.status is TaskStatus.WORKING else replace(task, status=TaskStatus.WORKING, message="")
+    return {"resultType": "task", **_metadata(begun, now)}
 
 
 def detailed(task: Task, *, now: float) -> dict[str, Json]:

@@ -55,4 +55,5 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _cleaned(text: str) -> str:
-    return _CONTROL.sub("", _ESCAPE.sub("", text))
+    """Without them; most text has none, and each escape begins with one."""
+    return text if _CONTROL.search(text) is None else _CONTROL.sub("", _ESCAPE.sub("", text))

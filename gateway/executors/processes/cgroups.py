@@ -50,17 +50,19 @@ class Cgroup:
 
     def add(self, pid: int) -> bool:
         """Move a process here, unless it has ended or that is forbidden."""
-        with suppress(OSError):
+        try:
             return os.write(self.open(), b"%d" % pid) > 0
-        return False
+        except OSError:
+            return False
 
     def is_populated(self) -> bool:
         """Whether a process is alive here or below; zombies are not."""
         if self._events is None:
             return b"populated 1" in _read(f"{self.path}/cgroup.events")
-        with suppress(OSError):
+        try:
             return b"populated 1" in os.pread(self._events, 256, 0)
-        return False
+        except OSError:
+            return False
 
     def pids(self) -> set[int]:
         """Return the living processes."""
@@ -141,8 +143,8 @@ class Cgroups:
         if not is_empty:
             cgroup.kill()
             cgroup.close()
-        elif sum(spare.is_open for spare in self._spare) < _OPEN:
-            self._spare.append(cgroup)  # to be taken first
+        elif len(self._spare) < _OPEN or not self._spare[-_OPEN].is_open:
+            self._spare.append(cgroup)  # to be taken first, as all that are open
         elif len(self._spare) < _SPARE:
             cgroup.close()
             self._spare.insert(0, cgroup)

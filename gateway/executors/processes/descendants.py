@@ -131,8 +131,12 @@ class Descendants:
         return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self.prefix))
 
     def _look_once(self) -> tuple[Families, bool]:
-        families: defaultdict[int, set[int]] = defaultdict(set)
         others = [pid for pid in self._children.pids() if pid not in self._leaders and pid not in STARTED]
+        if not others:  # nearly always
+            self._candidates.clear()
+            self._unclaimed.clear()
+            return {}, False
+        families: defaultdict[int, set[int]] = defaultdict(set)
         children = [found for pid in others if (found := child(pid))]
         reaped = 0
         for each in children:

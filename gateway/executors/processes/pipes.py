@@ -31,8 +31,8 @@ class OutputPipe:
             self._loop = None
 
     def close(self) -> None:
-        self.stop()
         if self._descriptor >= 0:
+            self.stop()
             os.close(self._descriptor)
             self._descriptor = -1  # the number may be another file's from now on
 

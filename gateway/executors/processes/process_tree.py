@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -54,15 +53,14 @@ class NoProcessError(ExecutionError):
     """The system has no process left for this command; it may have some soon."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A command line with its surroundings. Its standard input is `stdin`, and never the daemon's."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     directory: str
-    stdin: bytes = field(default=b"", repr=False)
-    lasting_input: LastingInput | None = field(default=None, repr=False)
+    stdin: bytes = b""
+    lasting_input: LastingInput | None = None
     """Written to as long as it runs, in place of `stdin`."""
     before: Sequence[str] = ()
     """A program, with its arguments, that confines the command and starts it."""
@@ -87,13 +85,13 @@ class ProcessTree:
         self._open = 2
         self._pidfd = -1
         self._loop = asyncio.get_running_loop()
-        self.exited: asyncio.Future[int] = self._loop.create_future()
-        """The exit code, or the negative number of the signal that ended it."""
+        self.exit_code: int | None = None
+        """The exit code, or the negative number of the signal that ended it; None as long as it runs."""
         self.answerable: asyncio.Future[None] = self._loop.create_future()
         """Done when the call need not wait any longer: see `wait`."""
-        self._outputs = tuple(
-            OutputPipe(pipe, sink=sink, at_end=self._one_at_end)
-            for pipe, sink in ((started.stdout, sinks.stdout), (started.stderr, sinks.stderr))
+        self._outputs = (
+            OutputPipe(started.stdout, sink=sinks.stdout, at_end=self._one_at_end),
+            OutputPipe(started.stderr, sink=sinks.stderr, at_end=self._one_at_end),
         )
         self._input = None
         self._lasting = command.lasting_input
@@ -150,7 +148,7 @@ class ProcessTree:
 
         Parents first: a shell that loses a child to a signal should have had the signal, too.
         """
-        return descendants_of(self.pid) if self._is_kept and not self.exited.done() else ()
+        return descendants_of(self.pid) if self._is_kept and self.exit_code is None else ()
 
     def release(self) -> None:
         """Reap the leader, close everything, and do what was to be done afterwards."""
@@ -166,7 +164,7 @@ class ProcessTree:
 
     def _one_at_end(self) -> None:
         self._open -= 1
-        if not self._open and self.exited.done():
+        if not self._open and self.exit_code is not None:
             self._answer()
 
     def _answer(self) -> None:
@@ -198,8 +196,8 @@ class ProcessTree:
 
     def _has_exited(self) -> None:
         self._unwatch()
-        if not self.exited.done():
-            self.exited.set_result(_exit_code(self._process))
+        if self.exit_code is None:
+            self.exit_code = _exit_code(self._process)
         if self._open:
             self._loop.call_later(LINGER_SECONDS, self._answer)
         else:

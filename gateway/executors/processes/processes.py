@@ -170,9 +170,9 @@ class Processes:
         try:
             tree.start()
             await tree.wait(deadline=deadline)
-            if not tree.exited.done():
+            if tree.exit_code is None:
                 raise DeadlineExceededError(repr(command.argv[0]), deadline - began)
-            return tree.exited.result()
+            return tree.exit_code
         finally:
             self._finish(tree, permit)
 
@@ -212,10 +212,10 @@ class Processes:
         """Let go of a tree that is gone; otherwise end it while its permit is held."""
         if tree not in self._trees:
             return  # ended on exit, while the call still waited
-        tree.stop_pipes()
-        if tree not in self._endings and tree.exited.done() and not self._members(tree):
+        if tree not in self._endings and tree.exit_code is not None and not self._members(tree):
             self._release(tree, is_gone=True)
         else:
+            tree.stop_pipes()
             permit.hold_until_done(self._end_later(tree))
 
     def _end_later(self, tree: ProcessTree) -> asyncio.Task[None]:
@@ -240,7 +240,7 @@ class Processes:
         signalled: set[int] = set()
         for pause in chain(_PAUSES, repeat(0.1)):
             members = self._members(tree)
-            if tree.exited.done() and not members:
+            if tree.exit_code is not None and not members:
                 return True
             if loop.time() >= give_up:
                 return False
@@ -257,7 +257,7 @@ class Processes:
 
     def _members(self, tree: ProcessTree) -> set[int]:
         """The processes that belong to the tree, its leader and, while that lives, its group apart."""
-        confined = {pid for pid in tree.confined() if tree.exited.done() or _group(pid) != tree.pid}
+        confined = {pid for pid in tree.confined() if tree.exit_code is not None or _group(pid) != tree.pid}
         return self._look().get(tree.pid, set()) | confined
 
     def _look(self) -> Families:
@@ -279,7 +279,7 @@ class Processes:
             await asyncio.sleep(_KILLING_SECONDS if self.orphans_killed > before else SWEEP_SECONDS)
 
     def _release(self, tree: ProcessTree, *, is_gone: bool) -> None:
-        if not tree.exited.done():
+        if tree.exit_code is None:
             tree.signal(signal.SIGKILL)  # the ending was cancelled, or it hangs in the kernel
         self._descendants.remove(tree.pid)
         self._trees.discard(tree)

@@ -1,7 +1,6 @@
 """The executor of shell backends: runs a command or script, collects its output, and describes how it ended."""
 
 import asyncio
-import os
 import re
 import signal
 from pathlib import Path
@@ -106,12 +105,12 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="runs a command" if script is None else "runs a script", facts=given)
 
     async def _run(self, invocation: Invocation, *, stdout: BoundedBuffer, stderr: BoundedBuffer) -> int:
-        sinks: dict[str, Sink] = {"stdout": stdout.feed, "stderr": stderr.feed}
+        sinks = Sinks(stdout=stdout.feed, stderr=stderr.feed)
         if self.progress is None or not invocation.wants_progress:
-            return await self._run_into(invocation, Sinks(**sinks))
+            return await self._run_into(invocation, sinks)
         async with ProgressLines(invocation.context, sanitizer=self.sanitizer) as lines:
-            sinks[self.progress] = _both(sinks[self.progress], lines.feed)
-            return await self._run_into(invocation, Sinks(**sinks))
+            both = _both(getattr(sinks, self.progress), lines.feed)
+            return await self._run_into(invocation, replace(sinks, **{self.progress: both}))
 
     async def _run_into(self, invocation: Invocation, sinks: Sinks) -> int:
         with invocation.trace.step("shell", kind="internal", facts={}) as step:
@@ -123,7 +122,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             except BaseException:
                 afterwards()
                 raise
-            step.note("process.executable.name", os.path.basename(command.argv[0]))  # noqa: PTH119 - as it was written
+            step.note("process.executable.name", command.argv[0].rpartition("/")[2])
             exit_code = await self.processes.run(
                 command,
                 deadline=self._deadline(invocation),

@@ -31,15 +31,16 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     def command(self, launch: Launch, *, directory: str, stdin: bytes, folder: CallFolder | None = None) -> Command:
         """The command of one call, behind what confines it."""
         before: list[str] = []
-        environment = dict(launch.environment)
+        environment = launch.environment
         if self.sandbox is not None:
             shown = None if folder is None else str(folder.path)
             before += self.sandbox.before(program=launch.argv[0], directory=directory, folder=shown)
-            environment |= self.places
+            environment = {**environment, **self.places}
         if self.limits is not None:
             before += self.limits.shim
         if before and (heeded := [name for name in environment if name.startswith(_LOADER)]):
-            before += (_ENV, *(f"{name}={environment.pop(name)}" for name in heeded))
+            before += (_ENV, *(f"{name}={environment[name]}" for name in heeded))
+            environment = {name: value for name, value in environment.items() if name not in heeded}
         return Command(
             argv=launch.argv,
             environment=environment,

@@ -24,7 +24,6 @@ USER_AGENT: Final = f"mcp-gateway/{__version__}"
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods whose requests need not say that they have none."""
-_BREAKS_A_LINE: Final = ("\r", "\n", "\0")
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 _MAX_TARGETS: Final = 256
 _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
@@ -207,6 +206,6 @@ class Exchange:
         if (self._body is not None or self._method not in _WITHOUT_BODY) and "content-length" not in given:
             lines.append(f"Content-Length: {len(self._body or b'')}")
         text = "".join(lines)
-        if any(character in text for character in _BREAKS_A_LINE):
+        if "\r" in text or "\n" in text or "\0" in text:
             raise ValueError("a header field holds a line break")
         return ("\r\n".join(lines) + "\r\n\r\n").encode(errors="surrogateescape")

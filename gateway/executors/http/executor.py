@@ -95,9 +95,9 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 break
             await asyncio.sleep(pause)
             attempt += 1
-        if isinstance(result, ConnectionFailedError | DeadlineExceededError):
-            raise result
-        return result
+        if isinstance(result, Response):
+            return result
+        raise result
 
     async def _attempt(self, request: Request, invocation: Invocation) -> Response | _NoResponse:
         deadline = invocation.deadline.at

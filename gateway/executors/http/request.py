@@ -105,12 +105,13 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
                 headers[field.name.lower()] = Header(
                     name=field.name, value=checked_value(field.name, value), is_bound=field.is_bound
                 )
-        if cookies := [
-            f"{name}={value}" for name, value in pairs_of(self.cookies, invocation.arguments, of_cookie=True)
-        ]:
+        if self.cookies and (cookies := self._cookies(invocation.arguments)):
             sent = [headers["cookie"].value, *cookies] if "cookie" in headers else cookies
             headers["cookie"] = Header(name="Cookie", value=checked_value("Cookie", "; ".join(sent)), is_bound=True)
         return headers
+
+    def _cookies(self, arguments: JsonObject) -> list[str]:
+        return [f"{name}={value}" for name, value in pairs_of(self.cookies, arguments, of_cookie=True)]
 
 
 def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject) -> URL:

@@ -23,7 +23,7 @@ from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, Ad
 from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.exchange import Answer, BodyTooLargeError
 from gateway.executors.http.request import Request
-from gateway.executors.http.streamed_body import StreamedBody, streamed
+from gateway.executors.http.streamed_body import streamed
 from gateway.executors.http.tls import ClientIdentity
 from gateway.json_types import Json
 
@@ -88,13 +88,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         headers = [(header.name, header.value) for header in request.headers]
         try:
             pool = self.clients.pool(await self._profile(host, is_home=is_home))
-            if isinstance(request.body, StreamedBody):
-                async with (
-                    pool as session,
-                    streamed(session, request.method, request.url, headers=headers, body=request.body) as answer,
-                ):
+            if request.body is None or isinstance(request.body, bytes):
+                async with pool.exchange(request.method, request.url, headers=headers, body=request.body) as answer:
                     return await self._taken(request, answer, host)
-            async with pool.exchange(request.method, request.url, headers=headers, body=request.body) as answer:
+            async with (
+                pool as session,
+                streamed(session, request.method, request.url, headers=headers, body=request.body) as answer,
+            ):
                 return await self._taken(request, answer, host)
         except (aiohttp.ClientError, AddressRefusedError) as error:
             raise explained(error, host=host) from error

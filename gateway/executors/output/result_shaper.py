@@ -164,15 +164,13 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _form(self, output: RawOutput) -> Form:
         if self.format != "auto":
             return self.format
-        media_type = self.mime_type or output.media_type
-        if self._promises_structure or self.select is not None or (is_json(media_type) and output.data):
+        if self._promises_structure or self.select is not None:
             return "json"
-        match essence(media_type).partition("/")[0]:
-            case "image" if not is_textual(media_type):
-                return "image"
-            case "audio":
-                return "audio"
-        return "binary" if _is_binary(output.data, media_type, self.traits) else "text"
+        media_type = self.mime_type or output.media_type
+        if media_type is not None:
+            return _form_of(media_type, output.data, self.traits)
+        # What a program writes is text; a function's bytes are not.
+        return "binary" if self.traits.is_bytes else "text"
 
     def _plain(self, output: RawOutput, invocation: Invocation) -> ToolResult:
         if self.select is not None:
@@ -326,17 +324,26 @@ def _gap(output: RawOutput) -> str:
     return f"\n[… {output.omitted} bytes left out …]\n" if output.omitted else ""
 
 
-def _is_binary(data: bytes, media_type: str | None, traits: OutputTraits) -> bool:
-    """Whether bytes would be spoilt as text. What a program writes is text; a function's bytes are not."""
-    if traits.is_bytes:
-        return not is_textual(media_type)
-    if media_type is None or is_textual(media_type):
-        return False
+def _form_of(media_type: str, data: bytes, traits: OutputTraits) -> Form:
+    """The form of bytes of a media type."""
+    if is_json(media_type) and data:
+        return "json"
+    kind = essence(media_type).partition("/")[0]
+    if kind == "audio":
+        return "audio"
+    if is_textual(media_type):
+        return "text"
+    if kind == "image":
+        return "image"
+    return "binary" if traits.is_bytes or not _is_utf8(data) else "text"
+
+
+def _is_utf8(data: bytes) -> bool:
     try:
         data.decode()
     except UnicodeDecodeError:
-        return True
-    return False
+        return False
+    return True
 
 
 def _in_base64(data: bytes) -> str:

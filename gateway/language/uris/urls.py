@@ -246,11 +246,14 @@ def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
 def _check_segment(segment: str, names: frozenset[str]) -> None:
     if not names:
         return
-    inputs = ", ".join(f"`{name}`" for name in sorted(names))
     if not segment:
-        raise ExecutionError(f"{inputs} would leave a segment of the URL's path empty")
+        raise ExecutionError(f"{_listed(names)} would leave a segment of the URL's path empty")
     if _climbs(segment):
-        raise ExecutionError(f"{inputs} would make a `.` or `..` of a segment of the URL's path")
+        raise ExecutionError(f"{_listed(names)} would make a `.` or `..` of a segment of the URL's path")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 _DECODINGS: Final = 3

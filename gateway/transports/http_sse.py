@@ -18,7 +18,7 @@ from gateway.protocol.exchange import Caller
 from gateway.protocol.session import Session
 from gateway.state.replica import Replica
 from gateway.transports.duplex import DuplexSession
-from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NOT_ACCEPTABLE, HttpError
+from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
 from gateway.transports.http.quota import ResourceQuota
@@ -219,7 +219,7 @@ class HttpSse:
         if request.raw.method != "GET":
             return _only("GET")
         if not request.accepted.event_stream:
-            return NOT_ACCEPTABLE
+            return NO_STREAM_ACCEPTED
         return DRAINING if self._is_draining else None
 
 

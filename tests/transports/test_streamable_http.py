@@ -376,7 +376,8 @@ class TestStreams:
 
     async def test_a_stream_needs_a_client_that_takes_streams(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize(), Accept="application/json")
-        assert (await served.send(None, headers, method="GET")).status == 406
+        refused = await served.send(None, headers, method="GET")
+        assert (refused.status, refused.json["error"]["message"]) == (406, "Accept must allow text/event-stream")
 
     async def test_a_modern_subscription_is_a_stream_from_its_first_message(self, served: RunningServer) -> None:
         params = {"notifications": {"toolsListChanged": True}}
@@ -395,7 +396,8 @@ class TestStreams:
     async def test_a_subscription_needs_a_client_that_takes_streams(self, served: RunningServer) -> None:
         body = modern_request("subscriptions/listen", {"notifications": {}})
         headers = modern_headers("subscriptions/listen", {}, Accept="application/json")
-        assert (await served.send(body, headers)).status == 406
+        refused = await served.send(body, headers)
+        assert (refused.status, refused.json["error"]["message"]) == (406, "Accept must allow text/event-stream")
 
 
 class TestDraining:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.envelope import is_modern
-from gateway.transports.errors import DRAINING, NOT_ACCEPTABLE, OPENERS, HttpError
+from gateway.transports.errors import DRAINING, NO_STREAM_ACCEPTED, NOT_ACCEPTABLE, OPENERS, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
 from gateway.transports.http.guard import ALLOWED_METHODS
@@ -133,7 +133,7 @@ class StreamableHttp:
         self, message: Request | Notification | Response, request: HttpRequest, task: Task
     ) -> web.StreamResponse:
         if not request.accepted.event_stream:
-            return request.refuse(NOT_ACCEPTABLE, message)
+            return request.refuse(NO_STREAM_ACCEPTED, message)
         caller = request.caller.rate_limit_key
         if (refusal := await self._streams.reserve(caller)) is not None:
             return request.refuse(refusal, message)

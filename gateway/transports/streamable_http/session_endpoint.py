@@ -14,7 +14,7 @@ from gateway.errors import ErrorCode, RpcError, StoreAwayError
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Exchange, Reply
-from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NOT_ACCEPTABLE, HttpError
+from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
@@ -86,7 +86,7 @@ class SessionEndpoint:
         if isinstance(live, HttpError):
             return http.refuse(live)
         if not http.accepted.event_stream:
-            return http.refuse(NOT_ACCEPTABLE)
+            return http.refuse(NO_STREAM_ACCEPTED)
         if (refusal := await self._streams.reserve(live.caller)) is not None:
             return http.refuse(refusal)
         try:

@@ -8,10 +8,13 @@ import pytest
 from tests.e2e.daemon import serving
 
 BROKEN = "tools: {withheld_tool: {descripton: x}}\n"
-KEY = "key-of-the-operator!"
+KEY, OTHER_KEY = "key-of-the-operator!", "key-of-a-user-of-it!"
 FILES = {
     "open": "tools: {}\n",
-    "with keys": f"auth: {{api_keys: {{operator: {{secret: {KEY}, scopes: ['gateway:admin']}}}}}}\n",
+    "with keys": (
+        f"auth: {{api_keys: {{operator: {{secret: {KEY}, scopes: ['gateway:admin']}}, "
+        f"user: {{secret: {OTHER_KEY}}}}}}}\n"
+    ),
     "with a listener for operators": "listen: {admin: '127.0.0.1:0'}\ntools: {}\n",
 }
 
@@ -23,6 +26,9 @@ FILES = {
         ("open", {"X-Forwarded-For": "203.0.113.7"}, False),
         ("open", {"Host": "tools.example.com"}, False),
         ("with keys", {}, False),
+        ("with keys", {"X-API-Key": "key-of-nobody"}, False),
+        ("with keys", {"X-API-Key": OTHER_KEY}, False),
+        ("with keys", {"Authorization": f"Bearer {KEY}", "Host": "tools.example.com"}, True),
         ("with a listener for operators", {}, True),
     ],
 )

@@ -130,7 +130,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             application.router,
             door,
             admit=lambda endpoint: admit(_for_operators(endpoint, lambda _request: True)),
-            is_told=lambda request: not is_private or _is_local_and_nobody_must_say_who(door, request),
+            is_told=partial(_is_operator, door) if is_private else _everybody,
             prefixes=prefixes,
             is_main=False,
         )
@@ -145,7 +145,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             admit=lambda endpoint: door.authenticated(
                 _for_operators(endpoint, lambda request: _is_known(request) or _is_local(request)), scopes=OPERATORS
             ),
-            is_told=lambda request: _is_local_and_nobody_must_say_who(door, request),
+            is_told=partial(_is_operator, door),
             prefixes=prefixes,
             is_main=True,
         )
@@ -156,7 +156,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         door: Middleware,
         *,
         admit: Callable[[Endpoint], Handler],
-        is_told: Callable[[HttpRequest], bool],
+        is_told: Callable[[HttpRequest], Awaitable[bool]],
         prefixes: Iterable[str],
         is_main: bool,
     ) -> None:
@@ -174,7 +174,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         if self.console is not None:
             self.console.mount(router, door, prefixes=prefixes)
 
-    def _paths(self, is_told: Callable[[HttpRequest], bool], *, is_main: bool) -> Iterator[AdminPath]:
+    def _paths(self, is_told: Callable[[HttpRequest], Awaitable[bool]], *, is_main: bool) -> Iterator[AdminPath]:
         yield AdminPath(path="", api="/", answer=partial(self._about, is_main=is_main))
         yield AdminPath(path="/-/healthy", answer=self._healthy, is_open=True)
         yield AdminPath(path="/-/ready", answer=partial(self._ready, is_told=is_told), is_open=True)
@@ -192,13 +192,13 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     async def _healthy(self, request: HttpRequest) -> web.Response:
         return json_response({"healthy": True}, headers=request.response_headers)
 
-    async def _ready(self, request: HttpRequest, *, is_told: Callable[[HttpRequest], bool]) -> web.Response:
-        """Answer everybody whether the daemon is ready, and operators alone what is wrong with its files."""
+    async def _ready(self, request: HttpRequest, *, is_told: Callable[[HttpRequest], Awaitable[bool]]) -> web.Response:
+        """Answer everybody whether the daemon is ready, and operators alone what is wrong."""
         readiness = self.health.readiness()
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
         status = 200 if readiness["ready"] else 503
-        if not is_told(request):
+        if not await is_told(request):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:
                 readiness["problems"] = [_UNTOLD]
@@ -303,8 +303,13 @@ def _for_operators(endpoint: Endpoint, is_operator: Callable[[HttpRequest], bool
     return answer
 
 
-def _is_local_and_nobody_must_say_who(door: Middleware, request: HttpRequest) -> bool:
-    return door.authenticator.is_open and _is_local(request)
+async def _is_operator(door: Middleware, request: HttpRequest) -> bool:
+    """Tell whether a caller of a path that is open to everybody is an operator all the same."""
+    return _is_local(request) if door.authenticator.is_open else await door.holds(request, OPERATORS)
+
+
+async def _everybody(_request: HttpRequest) -> bool:
+    return True
 
 
 def _is_of_a_page(request: web.Request) -> bool:

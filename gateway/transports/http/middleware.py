@@ -237,6 +237,11 @@ class Middleware:
             return None
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
+    async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
+        """Tell whether a request that nobody has authenticated brings credentials that hold these scopes."""
+        identity = await self._identify(request.raw)
+        return isinstance(identity, Identity) and identity.holds(scopes)
+
     async def _identify(self, raw: web.Request) -> Identity | AuthError:
         return await self.authenticator.identify(
             authorization=raw.headers.getall("Authorization", ()), api_key=raw.headers.getall("X-API-Key", ())

@@ -1,11 +1,13 @@
 """Versions of primitives: digests that change when an edit of the files changes a primitive. Opens no file."""
 
 import hashlib
+from functools import cache
 
 from gateway.catalog.compile.backends import file_of
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.sql import query_digests
 from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.base import Model
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.executors.files.regular_files import FileFacts, facts_of
 from gateway.executors.python.signature import Signature
@@ -38,4 +40,18 @@ def _code_of(signature: Signature | None) -> str:
 
 
 def _digest(*facts: object) -> str:
-    return hashlib.sha256(repr(facts).encode()).hexdigest()
+    return hashlib.sha256(repr([_given(each) for each in facts]).encode()).hexdigest()
+
+
+def _given(value: object) -> object:
+    """The values that a model was given: its `repr` would go through the defaults of some forty fields, too."""
+    if not isinstance(value, Model):
+        return value
+    names = sorted(value.model_fields_set & _deciding_fields(type(value)))
+    return type(value).__name__, [(name, _given(getattr(value, name))) for name in names]
+
+
+@cache
+def _deciding_fields(model: type[Model]) -> frozenset[str]:
+    """The fields that decide about what is served."""
+    return frozenset(name for name, field in model.model_fields.items() if field.repr)

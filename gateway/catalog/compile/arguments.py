@@ -1,8 +1,9 @@
 """Compiles a tool's arguments from the short form, the long form or a function's signature."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +19,10 @@ from gateway.language.files.file_inputs import Place, compile_file_inputs
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.schemas.coercion import coerced
 from gateway.language.schemas.confinement import Confinement
-from gateway.language.schemas.defaults import Defaults, defaults_of
+from gateway.language.schemas.defaults import NO_DEFAULTS, Defaults, defaults_of
 from gateway.language.schemas.header_parameters import header_parameters
-from gateway.language.schemas.json_schema import SchemaError, Validator, compile_schema
-from gateway.language.schemas.rules import SchemaPath, subschemas
+from gateway.language.schemas.json_schema import SchemaError, SchemaShape, Validator, compile_schema
+from gateway.language.schemas.rules import SchemaPath, SchemaProblem, subschemas
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
 
@@ -106,18 +107,17 @@ def compile_arguments(
     validator = compile_schema(shown, problems, what="JSON Schema", place=place)
     if place is _in_long_form:
         _check_long_form(schema, problems.at("input_schema"))
-    headers, schema_problems = header_parameters(validator.schema)
-    for schema_problem in schema_problems:
-        problems.at(*place(schema_problem.path)).error(schema_problem.message)
+    found = _found_in(validator.shape)
     relayed = relayed_of(config)
     # Another server fills in its own defaults.
-    defaults = defaults_of(validator.schema if relayed is None else NO_ARGUMENTS)
-    _check_defaults(defaults, validator, problems, place)
+    defaults, unfit_defaults = (found.defaults, found.unfit_defaults) if relayed is None else (NO_DEFAULTS, ())
+    for schema_problem in (*found.problems, *unfit_defaults):
+        problems.at(*place(schema_problem.path)).error(schema_problem.message)
     return CompiledArguments(
         schema=validator.schema,
         # The validator's copy is kept anyway; what is broken has none, and a file's schema says more than it.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
-        header_parameters=headers,
+        header_parameters=found.header_parameters,
         validator=validator,
         defaults=defaults,
         confinements=_confinements(config.input or {}, problems.at("input")),
@@ -199,12 +199,31 @@ def _refuse_within(schema: JsonObject, problems: Problems) -> None:
         _refuse_within(member, problems.at(*path))
 
 
-def _check_defaults(defaults: Defaults, validator: Validator, problems: Problems, place: Place) -> None:
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a schema that arguments are prepared by."""
+
+    header_parameters: tuple[HeaderParameter, ...]
+    problems: tuple[SchemaProblem, ...]
+    defaults: Defaults
+    unfit_defaults: tuple[SchemaProblem, ...]
+    """The defaults that do not fit the schema."""
+
+
+@lru_cache(maxsize=1024)
+def _found_in(shape: SchemaShape) -> _Found:
+    """Look through a schema once for all tools that have it."""
+    headers, problems = header_parameters(shape.schema)
+    defaults, validator = defaults_of(shape.schema), Validator(shape.schema, shape)
+    unfit_defaults = tuple(_unfit_defaults(defaults, validator))
+    return _Found(header_parameters=headers, problems=problems, defaults=defaults, unfit_defaults=unfit_defaults)
+
+
+def _unfit_defaults(defaults: Defaults, validator: Validator) -> Iterator[SchemaProblem]:
     for path in defaults.paths():
         errors = validator.errors(defaults.at(path))
         if mismatch := next((error for error in errors if error.path[: len(path)] == path), None):
             steps = [step for name in path for step in ("properties", name)]
-            problems.at(*place((*steps, "default"))).error(f"the default does not fit: {mismatch.message}")
+            yield SchemaProblem(path=(*steps, "default"), message=f"the default does not fit: {mismatch.message}")
 
 
 def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:

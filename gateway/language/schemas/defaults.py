@@ -1,6 +1,7 @@
 """Fills in the defaults of a schema."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 import orjson
@@ -37,6 +38,9 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
         """The default at `path`, wrapped in objects as an argument there would be."""
         first, *rest = path
         return {first: self.nested[first].at(tuple(rest)) if rest else orjson.loads(self.values[first])}
+
+
+NO_DEFAULTS: Final = Defaults(values={}, nested={})
 
 
 def defaults_of(schema: JsonObject) -> Defaults:

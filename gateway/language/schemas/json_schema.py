@@ -10,13 +10,14 @@ from itertools import islice
 from typing import Final
 
 import jsonschema_rs
+import msgspec
 import orjson
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.errors import Path, SchemaError, describe
+from gateway.language.schemas.keywords import rewritten
 from gateway.language.schemas.rules import (
-    DIALECTS,
     PATTERN_OPTIONS,
     SchemaPath,
     SchemaProblem,
@@ -27,7 +28,7 @@ from gateway.language.schemas.rules import (
 )
 from gateway.language.schemas.validation_cost import ValidationCost, guarded
 
-__all__ = ["SchemaError", "Validator", "compile_schema", "schema_problem_in", "validation_errors"]
+__all__ = ["SchemaError", "SchemaShape", "Validator", "compile_schema", "schema_problem_in", "validation_errors"]
 
 MAX_ERRORS: Final = 10
 
@@ -35,17 +36,27 @@ _MAX_NODES: Final = 1000
 """Values of more nodes are cut before errors are looked for: the engine collects all of them, with a message each."""
 _KEPT_ITEMS: Final = 16
 _KEPT_DEPTH: Final = 4
+_FREE_TEXT: Final = ("$comment", "description", "title")
+
+
+class SchemaShape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A schema without its free text, checked and compiled; one for all tools that take the same."""
+
+    schema: JsonObject
+    engine: jsonschema_rs.Validator
+    cost: ValidationCost
 
 
 class Validator:
     """Validates values against one schema."""
 
-    def __init__(self, schema: JsonObject, engine: jsonschema_rs.Validator, cost: ValidationCost) -> None:
+    def __init__(self, schema: JsonObject, shape: SchemaShape) -> None:
         self.schema = schema
-        self.is_valid: Callable[[Json], bool] = engine.is_valid
-        self._engine = engine
-        self._cost = cost
-        if not cost.is_light:
+        self.shape = shape
+        self.is_valid: Callable[[Json], bool] = shape.engine.is_valid
+        self._engine = shape.engine
+        self._cost = shape.cost
+        if not shape.cost.is_light:
             self.is_valid = self._is_valid_and_no_excess
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
@@ -108,7 +119,7 @@ def compile_schema(
         return compiled
     for schema_problem in compiled:
         problems.at(*place(schema_problem.path)).error(f"not a valid {what}: {schema_problem.message}")
-    return Validator({}, jsonschema_rs.Draft202012Validator({}), ValidationCost())
+    return Validator({}, _ANYTHING)
 
 
 def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
@@ -135,25 +146,36 @@ def _compiled(schema: JsonObject) -> Validator | list[SchemaProblem]:
     copy = plain(schema)
     if isinstance(copy, SchemaProblem):
         return [copy]
-    cost, dialect = check_schema(copy), dialect_of(copy)
-    if not isinstance(cost, ValidationCost) or dialect is None:
-        return cost if isinstance(cost, list) else []
-    try:
-        return Validator(copy, _engine(orjson.dumps(guarded(copy, cost)), dialect.uri), cost)
-    except ValueError as error:  # a rule of the engine that ours do not know
-        return [SchemaProblem(path=(), message=str(error).partition("\n")[0])]
+    shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)))
+    if isinstance(shape, SchemaShape):
+        return Validator(copy, shape)
+    problems = check_schema(copy)  # whose words may quote the free text
+    return problems if isinstance(problems, list) else shape
+
+
+def _drop_free_text(schema: dict[str, Json]) -> None:
+    for keyword in _FREE_TEXT:
+        if isinstance(schema.get(keyword), str):
+            del schema[keyword]
 
 
 @lru_cache(maxsize=1024)
-def _engine(schema: bytes, dialect: str) -> jsonschema_rs.Validator:
-    """One for all tools that take the same, for it holds kilobytes; it knows nothing but the schema."""
-    return DIALECTS[dialect].validator(
-        orjson.loads(schema),
-        formats=_FORMATS,
-        validate_formats=True,
-        pattern_options=PATTERN_OPTIONS,
-        offline=True,
-    )
+def _shape(data: bytes) -> SchemaShape | list[SchemaProblem]:
+    schema: dict[str, Json] = orjson.loads(data)
+    cost, dialect = check_schema(schema), dialect_of(schema)
+    if not isinstance(cost, ValidationCost) or dialect is None:
+        return cost if isinstance(cost, list) else []
+    try:
+        engine = dialect.validator(
+            guarded(schema, cost),
+            formats=_FORMATS,
+            validate_formats=True,
+            pattern_options=PATTERN_OPTIONS,
+            offline=True,
+        )
+    except ValueError as error:  # a rule of the engine that ours do not know
+        return [SchemaProblem(path=(), message=str(error).partition("\n")[0])]
+    return SchemaShape(schema=schema, engine=engine, cost=cost)
 
 
 def _anything(_text: str) -> bool:
@@ -169,6 +191,8 @@ _FORMATS: Final[dict[str, Callable[..., bool]]] = {
     # draft-07 does not know this one
     "uuid": jsonschema_rs.Draft202012Validator({"format": "uuid"}, validate_formats=True).is_valid,
 }
+
+_ANYTHING: Final = SchemaShape(schema={}, engine=jsonschema_rs.Draft202012Validator({}), cost=ValidationCost())
 
 
 def _has_more_nodes(value: Json, *, than: int) -> bool:

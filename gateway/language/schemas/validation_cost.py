@@ -26,7 +26,7 @@ import jsonschema_rs
 import msgspec
 
 from gateway.json_types import Json, JsonObject
-from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
+from gateway.language.schemas.keywords import rewritten
 
 MAX_MATCHED_LENGTH: Final = 4096
 """Characters of a text that is matched with a costly pattern."""
@@ -55,7 +55,6 @@ COSTING: Final = frozenset({
     "patternProperties", "uniqueItems",
 })  # fmt: skip
 """Keywords without which a schema makes no more work than the size of the argument."""
-_FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
 _ONE_EACH: Final = frozenset({"prefixItems", "properties"})
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _TOKEN: Final = re.compile(
@@ -137,12 +136,19 @@ def validation_cost_of(nodes: dict[int, Node], root: int) -> ValidationCost:
     )
 
 
-def guarded(schema: JsonObject, cost: ValidationCost) -> JsonObject:
-    """A copy for the engine, in which each costly pattern applies to short texts alone.
+def guarded(schema: dict[str, Json], cost: ValidationCost) -> dict[str, Json]:
+    """The schema for the engine, in which each costly pattern applies to short texts alone."""
+    if not cost.costly:
+        return schema
 
-    It has no free text: schemas that differ in that alone share one engine.
-    """
-    copy: JsonObject = _guarded(schema, cost.costly)
+    def guard(each: dict[str, Json]) -> None:
+        pattern = each.get("pattern")
+        if isinstance(pattern, str) and pattern in cost.costly:
+            del each["pattern"]
+            short = {"maxLength": MAX_MATCHED_LENGTH}
+            each["allOf"] = [*each.get("allOf", ()), {"if": short, "then": {"pattern": pattern}, "else": short}]
+
+    copy: dict[str, Json] = rewritten(schema, guard)
     return copy
 
 
@@ -237,27 +243,6 @@ def _repeated(nodes: dict[int, Node], root: int, looping: set[int]) -> set[int]:
 def _worded_depth(nodes: dict[int, Node]) -> int | None:
     branches = max(sum(len(node.schema.get(keyword, ())) for keyword in _ALTERNATIVES) for node in nodes.values())
     return None if branches < 2 else max(1, int(math.log(_MAX_DESCRIBED) / math.log(branches)))
-
-
-def _guarded(schema: Json, costly: frozenset[str]) -> Json:
-    if isinstance(schema, list):
-        return [_guarded(item, costly) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    copy: dict[str, Json] = dict(schema)
-    for keyword, value in schema.items():
-        if keyword in _FREE_TEXT and isinstance(value, str):
-            del copy[keyword]
-        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
-            copy[keyword] = {name: _guarded(member, costly) for name, member in value.items()}
-        elif keyword in ONE_SCHEMA or keyword in SCHEMA_LISTS:
-            copy[keyword] = _guarded(value, costly)
-    pattern = copy.get("pattern")
-    if isinstance(pattern, str) and pattern in costly:
-        del copy["pattern"]
-        short = {"maxLength": MAX_MATCHED_LENGTH}
-        copy["allOf"] = [*copy.get("allOf", ()), {"if": short, "then": {"pattern": pattern}, "else": short}]
-    return copy
 
 
 class _Amounts(msgspec.Struct):

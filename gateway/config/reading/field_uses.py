@@ -66,13 +66,16 @@ def _below(kind: object, use: Use) -> Uses:
         return _uses_of(arguments[0], use)
     if origin is dict:
         return {ANY: _uses_of(arguments[1], use)}
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        fields = kind.model_fields.items()
-        return {
-            field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
-            for name, field in fields
-        }
-    return use
+    return _uses_in(kind, use) if isinstance(kind, type) and issubclass(kind, BaseModel) else use
+
+
+@cache
+def _uses_in(model: type[BaseModel], use: Use) -> Uses:
+    """The uses below the keys of a model, many of which stand in several places."""
+    return {
+        field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
+        for name, field in model.model_fields.items()
+    }
 
 
 def _alternatives(annotation: object, use: Use) -> Iterator[tuple[object, Use]]:

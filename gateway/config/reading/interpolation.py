@@ -119,13 +119,13 @@ class Interpolator:
             path.pop()
             return values
         result = {}
+        is_telling = is_secret_key(key)
         path.append("")
         for name, entry in node.entries.items():
             path[-1] = name
             if "${" in name:
                 self.check_key(name, tuple(path), entry.place)
-            telling = key if is_secret_key(key) else name
-            result[name] = self._value(entry.node, step(uses, name), key=telling)
+            result[name] = self._value(entry.node, step(uses, name), key=key if is_telling else name)
         path.pop()
         return result
 
@@ -136,12 +136,13 @@ class Interpolator:
             if use is Use.SECRET and is_secret_key(key) and _is_number(value):
                 self.literal_secrets.append(node)  # digits without quotes
             return value
-        if use is Use.SECRET and is_secret_key(key) and ("${" not in value or ":-" in value):
+        has_references = "${" in value
+        if use is Use.SECRET and (not has_references or ":-" in value) and is_secret_key(key):
             self.literal_secrets.append(node)
-        if is_secret(value, tuple(self._path), belongs_here=use is Use.SECRET):
+        if is_secret(value, self._path, belongs_here=use is Use.SECRET):
             self.literal_secrets.append(node)
             self._warn(ADVICE, place_of(None, node))
-        if "${" not in value or use is Use.SCRIPT or isinstance(value, Invalid):
+        if not has_references or use is Use.SCRIPT or isinstance(value, Invalid):
             return value
         self._place = place_of(None, node)
         return self._text(value, node.source, use)

@@ -4,9 +4,9 @@ A file is shared, reviewed and kept in version control; a secret belongs in the 
 """
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
-
-from gateway.json_types import DocumentPath
 
 SECRET_KEY: Final = re.compile(
     r"authorization|bearer|cookie|secret|sha256|passw|passphrase|token|credential|signature"
@@ -22,6 +22,8 @@ TOKENS: Final = re.compile(
     r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 """Keys of well-known services, signed tokens and private keys, by the form that their issuers gave them."""
+_MIN_TOKEN_LENGTH: Final = 15
+"""Characters of the shortest of them: most texts of a file are shorter, and need not be searched."""
 
 _USER_AND_PASSWORD: Final = re.compile(r"://[^/\s:@'\"{}]+:[^/\s@'\"{}$]{3,}@")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest)\s+", re.IGNORECASE)
@@ -31,17 +33,24 @@ _MIN_LENGTH: Final = 8
 ADVICE: Final = "a secret in plain text: write `${env:NAME}` or `${file:/path}` in its place"
 
 
+@lru_cache(maxsize=4096)
 def is_secret_key(key: str) -> bool:
     """Whether what stands at a key is a secret, by the key's name."""
     return SECRET_KEY.search(key) is not None and key not in _NO_SECRETS
 
 
-def is_secret(value: str, path: DocumentPath, *, belongs_here: bool) -> bool:
+def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> bool:
     """Whether text of the file is a secret. `belongs_here`: whether secrets stand in places of this kind at all."""
-    if TOKENS.search(value) is not None or _USER_AND_PASSWORD.search(value) is not None:
+    if len(value) >= _MIN_TOKEN_LENGTH and TOKENS.search(value) is not None:
         return True
+    if "://" in value and _USER_AND_PASSWORD.search(value) is not None:
+        return True
+    return belongs_here and _is_meant_as_secret(value, path)
+
+
+def _is_meant_as_secret(value: str, path: Sequence[str | int]) -> bool:
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
-    if not belongs_here or not is_secret_key(key) or "sha256" in key:
+    if not is_secret_key(key) or "sha256" in key:
         return False
     if key == "private_key" and "auth" in path:
         return False  # the path of one, for it would have been told by its form

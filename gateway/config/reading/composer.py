@@ -21,6 +21,7 @@ Refused here, and the damage that each would do:
 """
 
 import re
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, NoReturn
 
@@ -107,10 +108,25 @@ class _Composer:
         self._has_merge_keys = has_merge_keys
         self._anchors: dict[str, Node | None] = {}
         self._path: list[str | int] = []
-        self._loader = _LOADER(text)
+        self._next: Callable[[], yaml.Event] = _LOADER(text).get_event
+        """As `yaml.parse` does, which asks first whether there is an event."""
 
     def document(self) -> Node | None:
+        """The root of the only document.
+
+        Raises:
+            _GivenUpError: the text cannot be read to its end.
+        """
         self._refuse_control_characters()
+        try:
+            return self._document()
+        except yaml.MarkedYAMLError as error:
+            message, mark = explain(error, self._text, first_line=self._first_line)
+            self._give_up(f"YAML syntax: {message}", mark)
+        except yaml.YAMLError as error:
+            self._give_up(f"YAML syntax: {error}", None)
+
+    def _document(self) -> Node | None:
         next_event = self._next
         next_event()  # stream start
         if isinstance(next_event(), yaml.StreamEndEvent):
@@ -129,17 +145,6 @@ class _Composer:
             code = f"U+{ord(found[0]):04X}"
             self._report(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
             raise _GivenUpError
-
-    def _next(self) -> yaml.Event:
-        try:
-            event: yaml.Event = self._loader.get_event()  # as `yaml.parse` does, which asks first whether there is one
-        except yaml.MarkedYAMLError as error:
-            message, mark = explain(error, self._text, first_line=self._first_line)
-            self._give_up(f"YAML syntax: {message}", mark)
-        except yaml.YAMLError as error:
-            self._give_up(f"YAML syntax: {error}", None)
-        else:
-            return event
 
     def _node(self, event: yaml.Event) -> Node:
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:
@@ -184,18 +189,21 @@ class _Composer:
         return self._invalid(event)
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
-        text = event.value
-        value: bool | int | float | str | None = text
+        return Scalar(self._value(event), self._source, self._mark(event.start_mark), self._mark(event.end_mark))
+
+    def _value(self, event: yaml.ScalarEvent) -> bool | int | float | str | None:
+        """The value of a scalar; `Invalid`, reported, for one that has none."""
+        text: str = event.value
         if event.implicit[0]:
             try:
-                value = scalar(text)
+                return scalar(text)
             except ValueError as error:
                 self._report(str(error), event)
-                return self._invalid(event)
-        elif not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+                return Invalid()
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
             self._report("half of a surrogate pair is not text", event)
-            return self._invalid(event)
-        return Scalar(value, self._source, self._mark(event.start_mark), self._mark(event.end_mark))
+            return Invalid()
+        return text
 
     def _sequence(self, start: yaml.SequenceStartEvent) -> Sequence:
         items: list[Node] = []
@@ -251,11 +259,15 @@ class _Composer:
 
     def _key(self, event: yaml.Event) -> str | None:
         """The key's text; None, reported, if it is not text."""
-        if self.has_scalar_keys and isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:
-            return str(event.value)
-        node = self._node(event)
-        if isinstance(node, Scalar) and isinstance(node.value, str):
-            return None if isinstance(node.value, Invalid) else node.value
+        if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:  # most keys
+            if self.has_scalar_keys:
+                return str(event.value)
+            value = self._value(event)
+        else:
+            node = self._node(event)
+            value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, str):
+            return None if isinstance(value, Invalid) else value
         if isinstance(event, yaml.MappingStartEvent) and event.flow_style:
             self._report('a template needs quotes: "{{ … }}"', event)
         elif isinstance(event, yaml.ScalarEvent):

@@ -46,6 +46,8 @@ NO_PLACES: Final[SourceMap] = _NoPlaces()
 class Problems:
     """A growing list of problems; `at` gives a view of it from further down the document."""
 
+    __slots__ = ("_list", "_prefix")
+
     def __init__(
         self,
         sources: SourceMap,
@@ -63,11 +65,10 @@ class Problems:
             lenient: definitions (`("tools", "x")`) whose errors are warnings: they must not keep the others, nor the
                 file, from being served. They are unsound all the same.
         """
-        self._sources = sources
-        self._lenient = lenient
-        self._redactor = redactor or Redactor()
-        self._found = _Found(found)
+        self._list = _ProblemList(sources, redactor or Redactor(), lenient)
         self._prefix: DocumentPath = ()
+        for problem in found:
+            self._list.add(problem)
 
     def at(self, *path: str | int) -> "Problems":
         return self._view((*self._prefix, *path))
@@ -79,7 +80,7 @@ class Problems:
 
     @property
     def directory(self) -> Path:
-        return self._sources.directory(self._prefix)
+        return self._list.sources.directory(self._prefix)
 
     @property
     def path(self) -> str:
@@ -94,16 +95,16 @@ class Problems:
 
     def add(self, problem: Problem) -> None:
         """Add a problem of another file than the configuration's own, which knows its place."""
-        self._found.add(problem)
+        self._list.add(problem)
 
     @contextmanager
     def noting(self) -> Iterator[list[Report]]:
         """Note what is reported meanwhile, through any view."""
-        noted, self._found.noted = self._found.noted, []
+        noted, self._list.noted = self._list.noted, []
         try:
-            yield self._found.noted
+            yield self._list.noted
         finally:
-            self._found.noted = noted
+            self._list.noted = noted
 
     def repeat(self, reports: Iterable[Report]) -> None:
         """Report what was noted, at the places where it is written now."""
@@ -112,43 +113,41 @@ class Problems:
             (view.error if severity is Severity.ERROR else view.warning)(message)
 
     def __iter__(self) -> Iterator[Problem]:
-        return iter(self._found.problems)
+        return iter(self._list.problems)
 
     @property
     def has_errors(self) -> bool:
-        return self._found.has_errors
+        return self._list.has_errors
 
     @property
     def has_no_errors(self) -> bool:
         """Whether neither the loader nor the compiler found an error at this place or below it."""
-        return self.path not in self._found.unsound
+        unsound = self._list.unsound
+        return not unsound or self.path not in unsound
 
     def raise_errors(self) -> None:
         """Raise `ConfigError` with everything found, warnings too, if any of it is an error."""
         if self.has_errors:
-            raise ConfigError(self._found.problems)
+            raise ConfigError(self._list.problems)
 
     def _view(self, prefix: DocumentPath) -> "Problems":
         # Without `__init__`: views are made for every node of a document that may have ten thousand definitions.
         view = object.__new__(Problems)
-        view._sources = self._sources
-        view._lenient = self._lenient
-        view._redactor = self._redactor
-        view._found = self._found
+        view._list = self._list
         view._prefix = prefix
         return view
 
     def _add(self, message: str, severity: Severity) -> None:
         # Before an error becomes a warning: `repeat` decides that anew.
-        if self._found.noted is not None:
-            self._found.noted.append((self._prefix, message, severity))
-        location, source_line = self._sources.locate(self._prefix)
-        if severity is Severity.ERROR and self._prefix[:2] in self._lenient:
+        if self._list.noted is not None:
+            self._list.noted.append((self._prefix, message, severity))
+        location, source_line = self._list.sources.locate(self._prefix)
+        if severity is Severity.ERROR and self._prefix[:2] in self._list.lenient:
             severity = Severity.WARNING
-            self._found.mark_unsound_within(self._prefix)
-        self._found.add(
+            self._list.mark_unsound_within(self._prefix)
+        self._list.add(
             Problem(
-                message=self._redactor.strictly(message),
+                message=self._list.redactor.strictly(message),
                 path=self.path,
                 location=location,
                 source_line=source_line,
@@ -157,18 +156,19 @@ class Problems:
         )
 
 
-class _Found:
+class _ProblemList:
     """The list that all views share, each problem in it once, with indexes: a file may have thousands of problems."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, sources: SourceMap, redactor: Redactor, lenient: Container[DocumentPath]) -> None:
+        self.sources: Final = sources
+        self.redactor: Final = redactor
+        self.lenient: Final = lenient
         self.problems: list[Problem] = []
         self.has_errors = False
         self.unsound: set[str] = set()
         """Paths of the errors, and all paths above them."""
         self._known: set[Problem] = set()
         self.noted: list[Report] | None = None
-        for problem in problems:
-            self.add(problem)
 
     def add(self, problem: Problem) -> None:
         if problem in self._known:

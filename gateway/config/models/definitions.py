@@ -1,6 +1,6 @@
 """The models of tools, resources and prompts."""
 
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
@@ -150,7 +150,7 @@ class Tool(Definition):
     )  # what is tested does not change what is served
     """Calls that `mcp-gateway test` makes; not sent to clients."""
 
-    @property
+    @cached_property
     def backend(self) -> str:
         return backend_of(self)
 
@@ -248,7 +248,7 @@ class Resource(Definition):
     complete: dict[str, Completion] = {}
     """Suggestions for the variables of `uri`."""
 
-    @property
+    @cached_property
     def backend(self) -> str:
         return backend_of(self)
 

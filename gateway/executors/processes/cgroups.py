@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Self
 
-from gateway.executors.processes.process_table import is_gone
+from gateway.executors.processes.process_table import is_gone, read
 
 MOST_PROCESSES: Final = 4096
 """The limit of processes and threads of a call, where the controller `pids` is there to bound them."""
@@ -58,7 +58,7 @@ class Cgroup:
     def is_populated(self) -> bool:
         """Whether a process is alive here or below; zombies are not."""
         if self._events is None:
-            return b"populated 1" in _read(f"{self.path}/cgroup.events")
+            return b"populated 1" in read(f"{self.path}/cgroup.events")
         try:
             return b"populated 1" in os.pread(self._events, 256, 0)
         except OSError:
@@ -66,7 +66,7 @@ class Cgroup:
 
     def pids(self) -> set[int]:
         """Return the living processes."""
-        return {int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()} if self.is_populated() else set()
+        return {int(pid) for pid in read(f"{self.path}/cgroup.procs").split()} if self.is_populated() else set()
 
     def close(self) -> None:
         """Close what is open; it opens again where it is needed."""
@@ -188,7 +188,7 @@ def _own() -> Path | None:
     shown = _shown_cgroup("self")
     if not shown or "/.." in shown:
         return None
-    for line in _read("/proc/self/mountinfo").decode(errors="replace").splitlines():
+    for line in read("/proc/self/mountinfo").decode(errors="replace").splitlines():
         mount, _, filesystem = line.partition(" - ")  # proc_pid_mountinfo(5)
         if filesystem.startswith("cgroup2 ") and mount.split()[3] == "/":
             return Path(mount.split()[4] + shown)
@@ -197,16 +197,8 @@ def _own() -> Path | None:
 
 def _shown_cgroup(pid: str) -> str:
     """The path of a process's cgroup below the mount, or nothing."""
-    lines = _read(f"/proc/{pid}/cgroup").decode(errors="replace").splitlines()
+    lines = read(f"/proc/{pid}/cgroup").decode(errors="replace").splitlines()
     return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes as long again
-            return file.readall()
-    except OSError:
-        return b""
 
 
 def _write(path: str, text: str) -> bool:

@@ -42,11 +42,11 @@ def _end(pid: int) -> bool:
 
 
 def _is_left_over(pid: int, *, own: str | None) -> bool:
-    with suppress(OSError):
-        if Path(f"/proc/{pid}").stat().st_uid != os.geteuid():
-            return False
     marker = marker_of(pid)
     if marker is None or marker == own:
         return False
+    with suppress(OSError):
+        if Path(f"/proc/{pid}").stat().st_uid != os.geteuid():
+            return False
     found = _OF_A_CALL.fullmatch(marker)
     return found is not None and is_gone(found["daemon"])

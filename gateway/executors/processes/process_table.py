@@ -135,19 +135,9 @@ def _started(pid: int) -> str | None:
 
 def marker_of(pid: int) -> str | None:
     """Return the marker in a process's environment; a zombie has no environment any more."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # gone, or another user's
-        return None
-    prefix = f"{MARKER}=".encode()
-    return next(
-        (
-            entry[len(prefix) :].decode(errors="replace")
-            for entry in environment.split(b"\0")
-            if entry.startswith(prefix)
-        ),
-        None,
-    )
+    environment = read(f"/proc/{pid}/environ")
+    _, found, rest = (b"\0%b" % environment).partition(f"\0{MARKER}=".encode())
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
 
 
 def descendants_of(ancestor: int) -> list[int]:
@@ -170,11 +160,17 @@ def _children_of(pid: int) -> list[int]:
 
 def _stat(pid: int) -> list[str] | None:
     """Return state, parent, group, session … of a process (proc_pid_stat(5))."""
+    line = read(f"/proc/{pid}/stat").decode(errors="replace")
+    return line.rpartition(")")[2].split() or None  # the name before it may hold anything
+
+
+def read(path: str) -> bytes:
+    """Return what a file of the kernel's says, and nothing where there is none, or it is another user's."""
     try:
-        line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes as long again
+            return file.readall()
     except OSError:
-        return None
-    return line.rpartition(")")[2].split()  # the name before it may hold anything
+        return b""
 
 
 def all_pids() -> Iterator[int]:

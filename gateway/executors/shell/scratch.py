@@ -94,10 +94,12 @@ class Scratch:
 
 def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
     """Remove the directories of such names whose daemons, this user's, were killed; return how many there were."""
+    folder = tempfile.gettempdir()
     try:
-        return sum(_is_removed(path) for path in Path(tempfile.gettempdir()).iterdir() if names.fullmatch(path.name))
+        found = os.listdir(folder)  # noqa: PTH208 - there may be thousands, of which names are enough
     except OSError:
         return 0
+    return sum(_is_removed(Path(folder, name)) for name in found if names.fullmatch(name))
 
 
 def _is_removed(root: Path) -> bool:

@@ -43,6 +43,9 @@ REAL: Final = (sys.executable, "-m", "gateway")
 _PROJECT: Final = Path(__file__).parents[1]
 _INTERPRETER: Final = ("PYTHON", "LC_", "LD_", "LANG", "MALLOC_", "OPENSSL_", "SSL_", "TZ")
 """What begins like this is read by an interpreter or a library as it starts."""
+_MACHINES: Final = ("LANG", "PYTHONUNBUFFERED", "SSL_CERT_DIR", "SSL_CERT_FILE")
+"""What is started without one of these may be a fork of a process that has it: Python takes UTF-8 either way, a fork
+opens its streams anew, and the certificates are the machine's. Another server costs more than its few forks save."""
 _UNUSUAL: Final = ("preexec_fn", "gids")
 _MOST_PASSED: Final = 16
 _UNUSED: Final = 100
@@ -111,6 +114,7 @@ def install() -> None:
     original: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     signature = inspect.signature(original)
     common = dict(os.environ)
+    machines: dict[str, str] = {name: common[name] for name in _MACHINES if name in common}
     servers = {_read_of(common): ForkServer(common)}
     seen = set(servers)
 
@@ -128,7 +132,7 @@ def install() -> None:
         environ = dict(os.environ if arguments["env"] is None else arguments["env"])
         passed = list(arguments["pass_fds"])
         is_unusual = any(arguments[name] for name in _UNUSUAL) or len(passed) > _MOST_PASSED
-        read = _read_of(environ)
+        read = _read_of(machines | environ)
         if not is_unusual and read in seen and read not in servers:  # a server is made for what comes again
             servers[read] = ForkServer({**{name: common[name] for name in common if not _is_read(name)}, **dict(read)})
         if is_unusual or read not in servers:

@@ -11,6 +11,7 @@ from typing import Final
 
 import orjson
 import pytest
+import pytest_asyncio
 
 from tests.interop.nginx import nginx
 from tests.transports.http_server import RunningServer, http_server, initialize_request
@@ -77,8 +78,12 @@ PLAIN: Final = {
 """Each is one request, and what follows it is another."""
 
 
-@pytest.fixture
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[RunningServer]:
+    """A server that nothing is left in: each test has connections of its own."""
     async with http_server() as it:
         yield it
 

@@ -9,6 +9,7 @@ from typing import Final
 import aiohttp
 import orjson
 import pytest
+import pytest_asyncio
 
 from gateway.config.models.auth import ApiKey, Auth
 from gateway.json_types import Json, JsonObject
@@ -64,6 +65,13 @@ async def served() -> AsyncIterator[RunningServer]:
         yield it
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def closed() -> AsyncIterator[RunningServer]:
+    """A server that all tests share in which nobody is let in."""
+    async with http_server(auth=KEYS) as it:
+        yield it
+
+
 @pytest.mark.parametrize("headers", [bearer(CI), {"X-API-Key": CI}, {"authorization": f"bearer {CI}"}])
 async def test_a_key_lets_its_holder_in_either_way(served: RunningServer, headers: dict[str, str]) -> None:
     assert (await served.send(*modern("tools/list", headers=headers))).status == 200
@@ -83,19 +91,20 @@ async def test_a_key_lets_its_holder_in_either_way(served: RunningServer, header
         ({**bearer(CI), "X-API-Key": CI}, 400, "invalid_request"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_without_a_key_nothing_is_answered_before(
-    served: RunningServer, method: str, path: str, headers: dict[str, str], status: int, error: str | None
+    closed: RunningServer, method: str, path: str, headers: dict[str, str], status: int, error: str | None
 ) -> None:
     body = initialize_request() if method == "POST" else None
-    answer = await served.send(body, headers, method=method, path=path)
+    answer = await closed.send(body, headers, method=method, path=path)
     assert answer.status == status
     challenge = answer.headers["WWW-Authenticate"]
     assert challenge.startswith("Bearer")
     assert (f'error="{error}"' in challenge) if error else ("error" not in challenge)
     assert "resource_metadata" not in challenge
     assert answer.json["error"]["message"]
-    assert len(served.sessions) == 0
-    assert len(served.active_requests) == 0
+    assert len(closed.sessions) == 0
+    assert len(closed.active_requests) == 0
 
 
 async def test_a_key_in_the_query_string_is_not_read(served: RunningServer) -> None:

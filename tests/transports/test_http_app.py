@@ -4,6 +4,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 
 from gateway.config.models.address import Address
@@ -19,6 +20,13 @@ async def served() -> AsyncIterator[RunningServer]:
         yield it
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def closed() -> AsyncIterator[RunningServer]:
+    """A server that all tests share in which nobody is let in."""
+    async with http_server() as it:
+        yield it
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "key"),
     [
@@ -29,15 +37,16 @@ async def served() -> AsyncIterator[RunningServer]:
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_stranger_is_refused_before_anything_else_with_a_json_rpc_error(
-    served: RunningServer, method: str, headers: dict[str, str], status: int, key: str
+    closed: RunningServer, method: str, headers: dict[str, str], status: int, key: str
 ) -> None:
-    answer = await served.send(initialize_request() if method == "POST" else None, headers, method=method)
+    answer = await closed.send(initialize_request() if method == "POST" else None, headers, method=method)
     assert answer.status == status
     assert key in answer.json["error"]["message"]
     assert "id" not in answer.json
     assert "Access-Control-Allow-Origin" not in answer.headers
-    assert len(served.sessions) == 0
+    assert len(closed.sessions) == 0
 
 
 async def test_a_page_of_an_allowed_origin_may_read_answers_and_errors(served: RunningServer) -> None:

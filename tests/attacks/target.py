@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ COUNTED: Final = (
 """Of the status: what no attack may leave behind."""
 LOG_SECONDS: Final = 60.0
 """How long a line of the log is waited for: a start takes long where others use the machine."""
+PYTHON: Final = os.path.realpath(sys.executable)
+"""An interpreter for commands. With -IS it imports no `site` and no packages, which takes longer than all the rest."""
 SPARE_DESCRIPTORS: Final = 4
 """That may be opened late and stay, such as an idle connection."""
 
@@ -46,7 +49,8 @@ class Plan:
     """What to attack."""
 
     file: str
-    """YAML, beside which `seeds.FILE` is read; `@canary@`, `@port@`, `@trophy@` and `@backend@` are filled in."""
+    """YAML, beside which `seeds.FILE` is read; `@canary@`, `@port@`, `@trophy@`, `@backend@` and `@python@` are filled
+    in."""
     files: Mapping[str, str] = field(default_factory=empty)
     """More files, by their names."""
     flags: Sequence[str] = ()
@@ -294,8 +298,8 @@ def attacking(plan: Plan, folder: Path) -> Iterator[Target]:
 
 
 def _filled_in(text: str, canary: Canary, backend: Backend) -> str:
-    values = {"canary": canary.file, "trophy": canary.trophy, "port": canary.port, "backend": backend.url}
-    for name, value in values.items():
+    paths = {"canary": canary.file, "trophy": canary.trophy, "python": PYTHON}
+    for name, value in {**paths, "port": canary.port, "backend": backend.url}.items():
         text = text.replace(f"@{name}@", str(value))
     return dedent(text)
 

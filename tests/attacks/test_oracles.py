@@ -30,7 +30,7 @@ PLAN = Plan(
         input: {start: string, end: string}
         shell:
           script: |
-            python3 -SIc 'import json, os, sys
+            '@python@' -ISc 'import json, os, sys
             given = json.load(open(os.environ["INPUTS_FILE"]))
             half = 2**18
             head, tail = given["start"].encode(), given["end"].encode()

@@ -32,7 +32,7 @@ PLAN = Plan(
           script: |
             import os
             exec(os.environ["INPUT_CODE"])
-          interpreter: ["{os.path.realpath(sys.executable)}", -I]
+          interpreter: ["@python@", -IS]
           timeout: 20s
           limits: {{cpu: 10s}}
           sandbox:
@@ -45,7 +45,7 @@ PLAN = Plan(
           script: |
             import os
             exec(os.environ["INPUT_CODE"])
-          interpreter: ["{os.path.realpath(sys.executable)}", -I]
+          interpreter: ["@python@", -IS]
           timeout: 20s
       brief:
         description: Run code in a sandbox, not for long.

@@ -112,7 +112,7 @@ PLAN = Plan(
         description: Echo it in a form.
         input: {how: {type: string, enum: [base64, basic, url, form, json, nested, repr]}}
         shell: &coded
-          interpreter: [python3]
+          interpreter: ["@python@", -IS]
           env: {A: "${env:SEEDED_ENVIRONMENT}", B: "${file:marks.secret}", C: "${file:lines.secret}"}
           script: |
             import base64, json, os, sys
@@ -137,7 +137,7 @@ PLAN = Plan(
       lines:
         description: Write it slowly.
         shell:
-          interpreter: [python3]
+          interpreter: ["@python@", -IS]
           env: {A: "${env:SEEDED_ENVIRONMENT}", C: "${file:lines.secret}"}
           progress: stdout
           script: |
@@ -149,7 +149,7 @@ PLAN = Plan(
       flood:
         description: Write it so often that it is cut.
         shell:
-          interpreter: [python3]
+          interpreter: ["@python@", -IS]
           env: {A: "${env:SEEDED_ENVIRONMENT}"}
           script: "import os; print('.' * int(os.environ['INPUT_BEFORE']) + os.environ['A'] * 400)"
         input: {before: {type: integer}}
@@ -157,12 +157,12 @@ PLAN = Plan(
       flood_of_errors:
         description: Fail with so much of it that it is cut.
         shell:
-          interpreter: [python3]
+          interpreter: ["@python@", -IS]
           env: {A: "${env:SEEDED_ENVIRONMENT}"}
           script: |
             import os
             os.write(2, (os.environ["A"] * 4000 + "." * int(os.environ["INPUT_AFTER"])).encode())
-            exit(1)
+            raise SystemExit(1)
         input: {after: {type: integer}}
       bytes:
         description: Give it as bytes.

@@ -23,9 +23,11 @@ PLAN = Plan(
         shell: {command: [printf, '%s\0', "{{ text }}"]}
         output: {raw: true, max_size: 1MiB}
       apart:
-        description: Say the arguments behind a literal `--`.
+        description: Say the arguments behind a literal `--`, some behind an option's name.
         input: {text: string}
-        shell: {command: [printf, '%s\0', "--", "{{ text }}", "<{{ text }}>", "{{ text }}{{ text }}"]}
+        shell:
+          command: [printf, '%s\0', "--", "{{ text }}", "<{{ text }}>", "{{ text }}{{ text }}", "--name={{ text }}",
+                    "-n{{ text }}"]
         output: {raw: true, max_size: 1MiB}
       listed:
         description: Spread a list.
@@ -45,11 +47,6 @@ PLAN = Plan(
         shell:
           command: [printf, '%s\0', "--", [-n, "{{ name }}"], {if: loud, then: [-v, "{{ text }}"]}, "{{ text }}"]
         output: {raw: true}
-      assigned:
-        description: The value stands behind an option's name.
-        input: {text: string}
-        shell: {command: [printf, '%s\0', "--", "--name={{ text }}", "-n{{ text }}"]}
-        output: {raw: true}
       every_way:
         description: The value is standard input, a variable that the file names, one of a script, and in a file.
         input: {text: string}
@@ -66,7 +63,8 @@ PLAN = Plan(
       interpreted:
         description: Python's own code, and the value as an argument.
         input: {text: string}
-        shell: {command: [python3, -SIc, "import os, sys; os.write(1, os.fsencode(sys.argv[-1]))", "--", "{{ text }}"]}
+        shell:
+          command: ["@python@", -ISc, "import os, sys; os.write(1, os.fsencode(sys.argv[-1]))", "--", "{{ text }}"]
         output: {raw: true}
       piped:
         description: The value is standard input.
@@ -135,11 +133,15 @@ def words(text: str) -> list[str]:
     return text.split("\0")[:-1]
 
 
+def arguments_of(text: str) -> list[str]:
+    """What `apart` says."""
+    return ["--", text, f"<{text}>", f"{text}{text}", f"--name={text}", f"-n{text}"]
+
+
 @pytest.mark.parametrize("payload", SHELL + TEXTS + LEADING_DASH)
 def test_an_argument_is_what_the_caller_sent(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
-    assert words(target.client.says("apart", {"text": text})) == ["--", text, f"<{text}>", f"{text}{text}"]
-    assert words(target.client.says("assigned", {"text": text})) == ["--", f"--name={text}", f"-n{text}"]
+    assert words(target.client.says("apart", {"text": text})) == arguments_of(text)
     assert words(target.client.says("positional", {"text": text})) == ["--", text]
     variable, chosen, inputs, stdin = target.client.says("every_way", {"text": text}).split("\0")
     assert (variable, chosen, orjson.loads(inputs), stdin) == (text, text, {"text": text}, text)
@@ -167,7 +169,7 @@ def test_two_dashes_of_a_caller_end_no_options(target: Target) -> None:
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200))
 def test_any_text_comes_back_unchanged(target: Target, text: str) -> None:
-    assert words(target.client.says("apart", {"text": text})) == ["--", text, f"<{text}>", f"{text}{text}"]
+    assert words(target.client.says("apart", {"text": text})) == arguments_of(text)
     assert words(target.client.says("scripted", {"text": text})) == [text]
     assert target.client.says("interpreted", {"text": text}) == text
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.json_types import Json
 from tests.attacks.target import Plan, Target
-from tests.examples import examples
+from tests.examples import examples, share_of
 
 PLAN = Plan(
     is_forked=False,
@@ -202,7 +202,7 @@ def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
     (theirs / "file").symlink_to(target.canary.file)
     seen = set()
     with swapping((docs / "raced", theirs / "folder"), (docs / "file.md", theirs / "file")):
-        for _ in range(150):
+        for _ in range(share_of(150)):
             seen |= {read(target, "docs:///raced/canary.md"), read(target, "docs:///file.md")}
     assert seen <= {None, "public raced"}
     assert read(target, "docs:///raced/canary.md") == read(target, "docs:///file.md") == "public raced"
@@ -213,7 +213,7 @@ def test_a_file_that_becomes_a_fifo_holds_nobody_up(target: Target) -> None:
     (docs / "later.md").write_text("public later")
     os.mkfifo(target.folder / "pipe")
     with swapping((docs / "later.md", target.folder / "pipe")):
-        assert {read(target, "docs:///later.md") for _ in range(60)} <= {None, "public later"}
+        assert {read(target, "docs:///later.md") for _ in range(share_of(60))} <= {None, "public later"}
     assert read(target, "docs:///later.md") == "public later"
 
 

@@ -19,6 +19,7 @@ from gateway.json_types import Json
 from tests.attacks.client import PATIENCE_SECONDS
 from tests.attacks.target import Plan, Target
 from tests.attacks.test_files import CLIMBS, PIECES, swapping
+from tests.examples import share_of
 
 HEAD = "---\nname: {name}\ndescription: Public.\n---\n"
 PLAN = Plan(
@@ -90,7 +91,7 @@ def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
     (theirs / "file").symlink_to(target.canary.file)
     seen = set()
     with swapping((guide / "raced", theirs / "folder"), (guide / "file.md", theirs / "file")):
-        for _ in range(150):
+        for _ in range(share_of(150)):
             seen |= {read(target, "skill://guide/raced/canary.md"), read(target, "skill://guide/file.md")}
     assert seen <= {None, "public raced"}
     reload(target)
@@ -101,7 +102,7 @@ def test_a_file_that_becomes_a_fifo_holds_nobody_up(target: Target) -> None:
     guide = target.folder / "skills" / "guide"
     os.mkfifo(target.folder / "pipe")
     with swapping((guide / "later.md", target.folder / "pipe")):
-        assert {read(target, "skill://guide/later.md") for _ in range(60)} <= {None, "public later"}
+        assert {read(target, "skill://guide/later.md") for _ in range(share_of(60))} <= {None, "public later"}
     reload(target)
     assert read(target, "skill://guide/later.md") == "public later"
 

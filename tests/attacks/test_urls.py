@@ -325,7 +325,7 @@ def endless(piece: bytes) -> Iterator[bytes]:
 
 
 def packed(body: bytes, encoding: str) -> bytes:
-    return gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+    return gzip.compress(body, 1) if encoding == "gzip" else zlib.compress(body, 1)
 
 
 def bomb(wraps: int, encoding: str) -> bytes:

@@ -15,7 +15,7 @@ from tests.behaviour.inside import product
 PLUGIN = '''
 from gateway.plugin import Context, EmbeddedResource
 
-MUCH = ["a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 100] * 2_000
+MUCH = ["a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 100] * 800
 
 async def logs(context: Context) -> str:
     """Log much."""
@@ -28,11 +28,11 @@ def embedded() -> EmbeddedResource:
 
 def text() -> str:
     """Say much."""
-    return "a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 200_000
+    return "a line with \\x1b[1mcolours\\x1b[0m in it\\n" * 80_000
 
 def rows() -> list[dict]:
     """List much."""
-    return [{"id": number, "name": "x"} for number in range(75_000)]
+    return [{"id": number, "name": "x"} for number in range(30_000)]
 '''
 
 FILE = """

@@ -94,6 +94,24 @@ def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answe
 
 
 @pytest.mark.parametrize(
+    ("store", "lines"),
+    [
+        ({"directory": None}, ["state      in memory alone"]),
+        (
+            {"directory": "/s", "shared": {"url": "redis://r", "problem": None}},
+            ["state      /s", "store      redis://r"],
+        ),
+        ({"directory": None, "shared": {"url": "redis://r", "problem": "x"}}, ["store      redis://r, away"]),
+    ],
+)
+def test_what_survives_a_restart_is_told_with_its_place(
+    run: Run, answering: Answering, store: dict[str, Any], lines: list[str]
+) -> None:
+    finished = run("status", "--url", answering({**FINE, "store": store}))
+    assert [each for each in finished.out.splitlines() if each.startswith(("state ", "store "))] == lines
+
+
+@pytest.mark.parametrize(
     ("change", "lines"),
     [
         (

@@ -146,7 +146,7 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
     yield from _primitives(status)
     yield from _views(status.get("views", {}))
     yield from _upstreams(status.get("upstreams", {}))
-    yield "state", (status.get("store") or {}).get("directory") or "in memory alone"
+    yield from _places(status.get("store") or {})
     running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
     yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
     if tasks := ", ".join(f"{count} {name}" for name, count in (status.get("task_statuses") or {}).items()):
@@ -168,6 +168,15 @@ def _files(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         label = ""
     if len(files) > _MAX_FILES:
         yield label, f"… and {len(files) - _MAX_FILES} more (--json)"
+
+
+def _places(store: JsonObject) -> Iterator[tuple[str, str]]:
+    """The state directory, and the store that replicas share."""
+    directory, shared = store.get("directory"), store.get("shared")
+    if directory or not shared:
+        yield "state", directory or "in memory alone"
+    if shared:
+        yield "store", f"{shared['url']}{', away' if shared['problem'] else ''}"
 
 
 def _use(name: str, use: JsonObject) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.interop.conftest import PROJECT, interpreter
+from tests.interop.official_clients import PROJECT, interpreter
 
 pytestmark = pytest.mark.build
 

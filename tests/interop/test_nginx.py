@@ -18,6 +18,7 @@ from tests.e2e.daemon import MODERN, call, request, serving
 from tests.e2e.test_draining import BOTH, INITIALIZE
 from tests.interop.conftest import Cell, outlast, talk
 from tests.interop.nginx import Nginx, nginx
+from tests.interop.official_clients import OfficialClients
 from tests.interop.test_official_clients_talk import asking, check, edit_of
 from tests.ports import free_port
 
@@ -69,7 +70,7 @@ SITES: Final = [
 @pytest.mark.parametrize("site", SITES, ids=str)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 async def test_the_official_client_is_served_and_hears_of_changes(
-    cell: Cell, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clients: OfficialClients, cell: Cell, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = asking(tmp_path)
     config.write_text(config.read_text().replace("listen: {", f"listen: {{{site.listen}, "))
@@ -84,11 +85,13 @@ async def test_the_official_client_is_served_and_hears_of_changes(
         async with proxied as it:
             yield it.url
 
-    check(await talk(cell, config, edit=edit_of(tmp_path), front=front))
+    check(await talk(clients, cell, config, edit=edit_of(tmp_path), front=front))
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell.binding == "http"], ids=str)
-async def test_the_official_client_goes_on_after_a_restart_of_the_proxy(cell: Cell, tmp_path: Path) -> None:
+async def test_the_official_client_goes_on_after_a_restart_of_the_proxy(
+    clients: OfficialClients, cell: Cell, tmp_path: Path
+) -> None:
     """Not over HTTP+SSE, whose stream is its session."""
 
     async def restart(proxy: Nginx) -> None:
@@ -106,7 +109,7 @@ async def test_the_official_client_goes_on_after_a_restart_of_the_proxy(cell: Ce
             restarting.cancel()
             await asyncio.wait([restarting])
 
-    seen = await outlast(cell, asking(tmp_path), edit=edit_of(tmp_path), front=front, folder=tmp_path)
+    seen = await outlast(clients, cell, asking(tmp_path), edit=edit_of(tmp_path), front=front, folder=tmp_path)
     assert seen["before"] == seen["after"] == [False, "counted"]
     assert "renamed" in seen["tools"]
 

@@ -3,14 +3,15 @@
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.authorization_server import AuthorizationServer, Key, authorization_server
-from tests.interop.conftest import Cell, drive, serving
+from tests.interop.conftest import Cell, serving
+from tests.interop.official_clients import OfficialClients
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.build
@@ -39,13 +40,14 @@ class Guarded:
 
     issuer: AuthorizationServer
     url: str
+    clients: OfficialClients
 
     async def use(
         self, cell: Cell, *, tools: list[str], tokens: Sequence[str | None] = (None,), signs_in: bool = False
     ) -> list[dict[str, Any]]:
         """What a client sees with each of the tokens."""
         plan = {"url": self.url, "mode": cell.mode, "tools": tools, "tokens": list(tokens), "signs_in": signs_in}
-        seen: list[dict[str, Any]] = await drive(cell, "oauth", plan)
+        seen: list[dict[str, Any]] = await self.clients.carry_out(cell.line, "oauth", plan)
         return seen
 
     @property
@@ -54,18 +56,20 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(folder: Path) -> AsyncIterator[Guarded]:
+async def guarded(clients: OfficialClients, folder: Path) -> AsyncIterator[Guarded]:
     async with authorization_server("RS256") as issuer:
         config = folder / "config.yaml"
         config.write_text(FILE % issuer.issuer)
         async with serving(config) as address:
-            yield Guarded(issuer=issuer, url=f"http://{address}/mcp")
+            yield Guarded(issuer=issuer, url=f"http://{address}/mcp", clients=clients)
 
 
 @of_each_client
 @requirement("authorization/challenge", "authorization/metadata", "authorization/insufficient-scope")
-async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(cell: Cell, tmp_path: Path) -> None:
-    async with guarded(tmp_path) as server:
+async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(
+    clients: OfficialClients, cell: Cell, tmp_path: Path
+) -> None:
+    async with guarded(clients, tmp_path) as server:
         [seen] = await server.use(cell, tools=["hello", "write", "hello"], signs_in=True)
         assert seen.get("failed") is None, seen
         assert seen["revision"] == cell.revision
@@ -83,8 +87,8 @@ async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(cell: Ce
 
 @of_each_client
 @requirement("authorization/every-request")
-async def test_a_good_token_is_enough(cell: Cell, tmp_path: Path) -> None:
-    async with guarded(tmp_path) as server:
+async def test_a_good_token_is_enough(clients: OfficialClients, cell: Cell, tmp_path: Path) -> None:
+    async with guarded(clients, tmp_path) as server:
         token = server.issuer.token(server.url, scope="tools.use tools.secret")
         [seen] = await server.use(cell, tools=["hello", "secret"], tokens=[token])
         assert seen.get("failed") is None, seen
@@ -94,8 +98,10 @@ async def test_a_good_token_is_enough(cell: Cell, tmp_path: Path) -> None:
 
 @of_each_client
 @requirement("authorization/challenge", "authorization/audience")
-async def test_any_other_token_is_refused_with_what_is_wrong_with_it(cell: Cell, tmp_path: Path) -> None:
-    async with guarded(tmp_path) as server:
+async def test_any_other_token_is_refused_with_what_is_wrong_with_it(
+    clients: OfficialClients, cell: Cell, tmp_path: Path
+) -> None:
+    async with guarded(clients, tmp_path) as server:
         issuer, us = server.issuer, server.url
         past = int(time.time()) - 600
         refusals = {
@@ -116,9 +122,11 @@ async def test_any_other_token_is_refused_with_what_is_wrong_with_it(cell: Cell,
 
 
 @requirement("authorization/metadata")
-async def test_a_client_of_http_sse_signs_in_for_the_address_that_it_knows(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as server:
-        older = Guarded(issuer=server.issuer, url=server.url.replace("/mcp", "/sse"))
+async def test_a_client_of_http_sse_signs_in_for_the_address_that_it_knows(
+    clients: OfficialClients, tmp_path: Path
+) -> None:
+    async with guarded(clients, tmp_path) as server:
+        older = replace(server, url=server.url.replace("/mcp", "/sse"))
         cell = Cell(line=1, binding="sse", revision="2025-11-25")
         [seen] = await older.use(cell, tools=["hello"], signs_in=True)
         assert seen.get("failed") is None, seen

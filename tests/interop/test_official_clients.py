@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.interop.conftest import CELLS, PROJECT, Cell, Plan, walk
+from tests.interop.conftest import CELLS, Cell, Plan, walk
+from tests.interop.official_clients import PROJECT, OfficialClients
 
 pytestmark = [pytest.mark.build, pytest.mark.parametrize("cell", CELLS, ids=str)]
 
@@ -27,8 +28,8 @@ DEMO_PLAN: Final = Plan(
 ODD_NAMES: Final = ["my file.md", "a:b.md", "[x].md", "50%.md", "c#.md", "q?.md", "ü.md", "plain.md"]
 
 
-async def test_everything_of_the_demo_works(cell: Cell) -> None:
-    seen = await walk(cell, DEMO, DEMO_PLAN)
+async def test_everything_of_the_demo_works(clients: OfficialClients, cell: Cell) -> None:
+    seen = await walk(clients, cell, DEMO, DEMO_PLAN)
     assert seen["server"] == "demo"
     _check_tools(seen)
     _check_resources(seen)
@@ -73,13 +74,15 @@ def _check_prompts(seen: dict[str, Any]) -> None:
     assert blocks[-1]["resource"]["text"].startswith("# mcp-gateway")
 
 
-async def test_files_with_odd_names_can_be_listed_and_read(cell: Cell, tmp_path: Path) -> None:
+async def test_files_with_odd_names_can_be_listed_and_read(
+    clients: OfficialClients, cell: Cell, tmp_path: Path
+) -> None:
     (tmp_path / "notes").mkdir()
     for name in ODD_NAMES:
         (tmp_path / "notes" / name).write_text(f"This is {name}.")
     config = tmp_path / "config.yaml"
     config.write_text('resources: {notes: {files: "notes/*.md"}}\n')
-    seen = await walk(cell, config, Plan())
+    seen = await walk(clients, cell, config, Plan())
     assert {resource["name"] for resource in seen["resources"]} == set(ODD_NAMES)
     texts = {result["contents"][0]["text"] for result in seen["reads"].values()}
     assert texts == {f"This is {name}." for name in ODD_NAMES}

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.interop.conftest import CELLS, PROJECT, Cell, talk
+from tests.interop.conftest import CELLS, Cell, talk
+from tests.interop.official_clients import PROJECT, OfficialClients
 
 pytestmark = pytest.mark.build
 
@@ -26,8 +27,8 @@ OVER_SSE: Final = [
 
 
 @pytest.mark.parametrize("cell", [*CELLS, *OVER_SSE], ids=str)
-async def test_the_server_asks_tells_and_is_told_to_stop(cell: Cell, tmp_path: Path) -> None:
-    check(await talk(cell, asking(tmp_path), edit=edit_of(tmp_path)))
+async def test_the_server_asks_tells_and_is_told_to_stop(clients: OfficialClients, cell: Cell, tmp_path: Path) -> None:
+    check(await talk(clients, cell, asking(tmp_path), edit=edit_of(tmp_path)))
 
 
 def asking(folder: Path) -> Path:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from tests.interop.conftest import DRIVERS, PROJECT, interpreter
+from tests.interop.official_clients import DRIVERS, PROJECT, interpreter
 from tests.interop.raw_client import RawClient
 from tests.network import Host, network
 from tests.redis_server import RedisServer, redis_server

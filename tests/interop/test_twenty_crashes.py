@@ -19,7 +19,7 @@ import pytest
 
 from tests.conformance.suite import the_suite
 from tests.e2e.daemon import Daemon, serving
-from tests.interop.conftest import DRIVERS, PROJECT, interpreter
+from tests.interop.official_clients import DRIVERS, PROJECT, interpreter
 
 pytestmark = pytest.mark.build
 

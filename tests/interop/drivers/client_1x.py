@@ -1,6 +1,5 @@
 """Walks a server with the official client's first line."""
 
-import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import PaginatedRequestParams, PromptReference, ResourceTemplateReference
 from pydantic import AnyUrl
 
-from tests.interop.drivers.walk import Page, Progress, read_plan, report, walk
+from tests.interop.drivers.plans import carry_out_plans
+from tests.interop.drivers.walk import Page, Progress, walk
 
 
 class First:
@@ -58,8 +58,7 @@ def _from(cursor: str | None) -> Any:
     return PaginatedRequestParams(cursor=cursor)
 
 
-async def main() -> None:
-    plan = read_plan()
+async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         if plan["url"]:
             read, write, _ = await stack.enter_async_context(streamable_http_client(plan["url"]))
@@ -70,7 +69,7 @@ async def main() -> None:
         await stack.enter_async_context(session)
         answer = await session.initialize()
         outcome = await walk(First(session), plan)
-    report({**outcome, "revision": answer.protocolVersion, "server": answer.serverInfo.name})
+    return {**outcome, "revision": answer.protocolVersion, "server": answer.serverInfo.name}
 
 
-asyncio.run(main())
+carry_out_plans(carry_out)

@@ -1,12 +1,12 @@
 """Walks a server with the official client's second line, in the era that the plan names."""
 
-import asyncio
 from typing import Any
 
 from mcp import Client, StdioServerParameters
 from mcp_types import PromptReference, ResourceTemplateReference
 
-from tests.interop.drivers.walk import Page, Progress, read_plan, report, walk
+from tests.interop.drivers.plans import carry_out_plans
+from tests.interop.drivers.walk import Page, Progress, walk
 
 
 class Second:
@@ -45,8 +45,7 @@ class Second:
         return await self._client.complete(reference, {"name": argument, "value": value})
 
 
-async def main() -> None:
-    plan = read_plan()
+async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
     server = plan["url"] or StdioServerParameters(
         command=plan["command"][0], args=plan["command"][1:], env=plan["environ"]
     )
@@ -54,7 +53,7 @@ async def main() -> None:
         outcome = await walk(Second(client), plan)
         info = client.server_info
         revision = client.protocol_version
-    report({**outcome, "revision": revision, "server": info.name if info else None})
+    return {**outcome, "revision": revision, "server": info.name if info else None}
 
 
-asyncio.run(main())
+carry_out_plans(carry_out)

@@ -1,6 +1,5 @@
 """Uses a server that wants tokens with the official client's second line."""
 
-import asyncio
 from typing import Any
 
 import httpx2
@@ -10,12 +9,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult
 
 from tests.interop.drivers.oauth import METADATA, Browser, Ear, Memory, reasons, use
-from tests.interop.drivers.walk import read_plan, report
+from tests.interop.drivers.plans import carry_out_plans
 
 
-async def main() -> None:
-    plan = read_plan()
-    report([await attempt(plan, token) for token in plan["tokens"]])
+async def carry_out(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [await attempt(plan, token) for token in plan["tokens"]]
 
 
 async def attempt(plan: dict[str, Any], token: str | None) -> dict[str, Any]:
@@ -51,4 +49,4 @@ async def talk(plan: dict[str, Any], http: Any) -> dict[str, Any]:
         return {"failed": reasons(error)}
 
 
-asyncio.run(main())
+carry_out_plans(carry_out)

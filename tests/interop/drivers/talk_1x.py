@@ -12,8 +12,8 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
 
+from tests.interop.drivers.plans import carry_out_plans
 from tests.interop.drivers.talk import Desk, Progress, talk
-from tests.interop.drivers.walk import read_plan, report
 
 
 class First:
@@ -98,12 +98,12 @@ async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[First, str]]:
         yield talker, (await talker.session.initialize()).protocolVersion
 
 
-async def main() -> None:
-    plan, desk = read_plan(), Desk()
+async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
+    desk = Desk()
     async with connected(plan, desk) as (talker, revision):
         outcome = await talk(talker, desk, plan)
-    report({**outcome, "revision": revision})
+    return {**outcome, "revision": revision}
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    carry_out_plans(carry_out)

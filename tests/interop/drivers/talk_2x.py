@@ -11,8 +11,8 @@ from mcp.client.sse import sse_client
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 
+from tests.interop.drivers.plans import carry_out_plans
 from tests.interop.drivers.talk import Desk, Progress, talk
-from tests.interop.drivers.walk import read_plan, report
 
 
 class Second:
@@ -123,12 +123,12 @@ async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[Second, str]]:
                 talker._watching.cancel()
 
 
-async def main() -> None:
-    plan, desk = read_plan(), Desk()
+async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
+    desk = Desk()
     async with connected(plan, desk) as (talker, revision):
         outcome = await talk(talker, desk, plan)
-    report({**outcome, "revision": revision})
+    return {**outcome, "revision": revision}
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    carry_out_plans(carry_out)

@@ -1,11 +1,9 @@
-"""What both official clients do: list everything, use everything, and print what came back as JSON.
+"""What both official clients do: list everything, use everything, and report what came back.
 
-Runs in an environment that has the client and nothing of ours. The plan comes on standard input: the server to start or
-its URL, arguments for tools and prompts, and completions to ask for.
+Runs in an environment that has the client and nothing of ours. The plan has the server to start or its URL, arguments
+for tools and prompts, and completions to ask for.
 """
 
-import json
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -24,10 +22,6 @@ class Session(Protocol):
     async def read_resource(self, uri: Any) -> Any: ...
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> Any: ...
     async def complete(self, kind: str, name: str, argument: str, value: str) -> Any: ...
-
-
-def read_plan() -> Any:
-    return json.load(sys.stdin)
 
 
 async def walk(session: Session, plan: Any) -> dict[str, Any]:
@@ -58,10 +52,6 @@ async def walk(session: Session, plan: Any) -> dict[str, Any]:
         },
         "completions": [_dumped(await session.complete(*asked)) for asked in plan["completions"]],
     }
-
-
-def report(outcome: Any) -> None:
-    json.dump(outcome, sys.stdout)
 
 
 async def _every(list_page: Callable[[str | None], Awaitable[Page]]) -> list[Any]:

@@ -94,10 +94,20 @@ def _with_plugin(folder: Path) -> Path:
     return folder
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def ours(browser: Browser, victim: Served) -> AsyncIterator[Tab]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def signed_in(browser: Browser, victim: Served) -> AsyncIterator[Tab]:
     async with tab(browser, victim) as found:
         yield found
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def ours(signed_in: Tab) -> AsyncIterator[Tab]:
+    """The tab of the console's user; what a test opens beside it is closed."""
+    signed_in.forget()
+    yield signed_in
+    for page in signed_in.page.context.pages:
+        if page is not signed_in.page:
+            await page.close()
 
 
 def heard(page: Page) -> list[str]:

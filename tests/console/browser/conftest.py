@@ -1,6 +1,6 @@
-"""A Chromium for all tests of a process, and a daemon for each file of them."""
+"""A Chromium for all tests of a process, and a daemon and a tab for each file of them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
@@ -24,9 +24,16 @@ async def ops(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]
         yield found
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def ours(browser: Browser, ops: Served) -> AsyncIterator[Tab]:
-    """A tab that is signed in, in which nothing may go wrong."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def signed_in(browser: Browser, ops: Served) -> AsyncIterator[Tab]:
+    """A tab that is signed in: its first page costs more than what most tests do there."""
     async with tab(browser, ops) as found:
         yield found
-        found.check()
+
+
+@pytest.fixture
+def ours(signed_in: Tab) -> Iterator[Tab]:
+    """The tab of the file's tests, in which nothing may go wrong."""
+    signed_in.forget()
+    yield signed_in
+    signed_in.check()

@@ -46,6 +46,11 @@ class Tab:
         """A row of the page's table that holds a text."""
         return self.page.locator("[role=grid] .table-body [role=row]", has_text=text)
 
+    def forget(self) -> None:
+        """Let a test begin with nothing that went wrong, and nothing that may."""
+        self.faults.clear()
+        self.tolerated.clear()
+
     def check(self) -> None:
         """Fail if the browser has complained."""
         faults = [each for each in self.faults if not any(re.search(pattern, each) for pattern in self.tolerated)]
@@ -95,13 +100,12 @@ async def tab(
     served: Served,
     *,
     size: tuple[int, int] = WIDE,
-    scheme: Scheme = "light",
     signs_in: bool = True,
 ) -> AsyncIterator[Tab]:
     """A tab of a browser that nobody has used; signed in by the link where `signs_in`."""
     context = await browser.new_context(
         viewport={"width": size[0], "height": size[1]},
-        color_scheme=scheme,
+        color_scheme="light",
         ignore_https_errors=True,
         reduced_motion="reduce",
     )

@@ -105,6 +105,12 @@ async def shown() -> AsyncIterator[Served]:
             yield it
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def ours(browser: Browser, shown: Served) -> AsyncIterator[Tab]:
+    async with tab(browser, shown, size=SIZE) as found:
+        yield found
+
+
 async def overview(ours: Tab) -> None:
     await ours.open("overview")
     await expect(ours.page.get_by_text("Connect a client")).to_be_visible()
@@ -137,17 +143,15 @@ SHOWS: Final[dict[str, Callable[[Tab], Awaitable[None]]]] = {
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("show", SHOWS)
-async def test_the_picture_of_a_page(
-    browser: Browser, shown: Served, tmp_path: Path, show: str, scheme: Scheme
-) -> None:
+async def test_the_picture_of_a_page(ours: Tab, tmp_path: Path, show: str, scheme: Scheme) -> None:
     folder = Path(os.environ.get("MCP_GATEWAY_TEST_IMAGES") or tmp_path)
     path = folder / f"console-{show}-{scheme}.png"
-    async with tab(browser, shown, size=SIZE, scheme=scheme) as ours:
-        await SHOWS[show](ours)
-        await expect(ours.page.get_by_text("Live")).to_be_visible()
-        folder.mkdir(parents=True, exist_ok=True)
-        await ours.page.screenshot(path=path)
-        ours.check()
+    await ours.page.emulate_media(color_scheme=scheme)
+    await SHOWS[show](ours)
+    await expect(ours.page.get_by_text("Live")).to_be_visible()
+    folder.mkdir(parents=True, exist_ok=True)
+    await ours.page.screenshot(path=path)
+    ours.check()
     assert 5_000 < path.stat().st_size < MAX_BYTES
 
 

@@ -13,7 +13,8 @@ from tests.console.browser.tab import Tab, tab
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as found:
+    # All pages are the daemon's own: one process for each site would cost a fifth more.
+    async with chromium("--disable-site-isolation-trials") as found:
         yield found
 
 

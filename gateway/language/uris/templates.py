@@ -40,10 +40,11 @@ class UriTemplate(msgspec.Struct, frozen=True):
 class Expansion:
     """One compiled expression; `{+var}` and `{#var}` leave the characters `kept` as they are."""
 
-    __slots__ = ("_kept", "_lead", "_single", "_template", "expression")
+    __slots__ = ("_kept", "_lead", "_single", "_template", "expression", "names")
 
     def __init__(self, expression: Expression, *, kept: str = RESERVED) -> None:
         self.expression = expression
+        self.names = expression.names
         is_reserved = expression.operator in {"+", "#"}
         self._kept = _encoded_forms(kept) if is_reserved else None
         self._lead = "#" if expression.operator == "#" else ""
@@ -56,7 +57,7 @@ class Expansion:
     def expand(self, variables: JsonObject) -> str:
         if self._single is not None and isinstance(value := variables.get(self._single), str):
             return quote(value, safe="")  # RFC 6570 §3.2.2: all but unreserved characters are encoded
-        values = {name: _value(variables.get(name)) for name in self.expression.names}
+        values = {name: _value(variables.get(name)) for name in self.names}
         given: VariableValueDict = {name: value for name, value in values.items() if value is not None}
         text = self._template.expand(given)
         if self._kept is None:

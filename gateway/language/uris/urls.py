@@ -34,15 +34,21 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: a value cannot stand where the template has it; the text names the input.
         """
-        authority = "".join(part if isinstance(part, str) else part.expand(arguments) for part in self.authority)
-        query = "".join(part if isinstance(part, str) else part.expand(arguments) for part in self.query)
-        return self.scheme + authority + self._path(arguments) + query
+        authority = [part if isinstance(part, str) else part.expand(arguments) for part in self.authority]
+        query = [part if isinstance(part, str) else part.expand(arguments) for part in self.query]
+        return "".join([self.scheme, *authority, self._path(arguments), *query])
 
     def _path(self, arguments: JsonObject) -> str:
-        pieces = [piece for part in self.path for piece in _pieces(part, arguments)]
+        pieces: list[_Piece] = []
+        for part in self.path:
+            if isinstance(part, str):
+                pieces.append((part, _NO_NAMES))
+            else:
+                pieces += _pieces(part, arguments)
         for segment, names in _segments(pieces):
-            _check_segment(segment, names)
-        return "".join(text for text, _ in pieces)
+            if names:
+                _check_segment(segment, names)
+        return "".join([text for text, _ in pieces])
 
 
 _NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), query=())
@@ -216,19 +222,14 @@ _Piece = tuple[str, frozenset[str]]
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
-def _pieces(part: str | Expansion, arguments: JsonObject) -> Iterator[_Piece]:
-    if isinstance(part, str):
-        yield part, _NO_NAMES
-        return
-    names = part.expression.names
-    for name in names:
+def _pieces(part: Expansion, arguments: JsonObject) -> list[_Piece]:
+    for name in part.names:
         if arguments.get(name) is None:
             raise ExecutionError(f"`{name}` must be given: it stands in the URL's path")
     text = part.expand(arguments)
     if part.expression.operator == "/":
-        yield text[:1], _NO_NAMES
-        text = text[1:]
-    yield text, names
+        return [(text[:1], _NO_NAMES), (text[1:], part.names)]
+    return [(text, part.names)]
 
 
 def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
@@ -244,8 +245,6 @@ def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
 
 
 def _check_segment(segment: str, names: frozenset[str]) -> None:
-    if not names:
-        return
     if not segment:
         raise ExecutionError(f"{_listed(names)} would leave a segment of the URL's path empty")
     if _climbs(segment):

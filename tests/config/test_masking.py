@@ -344,9 +344,10 @@ def test_the_way_back_is_that_of_the_way_there(parts: list[str]) -> None:
 def test_the_work_grows_with_the_length_and_not_with_its_square(piece: str) -> None:
     def seconds(count: int) -> float:
         text = piece * count + SECRET.replace("-", "%2D")
-        return min(timeit(lambda: Redactor([SECRET]).text(text), timer=process_time, number=1) for _ in range(3))
+        return timeit(lambda: Redactor([SECRET]).text(text), timer=process_time, number=1)
 
-    assert seconds(80_000) < 40 * seconds(10_000) + 0.01
+    most = 40 * min(seconds(10_000) for _ in range(3)) + 0.01
+    assert any(seconds(80_000) < most for _ in range(3))  # once, unless the machine is busy
 
 
 @pytest.mark.parametrize("secret", ["a+b-c'd=e", "+-+-+-+-+-", "-----BEGIN-----\n-----------\nabcdefghij"])

@@ -158,10 +158,17 @@ class MissingCapabilityError(RpcError):
     def __init__(self, capabilities: JsonObject) -> None:
         super().__init__(
             ErrorCode.MISSING_CLIENT_CAPABILITY,
-            f"This needs a client with the capability {', '.join(sorted(capabilities))}",
+            f"This needs a client with {_named(capabilities)}",
             {"requiredCapabilities": dict(capabilities)},
         )
         self.capabilities = capabilities
+
+
+def _named(capabilities: JsonObject) -> str:
+    extensions = sorted(capabilities.get("extensions", ()))
+    others = sorted(capabilities.keys() - {"extensions"})
+    named = {"the capability": others, "the extension": extensions}
+    return " and ".join(f"{noun} {', '.join(names)}" for noun, names in named.items() if names)
 
 
 class InvalidRetryError(RpcError):

@@ -69,7 +69,9 @@ async def test_a_legacy_client_gets_an_ordinary_call_and_no_task_methods(served:
     legacy = await served.legacy()
     message = await legacy.request("tools/call", {"name": "fixed", "task": {"ttl": 1}})
     assert message["result"] == {"content": [{"type": "text", "text": "fixed"}]}
-    assert (await legacy.request("tools/call", {"name": "fails"}))["result"]["isError"] is True
+    refused = (await legacy.request("tools/call", {"name": "fails"}))["result"]
+    assert refused["isError"] is True
+    assert refused["content"][0]["text"] == f"This needs a client with the extension {TASKS}"
     assert (await legacy.request("tasks/get", {"taskId": "x"}))["error"]["code"] == -32601
     assert "extensions" not in str(await legacy.request("tools/list", {}))
 

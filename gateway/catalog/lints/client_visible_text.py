@@ -43,8 +43,9 @@ def texts_of_definition(config: Definition, compiled: JsonObject | None, *, name
 
 def _of_model(config: BaseModel, path: DocumentPath) -> Iterator[ClientVisibleText]:
     """Yield the texts of the fields that are declared as ones that models or people read, where they were written."""
+    given = config.model_fields_set
     for name, key, use in _fields(type(config)):
-        if name not in config.model_fields_set:
+        if name not in given:
             continue
         value = getattr(config, name)
         if use in _LINTED:
@@ -77,15 +78,15 @@ def _texts(value: object, path: DocumentPath, role: Use) -> Iterator[ClientVisib
     match value:
         case str():
             yield ClientVisibleText(path=path, text=value, role=role)
-        case BaseModel():
-            for name in type(value).model_fields:
-                if name in value.model_fields_set:
-                    key = type(value).model_fields[name].alias or name
-                    yield from _texts(getattr(value, name), (*path, key), role)
-        case Mapping():
+        case dict():
             for key, member in value.items():
                 yield ClientVisibleText(path=(*path, key), text=key, role=Use.NAME)
                 yield from _texts(member, (*path, key), role)
         case list() | tuple():
             for index, item in enumerate(value):
                 yield from _texts(item, (*path, index), role)
+        case BaseModel():
+            for name in type(value).model_fields:
+                if name in value.model_fields_set:
+                    key = type(value).model_fields[name].alias or name
+                    yield from _texts(getattr(value, name), (*path, key), role)

@@ -52,8 +52,10 @@ MAX_NODES: Final = 500_000
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_NOT_PRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-"""YAML 1.2 §5.1, and a byte order mark in the middle."""
+_NOT_PRINTABLE: Final = re.compile(
+    "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x84\\x86-\\x9f\\ud800-\\udfff\\ufeff\\ufffe\\uffff]"
+)
+"""Beyond YAML 1.2 §5.1, and a byte order mark in the middle. What it allows, negated, takes 8 ms to compile."""
 
 
 class Composition(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ Why a table of our own: Python's `mimetypes` reads the system's files, so that `
 `.wav` is `audio/x-wav` on another.
 """
 
+from functools import lru_cache
 from mimetypes import MimeTypes
 from pathlib import PurePath
 from typing import Final
@@ -61,6 +62,7 @@ def suffix_of(media_type: str | None) -> str:
     return _WITHOUT_SYSTEM_FILES.guess_extension(kind) or ours or ""
 
 
+@lru_cache(maxsize=64)  # a server says the same of each response
 def essence(media_type: str | None) -> str:
     """Return the type without its parameters, in lower case; empty if there is none."""
     return (media_type or "").partition(";")[0].strip().lower()

@@ -8,6 +8,8 @@ import pytest
 from gateway.json_types import JsonObject
 from tests.protocol.peers import SECONDS, House, LegacyPeer, say, silent, text
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 
 async def begun(peer: LegacyPeer, tool: str) -> tuple[asyncio.Task[str], JsonObject]:
     """A call that waits for an answer, and its question."""
@@ -19,8 +21,8 @@ async def begun(peer: LegacyPeer, tool: str) -> tuple[asyncio.Task[str], JsonObj
 NAME: Final = {"action": "accept", "content": {"name": "Ada"}}
 
 
-async def test_the_clock_stands_still_while_a_question_is_open(inside: House) -> None:
-    peer = await inside.legacy(says=silent)
+async def test_the_clock_stands_still_while_a_question_is_open(asking: House) -> None:
+    peer = await asking.legacy(says=silent)
     for tool in ("short", "reads"):  # also where a resource that the tool reads asks
         calling, question = await begun(peer, tool)
         await asyncio.sleep(0.5)  # longer than the tool's timeout
@@ -29,18 +31,18 @@ async def test_the_clock_stands_still_while_a_question_is_open(inside: House) ->
         assert not (await calling).startswith("error")
 
 
-async def test_others_use_the_place_while_a_question_is_open(inside: House) -> None:
-    peer = await inside.legacy(says=silent)
+async def test_others_use_the_place_while_a_question_is_open(asking: House) -> None:
+    peer = await asking.legacy(says=silent)
     calls = [await begun(peer, "alone") for _ in range(5)]  # all of them wait, though one may run at once
-    slots = inside.dispatcher.concurrency
+    slots = asking.dispatcher.concurrency
     assert (slots.running, slots.waiting) == (0, 0)
     for _, question in calls:
         await peer.answer(question["id"], result=NAME)
     assert {await calling for calling, _ in calls} == {"accept {'name': 'Ada'}"}
 
 
-async def test_an_answer_that_does_not_come_is_an_error_in_time(inside: House) -> None:
-    peer = await inside.legacy(says=silent)
+async def test_an_answer_that_does_not_come_is_an_error_in_time(asking: House) -> None:
+    peer = await asking.legacy(says=silent)
     calling, question = await begun(peer, "hurried")
     assert await calling == "error: The client's answer to 'name' timed out after 0.1 s (ask_timeout)"
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question["id"]}}
@@ -49,8 +51,8 @@ async def test_an_answer_that_does_not_come_is_an_error_in_time(inside: House) -
     assert peer.session.pending_answers == {}
 
 
-async def test_a_cancelled_call_withdraws_its_questions(inside: House) -> None:
-    peer = await inside.legacy(says=silent)
+async def test_a_cancelled_call_withdraws_its_questions(asking: House) -> None:
+    peer = await asking.legacy(says=silent)
     calling = asyncio.create_task(peer.request("tools/call", {"name": "together"}))
     questions = [await asyncio.wait_for(peer.questions.get(), SECONDS) for _ in range(2)]
     await peer.notify("notifications/cancelled", {"requestId": 1})
@@ -60,16 +62,16 @@ async def test_a_cancelled_call_withdraws_its_questions(inside: House) -> None:
     assert peer.session.pending_answers == {}
 
 
-async def test_a_question_that_is_left_open_is_withdrawn_with_the_call(inside: House) -> None:
-    peer = await inside.legacy(says=silent)
+async def test_a_question_that_is_left_open_is_withdrawn_with_the_call(asking: House) -> None:
+    peer = await asking.legacy(says=silent)
     assert await text(peer, "leaves_one_open") == "done without it"
     assert [message["method"] for message in peer.sent] == ["notifications/cancelled"]
     assert peer.session.pending_answers == {}
     assert await text(peer, "what_became_of_it") == "cancelled"
 
 
-async def test_the_first_that_fails_withdraws_the_others(inside: House) -> None:
-    peer = await inside.legacy(says=silent)
+async def test_the_first_that_fails_withdraws_the_others(asking: House) -> None:
+    peer = await asking.legacy(says=silent)
     calling = asyncio.create_task(text(peer, "on_the_loop"))
     for _ in range(3):
         question = await asyncio.wait_for(peer.questions.get(), SECONDS)
@@ -96,15 +98,15 @@ async def test_the_first_that_fails_withdraws_the_others(inside: House) -> None:
         ),
     ],
 )
-async def test_an_odd_response_is_a_failure_that_says_why(inside: House, response: JsonObject, said: str) -> None:
-    peer = await inside.legacy(says=silent)
+async def test_an_odd_response_is_a_failure_that_says_why(asking: House, response: JsonObject, said: str) -> None:
+    peer = await asking.legacy(says=silent)
     calling, question = await begun(peer, "named")
     await peer.answer(question["id"], **response)
     assert await calling == said
 
 
-async def test_nobody_else_can_answer(inside: House) -> None:
-    peer, other = await inside.legacy(says=silent), await inside.legacy()
+async def test_nobody_else_can_answer(asking: House) -> None:
+    peer, other = await asking.legacy(says=silent), await asking.legacy()
     calling, question = await begun(peer, "named")
     await other.answer(question["id"], result=NAME)
     for request_id in (None, 7, "gateway-0", ""):
@@ -116,7 +118,7 @@ async def test_nobody_else_can_answer(inside: House) -> None:
     assert await calling == "accept {'name': 'Ada'}"
 
 
-async def test_whom_a_question_cannot_reach_does_not_wait_for_an_answer(inside: House) -> None:
-    peer = await inside.legacy()
+async def test_whom_a_question_cannot_reach_does_not_wait_for_an_answer(asking: House) -> None:
+    peer = await asking.legacy()
     peer.hears = False
     assert "cannot be asked 'name'" in await text(peer, "named")

@@ -109,6 +109,7 @@ async def what_became_of_it() -> str:
     GO.set()
     task = LEFT_BEHIND.pop()
     await asyncio.wait([task])
+    GO.clear()
     return "cancelled" if task.cancelled() else str(task.result())
 
 

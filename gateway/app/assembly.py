@@ -8,9 +8,6 @@ import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
-
-import structlog
 
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.catalog_agreement import CatalogAgreement
@@ -23,14 +20,14 @@ from gateway.app.shared_changes import SharedChanges
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
 from gateway.config.loader import LoadedConfig
-from gateway.config.settings import MIN_KEY_LENGTH, Settings, variable_of
+from gateway.config.settings import Settings, variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import running_services
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.directory import directory_of
-from gateway.state.keys import SigningKeys
+from gateway.state.keys import SigningKeys, warn_of_short
 from gateway.state.state import State
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
@@ -40,8 +37,6 @@ from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing
-
-log: Final = structlog.get_logger()
 
 
 async def assembled(  # noqa: PLR0913 - what the daemon was asked for
@@ -156,8 +151,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
 def given_keys(settings: Settings) -> SigningKeys | None:
     """Return the signing keys of the settings, if there are any; warn of one that can be guessed."""
     keys = settings.signing_keys()
-    if any(len(key) < MIN_KEY_LENGTH for key in keys):
-        log.warning("the signing key can be guessed", variable=variable_of("secret_key"), shortest=MIN_KEY_LENGTH)
+    warn_of_short(keys, variable=variable_of("secret_key"))
     return SigningKeys(keys, file=settings.secret_key_file) if keys else None
 
 

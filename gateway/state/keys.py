@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from gateway.config.settings import keys_in
+from gateway.config.settings import MIN_KEY_LENGTH, keys_in
 
 log: Final = structlog.get_logger()
 
@@ -54,6 +54,7 @@ class SigningKeys:
         if keys and keys != self._keys:
             self._keys = keys
             log.info("signing keys read again", file=str(file), keys=len(keys))
+            warn_of_short(keys, file=str(file))
 
 
 class FromKeys(Generic[T]):
@@ -70,6 +71,12 @@ class FromKeys(Generic[T]):
         if keys is not self._used:
             self._used, self._made = keys, self._make(keys)
         return self._made
+
+
+def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
+    """Warn of a key that can be guessed; `place` says where it came from."""
+    if any(len(key) < MIN_KEY_LENGTH for key in keys):
+        log.warning("the signing key can be guessed", **place, shortest=MIN_KEY_LENGTH)
 
 
 def random_keys() -> SigningKeys:

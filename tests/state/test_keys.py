@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.errors import RpcError
 from gateway.protocol.input_requests.request_state import RequestStateSigner, State, StateScope
@@ -53,6 +54,24 @@ def test_a_file_that_is_swapped_is_read_again(tmp_path: Path, monkeypatch: pytes
     assert keys() == (NEW, OLD)
     file.write_bytes(b"\n")
     assert keys() == (NEW, OLD)
+
+
+def test_a_key_that_can_be_guessed_is_said_when_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    file = tmp_path / "keys"
+    file.write_bytes(OLD)
+    keys = SigningKeys([OLD], file=file)
+    file.write_bytes(b"hunter2")
+    with capture_logs() as logged:
+        assert keys() == (b"hunter2",)
+    assert logged[-1] == {
+        "event": "the signing key can be guessed",
+        "log_level": "warning",
+        "file": str(file),
+        "shortest": 16,
+    }
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ async def test_a_reload_is_told_with_what_it_changed_and_for_whom(tmp_path: Path
         added = FILE.replace("Greets.", "Says hello.").replace("  waits:", "  delays:")
         save(daemon.config, CONSOLE + added + VIEWS)
         await daemon.ask("POST", "/reload")
-        reload = await events.first("reload")
+        wanted = await events.until(lambda event: event.kind == "reload" and event.data["trigger"] != "start")
+        reload = wanted.data
         assert (reload["outcome"], reload["trigger"], reload["generation"]) == ("loaded", "request", 2)
         changes = {(each["change"], each["kind"], each["name"]): each["views"] for each in reload["changes"]}
         assert changes == {

@@ -23,7 +23,7 @@ SECONDS: Final = 20.0
 
 
 def odd(mode: str, *arguments: object) -> str:
-    return f"command: {[sys.executable, str(ODD), mode, *map(str, arguments)]}"
+    return f"command: {[sys.executable, '-IS', str(ODD), mode, *map(str, arguments)]}"
 
 
 def config(folder: Path, **entries: str) -> Path:
@@ -91,7 +91,7 @@ async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answe
     bad, good = ("dead", "hang", "flood", "die"), [f"good{number}" for number in range(16)]
     state, programs = tmp_path / "state", {name: tmp_path / name for name in (*bad, *good)}
     for program in programs.values():
-        program.write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} good\n", encoding="utf-8")
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} -IS {ODD} good\n", encoding="utf-8")
         program.chmod(0o755)
     entries = {name: f"command: {program}" for name, program in programs.items()}
     names = [f"{name}_{tool}" for name in programs for tool in ("work", "grow", "die")]
@@ -104,7 +104,7 @@ async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answe
         await until(are_all_known)
     programs["dead"].unlink()
     for name in ("hang", "flood"):
-        programs[name].write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} {name}\n", encoding="utf-8")
+        programs[name].write_text(f"#!/bin/sh\nexec {sys.executable} -IS {ODD} {name}\n", encoding="utf-8")
     entries["hang"] += ", connect_timeout: 1s"
 
     async with gateway(config(tmp_path, **entries), state=state) as running:
@@ -139,7 +139,7 @@ async def test_a_first_connect_that_fails_is_tried_again_and_what_comes_of_it_is
         client = running.memory_client()
         assert await tools(client) == []
 
-        program.write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} good\n", encoding="utf-8")
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} -IS {ODD} good\n", encoding="utf-8")
         program.chmod(0o755)
 
         async def is_there() -> bool:
@@ -177,7 +177,7 @@ async def test_a_process_that_serves_one_request_waits_for_first_lists_as_long_a
 async def test_a_call_of_what_cannot_be_reached_says_why_and_when_it_is_tried_again(tmp_path: Path) -> None:
     gate, state = tmp_path / "gate", tmp_path / "state"
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} {ODD} good\n", encoding="utf-8")
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -IS {ODD} good\n", encoding="utf-8")
     program.chmod(0o755)
     path = config(tmp_path, notes=f"command: {program}")
     async with gateway(path, state=state) as running:
@@ -354,7 +354,7 @@ async def test_a_reload_compiles_nothing_again_of_an_upstream_that_is_as_it_was(
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_no_child_outlives_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
     pids = tmp_path / "pids"
-    tree = f"{sys.executable} {ODD} deaf {pids}; exit"  # a server below another process, as npx starts it
+    tree = f"{sys.executable} -IS {ODD} deaf {pids}; exit"  # a server below another process, as npx starts it
     path = config(tmp_path, deaf=f"command: {['sh', '-c', tree]}")
     async with serving(path, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
         await daemon.url()

@@ -39,7 +39,7 @@ async def offered(client: Client, gateway: Gateway) -> None:
                 if (await client.call("shelf_add", a=1, b=1))["structuredContent"] == {"sum": 2}:
                     return
             await gateway._reload()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
 
 
 @pytest.mark.parametrize("view", ["some", "tagged", "searched"])

@@ -58,6 +58,13 @@ async def test_a_page_shows_what_is_there_and_keeps_nobody_out(
     looker.check()
 
 
+async def test_a_narrow_page_shows_how_calls_ended(looker: Tab) -> None:
+    await looker.page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+    await looker.open("traffic")
+    await expect(looker.row("greet").first).to_contain_text("ok")
+    assert await looker.overflow() == []
+
+
 async def test_the_colours_are_a_choice_that_lasts(browser: Browser, ops: Served) -> None:
     async with tab(browser, ops) as ours:
         page = ours.page

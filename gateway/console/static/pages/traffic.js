@@ -68,7 +68,6 @@ const COLUMNS = [
     key: "outcome",
     label: "Outcome",
     width: "7.5rem",
-    from: 430,
     cell: (call) => html`<${Badge} state=${call.outcome} />`,
   },
   {
@@ -83,6 +82,7 @@ const COLUMNS = [
     label: "Duration",
     width: "5rem",
     class: "number",
+    from: 430,
     cell: (call) => (call.ms === null ? "…" : duration(call.ms)),
   },
   { key: "client", label: "Client", width: "minmax(6rem, 1fr)", from: 760, cell: (call) => call.client },

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,6 @@ auth:
 tools:
   hello: {{description: Says hello., content: [{{text: Hello.}}]}}
 """
-FOREIGN: Final = Key.make("RS256", kid="foreign")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +99,13 @@ def _constant(signature: bytes, _text: bytes) -> bytes:
     return signature
 
 
+@cache  # made by who needs it, not by every process that collects tests
+def foreign() -> Key:
+    return Key.make("RS256", kid="foreign")
+
+
 def signed_by_attacker(gate: Gate, **header: Any) -> str:
-    return gate.good(key=FOREIGN, headers={"kid": gate.issuer.keys[0].kid, **header})
+    return gate.good(key=foreign(), headers={"kid": gate.issuer.keys[0].kid, **header})
 
 
 def test_a_good_token_and_a_good_key_open(gate: Gate) -> None:
@@ -145,8 +149,8 @@ def test_a_key_is_not_looked_for_where_the_token_says(gate: Gate) -> None:
     for header in (
         {"jku": f"{canary.url}keys"},
         {"x5u": f"{canary.url}cert"},
-        {"jwk": FOREIGN.jwk},
-        {"jwk": FOREIGN.jwk, "kid": None},
+        {"jwk": foreign().jwk},
+        {"jwk": foreign().jwk, "kid": None},
         {"x5c": [base64.b64encode(b"certificate").decode()]},
         {"kid": f"{canary.url}keys"},
         {"kid": str(canary.file)},
@@ -157,12 +161,12 @@ def test_a_key_is_not_looked_for_where_the_token_says(gate: Gate) -> None:
         {"kid": "\0"},
         {"kid": ""},
         {"kid": "é" * 100},
-        {"kid": FOREIGN.kid},
+        {"kid": foreign().kid},
     ):
         assert gate.status(signed_by_attacker(gate, **header)) == 401
     earned = (time.monotonic() - began) // INTERVAL_SECONDS + 1
     assert gate.issuer.asked[JWKS] <= asked + SPARE_FETCHES + earned
-    assert gate.status(gate.good(headers={"jku": f"{canary.url}keys", "jwk": FOREIGN.jwk})) == 200
+    assert gate.status(gate.good(headers={"jku": f"{canary.url}keys", "jwk": foreign().jwk})) == 200
 
 
 def test_a_kid_of_another_type_is_refused(gate: Gate) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
-import pytest
 
 from gateway.json_types import Json
 from tests.e2e.daemon import MODERN, Daemon, call, request, serving
@@ -131,9 +130,17 @@ async def test_calls_at_once_come_back_from_a_daemon_that_was_killed(tmp_path: P
         await asyncio.gather(*held, return_exceptions=True)
 
 
-@pytest.mark.parametrize("limit", ["2", "{per_caller: 2}"])
-async def test_sessions_and_streams_are_those_of_both(tmp_path: Path, limit: str) -> None:
-    async with replicas(tmp_path, limits=f"{{sessions: {limit}, streams: {limit}}}") as both:
+async def test_sessions_and_streams_are_those_of_both(tmp_path: Path) -> None:
+    """At the same time, since each waits until the lease of a killed daemon has run out."""
+    limits = {"for-all": "2", "for-each": "{per_caller: 2}"}
+    async with asyncio.TaskGroup() as tasks:
+        for name, limit in limits.items():
+            (tmp_path / name).mkdir()
+            tasks.create_task(_sessions_and_streams(tmp_path / name, limit))
+
+
+async def _sessions_and_streams(folder: Path, limit: str) -> None:
+    async with replicas(folder, limits=f"{{sessions: {limit}, streams: {limit}}}") as both:
 
         async def initialize(number: int) -> aiohttp.ClientResponse:
             return await both.http.post(both.urls[number], json=INITIALIZE, headers=BOTH)

@@ -187,12 +187,14 @@ tools:
   b: {shell: {command: [a, "${file:folder}"]}}
   c: {shell: {command: [a, "${file:binary}"]}}
   d: {shell: {command: [a, "${file:/dev/zero}"]}}
+  e: {shell: {command: [a, "${file:}"]}}
 """
     assert problems(tmp_path, text) == [
         "tools.a.shell.command.1: /no/such/file: no such file",
         "tools.b.shell.command.1: folder: is a directory",
         "tools.c.shell.command.1: binary: is not UTF-8 (byte 0xff)",
         "tools.d.shell.command.1: /dev/zero: is not a regular file",
+        "tools.e.shell.command.1: `${file:}` names no file; write `${file:/path}`",
     ]
 
 

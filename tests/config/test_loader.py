@@ -129,7 +129,8 @@ def test_a_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
     assert FilePattern(tmp_path, "*.yaml") in config.globs
 
 
-def test_in_a_directory_one_file_may_hold_the_main_sections(tmp_path: Path) -> None:
+def test_in_a_directory_one_file_may_hold_the_main_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     write(tmp_path, {"a.yaml": "server: {name: one}\n", "b.yaml": "server: {name: two}\nlisten: {sse: false}\n"})
     assert shown(tmp_path) == ["b.yaml:1:1: server: `server` stands twice, first at a.yaml:1:1"]
 
@@ -159,7 +160,8 @@ def test_a_file_that_includes_itself_through_a_link_is_a_cycle(tmp_path: Path) -
     assert "includes itself" in problems_of(main)[0].message
 
 
-def test_names_clash_across_files_and_kinds_of_files(tmp_path: Path) -> None:
+def test_names_clash_across_files_and_kinds_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     main = write(
         tmp_path,
         {
@@ -172,6 +174,19 @@ def test_names_clash_across_files_and_kinds_of_files(tmp_path: Path) -> None:
     assert shown(main) == [
         "more.yaml:2:9: tools.triage: `triage` is defined twice, first at config.yaml:4:9",
         "p/triage.md:1:1: prompts.triage: `triage` is defined twice, first at config.yaml:3:11",
+    ]
+
+
+def test_both_places_of_a_clash_are_paths_from_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"server: {{name: x}}\ntools: {{a: {TOOL}}}\n"
+    write(tmp_path, {"sub/a.yaml": text, "sub/b.yaml": text})
+    monkeypatch.chdir(tmp_path)
+    messages = [problem.message for problem in problems_of(tmp_path / "sub")]
+    assert messages == [
+        "`server` stands twice, first at sub/a.yaml:1:1",
+        "`a` is defined twice, first at sub/a.yaml:2:9",
     ]
 
 

@@ -212,6 +212,9 @@ class Interpolator:
             self._fail(f"`${{file:{name}}}` is a secret, and clients see this text")
             return None
         name, has_default, default = name.partition(":-")
+        if not name:
+            self._fail("`${file:}` names no file; write `${file:/path}`")
+            return None
         path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises where there is no home
         value = self._text_of(path)
         if has_default and (isinstance(value, UnreadableError) or not value):

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from pydantic import ValidationError, create_model
 
+from gateway.config.diagnostics.render import shown_path
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model, plain_text
 from gateway.config.models.databases import Database
@@ -140,7 +141,7 @@ class Merger:
     def _add(self, section: str, name: str, entry: MapItem, value: Model | None) -> None:
         merged = self._sections.setdefault(section, _Section(entry))
         if (first := merged.entries.get(name)) is not None:
-            message = f"`{name}` is defined twice, first at {self._shown(first.place)}"
+            message = f"`{name}` is defined twice, first at {_shown(first.place)}"
             self._report(message, (section, name), entry.place)
             return
         merged.entries[name] = entry
@@ -216,7 +217,7 @@ class Merger:
     def _single_section(self, section: str, entry: MapItem) -> None:
         if section in self._single:
             first = self._single[section][0]
-            message = f"`{section}` stands twice, first at {self._shown(first.place)}"
+            message = f"`{section}` stands twice, first at {_shown(first.place)}"
             self._report(message, (section,), entry.place)
             return
         document = self._single_validated(section, entry)
@@ -272,11 +273,12 @@ class Merger:
         start = next((entry.key_start for entry in entries.values()), START)
         return MappingNode(entries, source, start, is_flow=False, size=1)
 
-    def _shown(self, place: Place) -> str:
-        return f"{os.path.relpath(place.source.path, self._inclusion.directory)}:{place.line}:{place.column}"
-
     def _report(self, message: str, path: DocumentPath, place: Place) -> None:
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
+
+
+def _shown(place: Place) -> str:
+    return f"{shown_path(place.source.path)}:{place.line}:{place.column}"
 
 
 class _Section(msgspec.Struct):

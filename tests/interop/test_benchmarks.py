@@ -11,7 +11,7 @@ from tests.interop.official_clients import PROJECT, interpreter
 
 pytestmark = pytest.mark.build
 
-SECONDS: Final = 300
+SECONDS: Final = 600
 WORK: Final = (
     "content tool, session",
     "content tool, stdio",

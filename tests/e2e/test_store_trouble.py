@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -159,13 +159,23 @@ async def delayed(port: int, seconds: float) -> AsyncIterator[int]:
                 await writer.drain()
         writer.close()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pass_on(reader, up_writer), pass_on(up_reader, writer))
+    connections: set[asyncio.Task[None]] = set()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
+            with closing(up_writer):
+                await asyncio.gather(pass_on(reader, up_writer), pass_on(up_reader, writer))
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.create_task(connect(reader, writer)))
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+        for each in connections:
+            each.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 async def test_a_slow_store_is_waited_for_and_is_not_away(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gateway.cli.commands import COMMANDS
 from tests.cli.typed import Run
+from tests.fork_launcher import fork_launcher
 from tests.programs import need
 
 PRESSED = {
@@ -31,16 +31,6 @@ complete -C '{line}'
 """What a shell does when Tab is pressed. Bash and zsh give a completion function its words in variables."""
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A PATH with `mcp-gateway` as it is installed."""
-    directory = tmp_path_factory.mktemp("bin")
-    command = directory / "mcp-gateway"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m gateway "$@"\n')
-    command.chmod(0o755)
-    return f"{directory}:{os.environ['PATH']}"
-
-
 @pytest.mark.build
 @pytest.mark.parametrize("shell", PRESSED)
 @pytest.mark.parametrize(
@@ -54,13 +44,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("mcp-gateway read --out", {"--output"}),
     ],
 )
-def test_a_shell_completes(run: Run, tmp_path: Path, path: str, shell: str, line: str, expected: set[str]) -> None:
+def test_a_shell_completes(run: Run, tmp_path: Path, shell: str, line: str, expected: set[str]) -> None:
     del run  # it is its small file that is wanted
     words = [*line.split(), *([""] if line.endswith(" ") else [])]
     script = PRESSED[shell].format(line=line, words=" ".join(f"'{word}'" for word in words))
     finished = subprocess.run(
         [need(shell), *(["-f"] if shell == "zsh" else []), "-c", script],
-        env={"PATH": path, "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
+        env={"PATH": f"{fork_launcher().folder}:{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path
 from gateway.openapi.references import Node, References
 from gateway.openapi.resources import resource_of
 from gateway.openapi.schemas import Schemas
-from gateway.openapi.servers import credentials, different_servers, missing_schemes, scheme_of
+from gateway.openapi.servers import RelativeServerError, credentials, different_servers, missing_schemes, scheme_of
 from gateway.openapi.tools import Reader, tool_of
 
 MANY_TOOLS: Final = 40
@@ -101,6 +101,8 @@ class _Selection:
         self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[])
         self._missing: Final[dict[str, list[str]]] = {}
         """Security schemes that the connection has not → the operations that need them."""
+        self._without_host: Final[dict[str, list[str]]] = {}
+        """What is wrong with a relative server → the operations that have it."""
 
     def definitions(self) -> DocumentDefinitions:
         for each in operations_of(self._reader.root, self._reader.references):
@@ -121,6 +123,7 @@ class _Selection:
                 self._make(operation, names[operation.key], *overrides[operation.key])
             else:
                 self._result.left_out.append(SkippedOperation(operation=operation.key, reason=reason))
+        self._report_servers()
         self._report_security()
         self._warn(chosen)
         return self._result
@@ -167,6 +170,8 @@ class _Selection:
                 data = tool_of(operation, self._reader, override)
         except DocumentError as error:
             self._leave_out(operation, str(error))
+            if isinstance(error, RelativeServerError):
+                self._without_host.setdefault(str(error), []).append(operation.key)
             if key is not None and (override.hide or override.set):
                 self._result.errors.append((("override", key), str(error)))
             return
@@ -186,15 +191,19 @@ class _Selection:
         left_out = SkippedOperation(operation=operation.key, reason=reason, pointer=operation.node.pointer)
         self._result.left_out.append(left_out)
 
+    def _report_servers(self) -> None:
+        self._result.errors.extend(
+            (("document",), f"{_first_of(keys)}: {reason}") for reason, keys in self._without_host.items()
+        )
+
     def _report_security(self) -> None:
         place = ("connection",) if self._config.connection is not None else ()
         for scheme, keys in sorted(self._missing.items()):
             variable = f"{clean(self._entry.name).upper()}_TOKEN".replace("-", "_")
             found = scheme_of(scheme, self._reader.root, self._reader.references)
             name = self._config.connection or clean(self._entry.name)
-            others = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             message = (
-                f"{keys[0]}{others} need the credentials that the document calls `{scheme}`, which "
+                f"{_first_of(keys)} need the credentials that the document calls `{scheme}`, which "
                 f"{'the connection has not' if place else 'take a connection'}; add to `connections.{name}`: "
                 f"{credentials(found, variable)} (or `ignore_security: true` here)"
             )
@@ -225,6 +234,10 @@ class _Selection:
     def _patterns(self) -> Iterator[tuple[tuple[str, ...], list[str]]]:
         for key in ("include", "exclude", "resources"):
             yield (key, "operations"), getattr(self._config, key).operations
+
+
+def _first_of(keys: list[str]) -> str:
+    return f"{keys[0]} and {len(keys) - 1} more" if len(keys) > 1 else keys[0]
 
 
 def title_of(uri: str) -> str:

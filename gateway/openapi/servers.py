@@ -14,6 +14,10 @@ from gateway.openapi.references import Node, References
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 
 
+class RelativeServerError(DocumentError):
+    """The server of an operation is relative, and there is nothing that it could be relative to."""
+
+
 def base_url(operation: Operation, root: Node) -> str:
     """The base URL of an operation that has no connection: its first server, relative to the document's URL.
 
@@ -25,7 +29,8 @@ def base_url(operation: Operation, root: Node) -> str:
     url = urljoin(root.uri, server) if root.uri.startswith(("http://", "https://")) else server
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise DocumentError(f"its server is `{server}`, which is no URL: name a `connection` with the `base_url`")
+        error = DocumentError if parts.scheme else RelativeServerError
+        raise error(f"its server is `{server}`, which is no URL: name a `connection` with the `base_url`")
     return url.partition("#")[0].partition("?")[0].rstrip("/")
 
 

@@ -112,10 +112,24 @@ def test_without_a_connection_the_first_server_is_the_base_url(tmp_path: Path) -
     assert made.data["http"]["url"] == "https://eu.example.com/v2/x"
 
 
-def test_a_relative_server_of_a_file_names_what_to_add(tmp_path: Path) -> None:
-    given = document({"/x": {"get": operation()}}, servers=[{"url": "/v1"}])
-    [left_out] = offer(given, tmp_path, is_connected=False).left_out
-    assert "name a `connection` with the `base_url`" in left_out.reason
+@pytest.mark.parametrize(
+    ("servers", "shown"), [([{"url": "/v1"}], "/v1"), ([{"url": "x.example"}], "x.example"), ([], "/")]
+)
+def test_a_relative_server_of_a_file_is_an_error_that_names_the_connection(
+    tmp_path: Path, servers: list[Json], shown: str
+) -> None:
+    given = document({"/x": {"get": operation()}, "/y": {"get": operation()}}, servers=servers)
+    offered = offer(given, tmp_path, is_connected=False)
+    reason = f"its server is `{shown}`, which is no URL: name a `connection` with the `base_url`"
+    assert offered.errors == [(("document",), f"GET /x and 1 more: {reason}")]
+    assert [each.reason for each in offered.left_out] == [reason, reason]
+
+
+def test_a_server_that_is_not_http_leaves_its_operation_out(tmp_path: Path) -> None:
+    given = document({"/x": {"get": operation()}}, servers=[{"url": "ftp://x.example"}])
+    offered = offer(given, tmp_path, is_connected=False)
+    assert offered.errors == []
+    assert [each.operation for each in offered.left_out] == ["GET /x"]
 
 
 SCHEMES = [

@@ -3,7 +3,6 @@
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from gateway.cli.output.console import Console
 from tests.cli.typed import CONFIG
+from tests.fork_server import FORKED
 
 SECONDS = 60
 ERASE = "\r\x1b[2K"
@@ -33,7 +33,7 @@ class Terminal:
         self.shown = ""
         self._reading, theirs = os.openpty()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", *words],
+            [FORKED, *words],
             cwd=folder,
             env=environment,
             stdin=theirs,

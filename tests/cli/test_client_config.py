@@ -149,6 +149,13 @@ def test_a_variable_that_is_not_set_here_may_be_set_where_the_client_runs(
     assert "Not set here, so that the file could not be checked: API_TOKEN\n" in finished.hints
 
 
+def forked(entry: dict[str, Any]) -> list[str]:
+    """Return the command that a client would start, as a fork: it starts from anywhere, as is shown above."""
+    words = entry["args"]
+    assert "serve" in words
+    return [FORKED, *words[words.index("serve") :]]
+
+
 def test_what_the_client_fills_in_is_what_the_server_takes(run: Run, tmp_path: Path) -> None:
     """An empty value, as a client leaves it of what is not set, is as good as none."""
     text = 'tools: {t: {description: T., shell: {command: [echo, "${env:WORD:-none}", "${env:NUMBER}"]}}}'
@@ -162,7 +169,7 @@ def test_what_the_client_fills_in_is_what_the_server_takes(run: Run, tmp_path: P
     }
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t", "arguments": {}, "_meta": meta}}
     done = subprocess.run(
-        [entry["command"], *entry["args"]],
+        forked(entry),
         env={"PATH": os.environ["PATH"], "WORD": "", "NUMBER": "7"},
         input=json.dumps(call) + "\n",
         capture_output=True,
@@ -283,7 +290,7 @@ def test_stdio_serves_a_view(run: Run, tmp_path: Path) -> None:
     messages = [INITIALIZE, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}]
     [entry] = json.loads(run("client-config", "claude", "views.yaml", "--view", "support").out)["mcpServers"].values()
     done = subprocess.run(
-        [entry["command"], *entry["args"]],
+        forked(entry),
         input="".join(json.dumps(each) + "\n" for each in messages),
         capture_output=True,
         text=True,

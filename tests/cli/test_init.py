@@ -2,13 +2,13 @@
 
 import json
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cli.typed import Run
+from tests.fork_launcher import fork_launcher
 
 SCHEMA = '''
 CREATE TABLE "my ""orders""" (id INTEGER PRIMARY KEY, "first name" VARCHAR(9), total DECIMAL, picture BLOB, "a:b" TEXT,
@@ -43,8 +43,9 @@ def test_a_database_becomes_a_tool_for_each_table(run: Run, database: Path, tmp_
 
 def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text("tools: {hi: {description: Says hi., content: Hi.}}\n")
-    serve = ["-P", "-m", "gateway", "serve", str(tmp_path / "small.yaml"), "--stdio", "--no-watch"]
-    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"one": {"command": sys.executable, "args": serve}}}))
+    serve = ["serve", str(tmp_path / "small.yaml"), "--stdio", "--no-watch"]
+    server = {"command": str(fork_launcher().program), "args": serve}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"one": server}}))
     assert run("init", "new/config.yaml", "--from", "mcp.json", ".mcp.json").code == 0
     assert run("call", "new/config.yaml", "one_hi").out == "Hi.\n"
     assert run("validate", "--strict", "new/config.yaml").code == 0

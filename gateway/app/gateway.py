@@ -271,6 +271,7 @@ class Gateway:
 
     async def _prepare(self, stack: AsyncExitStack) -> None:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=str)
+        logs.worker = None if self._worker is None else self._worker.number
         self._logs = stack.enter_context(logs)
         self._shared_keys = given_keys(self._settings)
         loaded_at = time.time_ns()

@@ -59,13 +59,15 @@ class Logs:
         self._lines = _Lines(descriptor)
         self._handler = logging.StreamHandler(self._lines)
         self._uncaught_exceptions = UncaughtExceptions()
+        self.worker: int | None = None
+        """The number of this process, where several serve one address: it stands in each line."""
         self.heard: Callable[[EventDict], None] | None = None
         """Called with each masked line, in the thread that wrote it; must neither block nor raise, nor change it."""
 
     def __enter__(self) -> Self:
         before: list[Processor] = [
             structlog.contextvars.merge_contextvars,
-            _with_context,
+            self._with_context,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
@@ -132,6 +134,14 @@ class Logs:
             return lambda logger, method, event: console(logger, method, _visible(event))
         return structlog.processors.JSONRenderer(_json)
 
+    def _with_context(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        """Add the id of the call that the line belongs to, and of its trace; and the worker that writes it."""
+        for name, fact in LOG_CONTEXT.get().items():
+            event.setdefault(name, fact)
+        if self.worker is not None:
+            event.setdefault("worker", self.worker)
+        return event
+
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         keys = dict.fromkeys((*_FIRST, *event))
         return {key: self._masked_value(event[key]) for key in keys if key in event}
@@ -153,13 +163,6 @@ class Logs:
                 return [self._masked_value(item) for item in value]
             case _:
                 return self.mask(str(value))
-
-
-def _with_context(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Add the id of the call that the line belongs to, and of its trace."""
-    for name, fact in LOG_CONTEXT.get().items():
-        event.setdefault(name, fact)
-    return event
 
 
 class _Lines:

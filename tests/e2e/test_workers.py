@@ -111,6 +111,8 @@ async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(c
                 assert (await response.json())["level"] == "debug"
         daemon.signal(signal.SIGTERM)
         assert await daemon.exit_code(within=SECONDS) == 0
+        logged = [orjson.loads(line) for line in daemon.errors]
+        assert {entry["worker"] for entry in logged if entry["event"] == "reloaded"} == {0, 1}
         assert are_gone(processes)
         assert sorted(os.listdir(tmp_path / "state")) == ["worker-0", "worker-1"]  # noqa: PTH208 - the names alone
 

@@ -70,6 +70,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     It enters the directory, too, so that the command learns nothing about directories outside.
     """
 
+    def __repr__(self) -> str:
+        return f"Command({self.argv[0]!r})"  # its environment and its input may hold secrets
+
 
 class ProcessTree:
     """A running child, leader of its own session. It is not reaped before `release`, which keeps its id from others."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,9 @@ from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
 from gateway.config.models.field_use import Use
 from gateway.config.reading.permissions import open_to_all
+from gateway.json_types import JsonObject
+from gateway.language.schemas.keywords import KEYWORDS
+from gateway.language.schemas.rules import subschemas
 
 _VAGUE: Final = re.compile(
     r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"
@@ -27,6 +31,10 @@ _VAGUE: Final = re.compile(
 _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
 """Names of two letters that need no description."""
 _MIN_TELLING_LENGTH: Final = 3
+_OURS: Final = frozenset({"max_size", "media_types", "within"})
+"""Keys of an input that stand beside the keywords of its schema."""
+_MIN_LIKENESS: Final = 0.8
+"""Of a misspelt keyword: `enumNames`, which clients know, is no `enum`."""
 _WRITING: Final = frozenset({"PUT", "PATCH", "DELETE"})
 """Methods that no search uses, as many use POST."""
 
@@ -71,6 +79,8 @@ def _lint_definition(
         case models.Tool(), Tool():
             _warn_of_annotations(config, problems=problems)
             _warn_of_inputs(primitive, config, problems=problems)
+            if config.output is not None and config.output.schema_ is not None:
+                _warn_of_keywords(config.output.schema_, problems=problems.at("output", "schema"))
         case models.Prompt(), Prompt():
             _warn_of_prompt(primitive, config, problems=problems)
         case _:
@@ -140,6 +150,11 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
 
 
 def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> None:
+    if config.input_schema is not None:
+        _warn_of_keywords(config.input_schema, problems=problems.at("input_schema"))
+    for name, schema in (config.input or {}).items():
+        if not isinstance(schema, str):
+            _warn_of_keywords(schema, problems=problems.at("input", name), others=_OURS)
     key = ("input",) if config.input is not None else ("input_schema", "properties")
     properties = tool.definition["inputSchema"].get("properties")
     for name, schema in (properties if isinstance(properties, Mapping) else {}).items():
@@ -149,6 +164,17 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
         if not is_described and _says_little(name):
             place = problems.at("python") if config.python is not None else problems.at(*key, name)
             place.warning(f"the input `{name}` has no `description`, and its name says little")
+
+
+def _warn_of_keywords(schema: JsonObject, *, problems: Problems, others: frozenset[str] = frozenset()) -> None:
+    """Report keywords that were probably misspelt: validators pass over what they do not know, and check nothing."""
+    for keyword in (each for each in schema if each not in KEYWORDS and each not in others):
+        for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
+            problems.at(keyword).warning(
+                f"`{keyword}` is no keyword of JSON Schema, and checks nothing; did you mean `{meant}`?"
+            )
+    for path, inner in subschemas(schema):
+        _warn_of_keywords(inner, problems=problems.at(*path))
 
 
 def _says_little(name: str) -> bool:

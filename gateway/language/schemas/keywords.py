@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema that hold schemas, in every supported dialect."""
+"""The keywords of JSON Schema in every supported dialect: which there are, and which of them hold schemas."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +13,14 @@ SCHEMA_LISTS: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItem
 SCHEMA_MAPS: Final = frozenset({
     "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
 })  # fmt: skip
+KEYWORDS: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS | {
+    "$anchor", "$comment", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$ref",
+    "$schema", "$vocabulary", "const", "contentEncoding", "contentMediaType", "default", "dependentRequired",
+    "deprecated", "description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format", "maxContains",
+    "maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties",
+    "minimum", "multipleOf", "pattern", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
+}  # fmt: skip
+"""All of them; a schema may have others, which validate nothing."""
 
 
 def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:

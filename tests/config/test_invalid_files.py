@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from gateway.config.diagnostics.render import shown_path
 from gateway.config.loader import load
 from gateway.errors import ConfigError, Problem, Severity
 
@@ -24,7 +25,8 @@ def shown(problem: Problem, main: Path) -> str:
     location = problem.location
     assert location is not None
     file = "" if location.file == main else f"{os.path.relpath(location.file, main.parent)}:"
-    return f"{file}{location.line}:{location.column}: " + ": ".join(filter(None, (problem.path, problem.message)))
+    message = problem.message.replace(f"{shown_path(main.parent)}/", "")
+    return f"{file}{location.line}:{location.column}: " + ": ".join(filter(None, (problem.path, message)))
 
 
 @pytest.mark.parametrize("invalid", INVALID, ids=lambda path: path.name)

@@ -79,7 +79,15 @@ def fresh() -> aiohttp.ClientSession:
 
 
 def are_gone(processes: set[int]) -> bool:
-    return not any(Path(f"/proc/{each}").exists() for each in processes)
+    """Whether they have ended: whoever inherits those of a supervisor that was killed may reap none."""
+    return not any(is_alive(each) for each in processes)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.build

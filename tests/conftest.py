@@ -60,8 +60,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of processes to run tests in: none beside this one where a single file or test is named."""
     if len(config.args) == 1 and not Path(config.args[0]).is_dir():
         return 0
-    # One more than there are processors, since many a test waits for another process, or for a time to pass.
-    return min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)
+    # Two more than there are processors, since many a test waits for another process, or for a time to pass.
+    return min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)
 
 
 @pytest.hookimpl(wrapper=True)

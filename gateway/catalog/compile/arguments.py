@@ -107,17 +107,17 @@ def compile_arguments(
     validator = compile_schema(shown, problems, what="JSON Schema", place=place)
     if place is _in_long_form:
         _check_long_form(schema, problems.at("input_schema"))
-    found = _found_in(validator.shape)
+    parts = _parts_of(validator.shape)
     relayed = relayed_of(config)
     # Another server fills in its own defaults.
-    defaults, unfit_defaults = (found.defaults, found.unfit_defaults) if relayed is None else (NO_DEFAULTS, ())
-    for schema_problem in (*found.problems, *unfit_defaults):
+    defaults, unfit_defaults = (parts.defaults, parts.unfit_defaults) if relayed is None else (NO_DEFAULTS, ())
+    for schema_problem in (*parts.problems, *unfit_defaults):
         problems.at(*place(schema_problem.path)).error(schema_problem.message)
     return CompiledArguments(
         schema=validator.schema,
         # The validator's copy is kept anyway; what is broken has none, and a file's schema says more than it.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
-        header_parameters=found.header_parameters,
+        header_parameters=parts.header_parameters,
         validator=validator,
         defaults=defaults,
         confinements=_confinements(config.input or {}, problems.at("input")),
@@ -199,7 +199,7 @@ def _refuse_within(schema: JsonObject, problems: Problems) -> None:
         _refuse_within(member, problems.at(*path))
 
 
-class _Found(msgspec.Struct, frozen=True, kw_only=True):
+class _SchemaParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a schema that arguments are prepared by."""
 
     header_parameters: tuple[HeaderParameter, ...]
@@ -210,12 +210,12 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=1024)
-def _found_in(shape: SchemaShape) -> _Found:
+def _parts_of(shape: SchemaShape) -> _SchemaParts:
     """Look through a schema once for all tools that have it."""
     headers, problems = header_parameters(shape.schema)
     defaults, validator = defaults_of(shape.schema), Validator(shape.schema, shape)
     unfit_defaults = tuple(_unfit_defaults(defaults, validator))
-    return _Found(header_parameters=headers, problems=problems, defaults=defaults, unfit_defaults=unfit_defaults)
+    return _SchemaParts(header_parameters=headers, problems=problems, defaults=defaults, unfit_defaults=unfit_defaults)
 
 
 def _unfit_defaults(defaults: Defaults, validator: Validator) -> Iterator[SchemaProblem]:

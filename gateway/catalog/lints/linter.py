@@ -31,10 +31,8 @@ _VAGUE: Final = re.compile(
 _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
 """Names of two letters that need no description."""
 _MIN_TELLING_LENGTH: Final = 3
-_OURS: Final = frozenset({"max_size", "media_types", "within"})
-"""Keys of an input that stand beside the keywords of its schema."""
 _MIN_LIKENESS: Final = 0.8
-"""Of a misspelt keyword: `enumNames`, which clients know, is no `enum`."""
+"""Of a misspelt keyword, from 0 to 1: other keys, such as our own `within` and clients' `enumNames`, are less alike."""
 _WRITING: Final = frozenset({"PUT", "PATCH", "DELETE"})
 """Methods that no search uses, as many use POST."""
 
@@ -154,7 +152,7 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
         _warn_of_keywords(config.input_schema, problems=problems.at("input_schema"))
     for name, schema in (config.input or {}).items():
         if not isinstance(schema, str):
-            _warn_of_keywords(schema, problems=problems.at("input", name), others=_OURS)
+            _warn_of_keywords(schema, problems=problems.at("input", name))
     key = ("input",) if config.input is not None else ("input_schema", "properties")
     properties = tool.definition["inputSchema"].get("properties")
     for name, schema in (properties if isinstance(properties, Mapping) else {}).items():
@@ -166,9 +164,9 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
             place.warning(f"the input `{name}` has no `description`, and its name says little")
 
 
-def _warn_of_keywords(schema: JsonObject, *, problems: Problems, others: frozenset[str] = frozenset()) -> None:
+def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
     """Report keywords that were probably misspelt: validators pass over what they do not know, and check nothing."""
-    for keyword in (each for each in schema if each not in KEYWORDS and each not in others):
+    for keyword in (each for each in schema if each not in KEYWORDS):
         for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
             problems.at(keyword).warning(
                 f"`{keyword}` is no keyword of JSON Schema, and checks nothing; did you mean `{meant}`?"

@@ -88,7 +88,7 @@ def _error_text(answer: Json) -> str | None:
 def _hint(status: int, text: str | None) -> str:
     if status in {401, 403}:
         return f"; ${TOKEN} is to hold a key with the scope gateway:admin"
-    if status == 404 and text is not None and text.startswith("not found"):  # no path, where a missing task has one
+    if status == 404 and text is not None and text.startswith("not found"):  # as of a path; a task has another text
         return f": {text}; where the file has `listen.admin`, /-/… are at that address alone"
     return ": this is no mcp-gateway, or something else answers in its place" if text is None else f": {text}"
 

@@ -72,8 +72,8 @@ def found(plugins: Plugins, reference: str) -> Any:
     return function
 
 
-def problems_of(plugins: Plugins, reference: str) -> list[str]:
-    problems = Problems(OneFile(Path("/")))
+def problems_of(plugins: Plugins, reference: str, folder: Path = Path("/")) -> list[str]:
+    problems = Problems(OneFile(folder))
     assert plugins.function(reference, problems) is None
     return [str(problem) for problem in problems]
 
@@ -237,6 +237,29 @@ def test_a_reference_that_leads_nowhere_says_what_was_meant(
     write("scoring.py", "LIMIT = 5\nclass Deep: ...\ndef score(): ...\n")
     opened(plugins, folder)
     assert problems_of(plugins, reference) == [problem.format(folder / "plugins")]
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        ("loose:f", "there is no plugin loose; that of loose.py is called loose, and found with `plugins: [.]`"),
+        ("loose.py:f", "there is no plugin loose.py; that of loose.py is called loose, and found with `plugins: [.]`"),
+        (
+            "sub/deep:f",
+            "there is no plugin sub/deep; that of sub/deep.py is called deep, and found with `plugins: [sub]`",
+        ),
+        (
+            "nowhere:f",
+            "there is no plugin nowhere: `plugins:` names no directory, and no entry point or module is called so",
+        ),
+    ],
+)
+def test_a_file_in_no_plugin_directory_is_told_apart(
+    plugins: Plugins, folder: Path, write: Write, reference: str, problem: str
+) -> None:
+    write("../loose.py", "def f(): ...\n")
+    write("../sub/deep.py", "def f(): ...\n")
+    assert problems_of(plugins, reference, folder) == [problem]
 
 
 def test_a_missing_directory_is_reported_where_it_is_named(plugins: Plugins, folder: Path) -> None:

@@ -225,7 +225,7 @@ class _Generation(msgspec.Struct, kw_only=True):
             try:
                 self._holders[module] = self._find(module)
             except NoSuchModuleError:
-                problems.error(f"there is no plugin {module}{self._meant(module)}")
+                problems.error(f"there is no plugin {module}{self._meant(module, problems.directory)}")
                 return None
             except ImportFailedError as error:
                 problems.error(f"the plugin {module} could not be imported: {error}")
@@ -259,13 +259,20 @@ class _Generation(msgspec.Struct, kw_only=True):
             package.forget(but=before)
             raise
 
-    def _meant(self, module: str) -> str:
+    def _meant(self, module: str, directory: Path) -> str:
+        name = module.removesuffix(".py").replace("/", ".")
         known = [name for package in self.packages for name in package.sources if name]
-        near = get_close_matches(module, [*known, *self.entry_points], n=1)
+        near = get_close_matches(name, [*known, *self.entry_points], n=1)
         if near:
             return f"; did you mean {near[0]}?"
+        file = directory.joinpath(*name.split(".")).with_suffix(".py")
+        if file.is_file():
+            place = file.parent.relative_to(directory)
+            return f"; that of {place / file.name} is called {file.stem}, and found with `plugins: [{place}]`"
+        if not self.packages:
+            return ": `plugins:` names no directory, and no entry point or module is called so"
         places = ", ".join(str(package.directory) for package in self.packages)
-        return f" in {places}, no entry point and no importable module of that name" if places else ""
+        return f" in {places}, no entry point and no importable module of that name"
 
 
 def _entry_object(module: ModuleType, point: EntryPoint) -> object:

@@ -3,6 +3,7 @@
 A client is told of a list only if what it sees of it has changed, and of a resource only if it may read it.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import structlog
 from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_parts import CallerParts
 from gateway.catalog.catalog import Catalog
-from gateway.json_types import JsonObject
+from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol.counters import NotificationCounters
 from gateway.protocol.outbox import Outbox
@@ -55,6 +56,11 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     def takes(self, kind: ListKind) -> bool:
         return kind in self.kinds
 
+    def end(self) -> None:
+        """Let its request be answered; what still waits is for somebody who may no longer have it."""
+        self.outbox.messages.clear()
+        self.outbox.close()
+
 
 class _SessionSubscriber(msgspec.Struct, frozen=True):
     """A session as a subscriber: it takes whatever list changes once it is initialized."""
@@ -92,6 +98,8 @@ class ChangeNotifier:
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         """A session that nothing else holds is gone from here too."""
         self._subscriptions: Final[set[Subscription]] = set()
+        self._by_handler: Final[dict[asyncio.Task[Json] | None, Subscription]] = {}
+        """By the task that serves the request."""
         self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
         """By task id."""
         self.counters: Final = NotificationCounters()
@@ -165,6 +173,8 @@ class ChangeNotifier:
         if self._is_closed:
             subscription.outbox.close()
         self._subscriptions.add(subscription)
+        handler = asyncio.current_task()
+        self._by_handler[handler] = subscription
         for task_id in task_ids:
             self._of_tasks[task_id].add(subscription)
         if uris:
@@ -173,6 +183,7 @@ class ChangeNotifier:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
+            self._by_handler.pop(handler, None)
             if uris:
                 self.watch_changed()
             for task_id in task_ids:
@@ -180,11 +191,22 @@ class ChangeNotifier:
                 if not self._of_tasks[task_id]:
                     del self._of_tasks[task_id]
 
+    def end_subscription(self, handler: asyncio.Task[Json]) -> bool:
+        """End the subscription that this task serves, with its result; False if the task serves none."""
+        if (subscription := self._by_handler.get(handler)) is None:
+            return False
+        subscription.end()
+        return True
+
     def catalog_changed(self, old: Catalog, new: Catalog) -> None:
         """Announce each list that a client would now see differently, and each watched resource that was written.
 
-        Where other processes do not serve the new catalog yet, that waits for `announce_held`.
+        Where other processes do not serve the new catalog yet, that waits for `announce_held`. Subscriptions of views
+        that are gone end.
         """
+        for subscription in self._subscriptions:
+            if subscription.view is not None and subscription.view not in new.views:
+                subscription.end()
         self._held, self._newest = self._held or old, new
         if not self.announces_later():
             self.announce_held()
@@ -196,7 +218,7 @@ class ChangeNotifier:
         if old is None or new is None:
             return
         for (scopes, view), subscribers in self._by_part().items():
-            if view is None or (view in old.views and view in new.views):  # of one that is gone, streams end
+            if view is None or (view in old.views and view in new.views):  # those of one that is gone end
                 before, after = (self._parts.of(each, scopes, view=view) for each in (old, new))
                 self._part_changed(before, after, subscribers)
 

@@ -13,7 +13,7 @@ from gateway.json_types import Json
 from tests.behaviour.cells import LATEST, LATEST_LEGACY, STDIO, Cell, cells
 from tests.behaviour.client import Call, Client, listed
 from tests.behaviour.conftest import CONFIG, Newcomer
-from tests.behaviour.daemons import serving
+from tests.behaviour.daemons import one_process, serving
 from tests.behaviour.test_announcements import ACKNOWLEDGED, CHANGED, SUBSCRIPTION, UPDATED, listening, open_stream
 from tests.e2e.daemon import Daemon
 from tests.requirements import requirement
@@ -110,6 +110,24 @@ async def test_a_file_with_a_mistake_changes_nothing_that_clients_see(
     await daemon.event("reload refused")
     assert await listed(client, "tools/list", "tools") == before
     assert ear.heard(CHANGED["tools"]) == []
+
+
+@one_process("standard streams belong to one")
+@requirement("subscriptions/server-ends")
+async def test_a_view_that_is_removed_ends_its_subscription_on_standard_streams(
+    config: Path, newcomer: Newcomer
+) -> None:
+    plain = config.read_text()
+    config.write_text(plain + "views:\n  part: {include: {tools: [say]}}\n")
+    cell = Cell(binding=STDIO, revision=LATEST)
+    async with serving(config, "--stdio", "--view", "part") as daemon:
+        client = await newcomer(cell, daemon=daemon)
+        call = await listening(client, toolsListChanged=True)
+        config.write_text(plain)
+        daemon.signal(signal.SIGHUP)
+        result = (await call.answer()).result
+        assert result["_meta"][SUBSCRIPTION] == call.id
+        assert [params["requestId"] for params in call.seen("notifications/cancelled")] == [call.id]
 
 
 @cells(since=LATEST)

@@ -120,6 +120,18 @@ class Served:
             assert response.status == 200, await response.text()
             yield response
 
+    @asynccontextmanager
+    async def listening(self, client: Client) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A stream of `subscriptions/listen` that has been acknowledged."""
+        params = {"notifications": {"toolsListChanged": True}}
+        fields = {**modern_headers("subscriptions/listen", params), "Accept": BOTH}
+        body = modern_request("subscriptions/listen", params)
+        async with self.client.post(self.url(client.path), json=body, headers=fields) as response:
+            acknowledged = await next_message(response)
+            assert acknowledged is not None
+            assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+            yield response
+
 
 async def next_message(response: aiohttp.ClientResponse) -> dict[str, Any] | None:
     """The next message of a stream; None at its end, which may come in the middle."""
@@ -301,9 +313,14 @@ async def test_a_view_that_is_added_is_served_and_one_that_is_removed_ends(tmp_p
         status, _ = await late.answer("tools/list")
         assert status == 404
         without = file_with().partition("  support:\n")[0] + "  late: {include: {tools: [deploy]}}\n"
-        async with served.stream(support, fields) as stream:
+        async with served.stream(support, fields) as stream, served.listening(support) as subscription:
             await served.reload(without)
             assert await next_message(stream) is None
+            ended = await next_message(subscription)
+            assert ended is not None
+            assert ended["result"]["resultType"] == "complete"
+            assert ended["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 1
+            assert await next_message(subscription) is None
         assert await late.names("tools") == ["deploy"]
         for message, sent in ((legacy_request("tools/list"), fields), (initialize_request(), {"Accept": BOTH})):
             status, body = await support.post(message, sent)

@@ -41,6 +41,18 @@ PATHS: Final = [("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("GET", "
 OWN: Final = [("GET", "/-/status"), ("POST", "/-/reload"), ("GET", "/metrics")]
 SECONDS: Final = 10
 LISTEN: Final = "subscriptions/listen"
+LISTEN_RESULT: Final = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "result": {
+        "resultType": "complete",
+        "_meta": {
+            "io.modelcontextprotocol/serverInfo": {"name": "http_server", "version": "1"},
+            "io.modelcontextprotocol/subscriptionId": 1,
+        },
+    },
+}
+"""What ends a subscription."""
 STREAMS: Final = ["/mcp", "/sse", LISTEN]
 """Where streams are opened that may last for ever; the last one is a method of the modern era."""
 EMPTY: Final = MappingProxyType[str, Json]({})
@@ -206,6 +218,8 @@ async def test_a_key_that_is_taken_away_ends_its_streams(served: RunningServer, 
     assert not others.has_ended
     served.adopt(without("ci", "other"))
     await others.ended()
+    if path == LISTEN:
+        assert mine.last == others.last == LISTEN_RESULT
 
 
 async def test_a_key_that_allows_something_else_ends_what_was_opened_to_listen_and_lets_calls_finish(
@@ -220,6 +234,7 @@ async def test_a_key_that_allows_something_else_ends_what_was_opened_to_listen_a
         ci = ApiKey(secret=[CI], scopes=["ops.read", "ops.write"])
         served.adopt(Auth(api_keys={**KEYS.api_keys, "ci": ci}))
         await listening.ended()
+        assert listening.last == LISTEN_RESULT
         served.course.release.set()
         assert (await running).status == 200
     assert not others.has_ended
@@ -262,6 +277,8 @@ class Stream:
 
     def __init__(self) -> None:
         self.endpoint = ""
+        self.last: JsonObject = {}
+        """The message that came last."""
         self.opened: Final = asyncio.Event()
         self._reading: asyncio.Task[None]
 
@@ -291,6 +308,8 @@ class Stream:
                 async for line in answer.content:
                     if line.startswith(b"data: /"):
                         self.endpoint = line.removeprefix(b"data: ").decode().strip()
+                    if line.startswith(b"data: {"):
+                        self.last = orjson.loads(line.removeprefix(b"data: "))
                     self.opened.set()
 
 

@@ -11,7 +11,7 @@ from gateway.config.models.auth import ApiKey, Auth, OAuth
 from tests.authorization_server import AuthorizationServer, authorization_server
 from tests.requirements import requirement
 from tests.transports.http_server import RunningServer, http_server, initialize_request, legacy_request
-from tests.transports.test_authentication import STREAMS, bearer, modern, opened
+from tests.transports.test_authentication import LISTEN, LISTEN_RESULT, STREAMS, bearer, modern, opened
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 PUBLIC = "https://tools.example.com/ops"
@@ -171,6 +171,7 @@ async def test_a_stream_ends_with_its_token(direct: tuple[RunningServer, Authori
     lasting = [await opened(http_server, path, long) for path in STREAMS]
     for stream in streams:
         await stream.ended()
+    assert streams[STREAMS.index(LISTEN)].last == LISTEN_RESULT
     assert not any(stream.has_ended for stream in lasting)
 
 

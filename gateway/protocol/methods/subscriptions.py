@@ -33,7 +33,7 @@ _KINDS: Final[Mapping[str, ListKind]] = {
 
 
 async def listen(call: Call) -> JsonObject:
-    """Send what was asked for until the client goes away; answer when the daemon ends.
+    """Send what was asked for until the client goes away; answer when the daemon or a reload ends it.
 
     A resource that nothing serves, or that the caller may not read, is left out of what is acknowledged; so is a task
     that is not the caller's. Of the others the first message says how they are: they may have ended already.

@@ -1,7 +1,8 @@
 """Tracks the requests that are served, by identity, and ends those whose credential is no longer good.
 
 Why requests and not connections: a handler that is cancelled is, for all that it holds, one whose client went away.
-What outlives its request belongs to a session, which is looked at where sessions are kept.
+What outlives its request belongs to a session, which is looked at where sessions are kept. A subscription is not
+cancelled: its client is owed a result (2026-07-28 basic/patterns/subscriptions).
 """
 
 import asyncio
@@ -21,7 +22,9 @@ Admits = Callable[[str | None, Identity], bool]
 class ActiveRequests:
     """The requests that are served now, each with its task and its identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, end_subscription: Callable[[Task], bool] = lambda _: False) -> None:
+        """Track nothing yet; `end_subscription` ends the one that a task serves with its result, if it serves one."""
+        self._end_subscription: Final = end_subscription
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
         """Each with the view that it was sent to."""
         self._streams: Final[dict[Task, asyncio.TimerHandle | None]] = {}
@@ -43,7 +46,9 @@ class ActiveRequests:
         """Note that a request is answered with a stream, until `end` or the end of the credential."""
         expiry = None
         if identity.expires_at is not None:
-            expiry = asyncio.get_running_loop().call_later(max(0.0, identity.expires_at - time.time()), task.cancel)
+            expiry = asyncio.get_running_loop().call_later(
+                max(0.0, identity.expires_at - time.time()), self._stop, task
+            )
         self._streams[task] = expiry
 
     def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
@@ -54,4 +59,8 @@ class ActiveRequests:
         for task, (identity, view) in list(self._served.items()):
             now = renewed(identity)
             if now is None or (task in self._streams and (now != identity or not admits(view, now))):
-                task.cancel()
+                self._stop(task)
+
+    def _stop(self, task: Task) -> None:
+        if not self._end_subscription(task):
+            task.cancel()

@@ -28,15 +28,14 @@ from gateway.protocol.envelope import Envelope, is_modern, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.input_requests.request_state import RequestStateSigner
-from gateway.protocol.lists.cursors import Cursors
-from gateway.protocol.lists.list_pages import ListPages
+from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import MethodRunner
 from gateway.protocol.methods import lifecycle, resources
+from gateway.protocol.methods.subscriptions import TaskNotifications
 from gateway.protocol.methods.table import METHODS, check_method
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.served_views import ServedViews
 from gateway.protocol.session import Session
-from gateway.protocol.tasks.notifications import TaskNotifications
 from gateway.protocol.tasks.task_calls import TaskCalls
 from gateway.state.keys import SigningKeys
 from gateway.state.used_states import UsedStates

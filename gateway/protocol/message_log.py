@@ -1,11 +1,13 @@
 """Logs every message at level debug. Costs one look at the level otherwise.
 
+Files that tools are given are described in place of their bytes, here as in the audit log.
+
 Messages are logged as values, not as the bytes on the wire: the log masks secrets in strings, and in JSON a secret with
 a quotation mark or a line break in it looks different.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -14,8 +16,8 @@ import orjson
 import structlog
 
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.search_tools import CALL_TOOL
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.described_params import described_params
 from gateway.protocol.exchange import Caller, Exchange, Reply
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, new_id
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
@@ -68,6 +70,17 @@ class LoggedExchange:
 
     def _log(self, event: str, message: Json) -> None:
         log.debug(event, binding=self.caller.binding.value, message=message)
+
+
+def described_params(method: str, params: JsonObject, catalog: Catalog) -> JsonObject:
+    """Return the parameters, in which each file that is given to a tool is an object with its type, name and size."""
+    name, arguments = params.get("name"), params.get("arguments")
+    if method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, Mapping):
+        return params
+    if name == CALL_TOOL:
+        return {**params, "arguments": described_params(method, arguments, catalog)}
+    tool = catalog.tool(name)
+    return params if tool is None else {**params, "arguments": tool.arguments.described(arguments)}
 
 
 def _loggable(message: Message | InvalidMessageError, catalog: Catalog) -> Json:

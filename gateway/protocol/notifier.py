@@ -19,8 +19,7 @@ from gateway.catalog.caller_parts import CallerParts
 from gateway.catalog.catalog import Catalog
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
-from gateway.protocol.counters import NotificationCounters
-from gateway.protocol.outbox import Outbox
+from gateway.protocol.outbox import NotificationCounters, Outbox
 from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
 

@@ -1,15 +1,25 @@
 """Queues notifications for one client until one of its streams takes them. Sends nothing itself."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
 from gateway.json_types import JsonObject
-from gateway.protocol.counters import NotificationCounters
 from gateway.wire import jsonrpc
 
 MAX_MESSAGES: Final = 1000
 """Messages. A client that never opens a stream must not cost memory without end."""
+
+
+class NotificationCounters:
+    """Counts, by method, the notifications that were sent to clients, and those dropped because nobody read them."""
+
+    __slots__ = ("dropped", "sent")
+
+    def __init__(self) -> None:
+        self.sent: Final[Counter[str]] = Counter()
+        self.dropped: Final[Counter[str]] = Counter()
 
 
 class Outbox:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ErrorCode, RpcError
-from gateway.protocol.lists.cursors import Cursors
+from gateway.protocol.list_pages import Cursors
 from gateway.state.keys import SigningKeys
 
 CURSORS = Cursors(SigningKeys([b"key"]))

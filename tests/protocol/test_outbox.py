@@ -2,8 +2,7 @@
 
 import asyncio
 
-from gateway.protocol.counters import NotificationCounters
-from gateway.protocol.outbox import MAX_MESSAGES, Outbox
+from gateway.protocol.outbox import MAX_MESSAGES, NotificationCounters, Outbox
 
 
 async def test_messages_wait_for_the_first_reader() -> None:

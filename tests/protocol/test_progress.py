@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gateway.json_types import JsonObject
 from gateway.protocol.call.progress import Progress
-from gateway.protocol.counters import NotificationCounters
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
+from gateway.protocol.outbox import NotificationCounters
 from gateway.state.keys import SigningKeys
 from tests.protocol.peers import SECONDS, House, LegacyPeer, house, silent
 

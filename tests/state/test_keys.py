@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from gateway.errors import RpcError
 from gateway.protocol.input_requests.request_state import RequestStateSigner, State, StateScope
-from gateway.protocol.lists.cursors import Cursors
+from gateway.protocol.list_pages import Cursors
 from gateway.state import keys as keys_module
 from gateway.state.keys import SigningKeys, kept_keys
 from gateway.state.state import State as DaemonState

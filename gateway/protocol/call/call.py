@@ -22,12 +22,11 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter
-from gateway.protocol.described_params import described_params
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.input_requests.requester import InputRequester
-from gateway.protocol.lists.cursors import Cursors
-from gateway.protocol.lists.list_pages import ListPages
+from gateway.protocol.list_pages import Cursors, ListPages
+from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
 from gateway.tasks.runner import TaskRunner

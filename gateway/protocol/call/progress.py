@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from gateway.json_types import Json
-from gateway.protocol.counters import NotificationCounters
 from gateway.protocol.exchange import Exchange
+from gateway.protocol.outbox import NotificationCounters
 from gateway.wire import downgrade, jsonrpc
 
 REPEAT_AFTER: Final = timedelta(seconds=15)

@@ -1,18 +1,45 @@
-"""Runs a tool whose arguments are right: `confirm`, permit, work, output. One way for calls and for tasks."""
+"""Prepares the arguments of a tool, and runs it: `confirm`, permit, work, output. One way for calls and for tasks."""
 
+import asyncio
 from functools import partial
+from typing import Final
 
 from gateway.catalog.primitives import Tool
+from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.invocation import ToolResult
-from gateway.executors.threads import shaped
+from gateway.executors.threads import MAX_ON_LOOP, NoThreadFreeError, shaped
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run
 from gateway.protocol.input_requests.confirmation import confirm
 
+_WHAT: Final = "Decoding the files"
+
+
+async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
+    """Return the arguments that a run begins with. See `ArgumentsSchema.prepare`.
+
+    Large files are decoded in a worker thread. It comes before the run, whose permit and rate limit a call with wrong
+    arguments does not use up.
+
+    Raises:
+        ExecutionError: they do not fit; or their files were not decoded within the tool's timeout.
+    """
+    if tool.arguments.size_of_files(arguments) <= MAX_ON_LOOP:
+        return tool.arguments.prepare(arguments)
+    seconds = tool.timeout.total_seconds()
+    threads = call.server.services.worker_threads
+    try:
+        deadline = asyncio.get_running_loop().time() + seconds
+        return await threads.run(partial(tool.arguments.prepare, arguments), deadline=deadline)
+    except NoThreadFreeError as error:
+        raise ExecutionError(f"{_WHAT} did not begin: all threads were busy for {seconds:g} s") from error
+    except TimeoutError as error:
+        raise DeadlineExceededError(_WHAT, seconds) from error
+
 
 async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
-    """Run a tool.
+    """Run a tool whose arguments are prepared.
 
     Raises:
         ExecutionError: it could not be run, or failed; the text is for the model.
@@ -21,7 +48,7 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
     """
     async with Run(call, tool) as run:
         if tool.confirm is not None:
-            await confirm(tool.confirm, arguments, run)
+            await confirm(tool.confirm, arguments, call, run.requester)
         invocation = await run.start(arguments)
         outcome = await tool.executor.execute(invocation)
         return await shaped(

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from gateway.catalog.primitives import Confirmation
 from gateway.control_characters import visible
@@ -16,37 +16,31 @@ from gateway.protocol.input_requests.responses import read_answer
 _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
 
 
-class Asking(Protocol):
-    """A run that may ask its client."""
-
-    @property
-    def call(self) -> Call: ...
-    @property
-    def requester(self) -> InputRequester | None: ...
-
-
-async def confirm(confirmation: Confirmation, arguments: JsonObject, run: Asking) -> None:
+async def confirm(
+    confirmation: Confirmation, arguments: JsonObject, call: Call, requester: InputRequester | None
+) -> None:
     """Return once the user has said yes, or if the file lets the tool run for clients that cannot be asked.
+
+    `requester` is that of the run; None where it cannot ask.
 
     Raises:
         ExecutionError: the user declined or dismissed the question, or could not be asked in time.
         MissingCapabilityError: the client cannot be asked.
         AwaitingInput: see `InputRequester.request`.
     """
-    requester = run.requester
     if requester is None:
         raise ExecutionError("The user cannot be asked here")
-    shown = _visible(run.call.catalog.masker.json(arguments))
+    shown = _visible(call.catalog.masker.json(arguments))
     question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
     try:
         answers = await requester.request({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
     except MissingCapabilityError:
         if confirmation.is_optional:
-            _tell(run.call, "unasked")
+            _tell(call, "unasked")
             return
         raise
     answer = read_answer(answers[CONFIRMATION_KEY])
-    _tell(run.call, answer.action)
+    _tell(call, answer.action)
     if answer.action != "accept":
         raise ExecutionError(f"The user {_DID[answer.action]}; nothing was done.")
 

@@ -8,7 +8,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.tasks.wire import TASKS
-from gateway.wire import downgrade, extensions, meta
+from gateway.wire import downgrade, meta
 from gateway.wire.revisions import MODERN
 
 CAPABILITIES: Final[JsonObject] = {
@@ -17,7 +17,11 @@ CAPABILITIES: Final[JsonObject] = {
     "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
-    "extensions": {TASKS: {}, extensions.SKILLS: {"directoryRead": True}, extensions.APPS: {}},
+    "extensions": {
+        TASKS: {},
+        "io.modelcontextprotocol/skills": {"directoryRead": True},  # SEP-2640; for 2026-07-28 and later
+        "io.modelcontextprotocol/ui": {},  # SEP-1865
+    },
 }
 """The same whatever the file holds at the moment: what is empty now may not be after the next save."""
 

@@ -6,9 +6,8 @@ from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.preparation import prepared_arguments
 from gateway.protocol.call.runner import check_access, check_client
-from gateway.protocol.call.tool_run import run_tool
+from gateway.protocol.call.tool_run import prepared_arguments, run_tool
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_tool
 from gateway.wire import headers

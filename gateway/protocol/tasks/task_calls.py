@@ -31,15 +31,14 @@ from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call, ServerState, open_call
-from gateway.protocol.call.preparation import prepared_arguments
 from gateway.protocol.call.runner import check_access
+from gateway.protocol.call.tool_run import prepared_arguments
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.tasks import wire
-from gateway.protocol.tasks.task_call import TaskCall
+from gateway.protocol.tasks.task_call import TaskCall, completed, failed, failure_result, run_work
 from gateway.protocol.tasks.task_requester import TaskRequester
-from gateway.protocol.tasks.work import completed, failed, failure_result, run_work
 from gateway.tasks.run import Ending, TaskRun, ended
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import NotStoredError, TaskStore

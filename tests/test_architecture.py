@@ -42,7 +42,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "openapi": LEAVES | {"config", "language", "executors", "access"},
     "catalog": LEAVES | {"config", "language", "executors", "wire"},
     "upstreams": LEAVES | {"config", "language", "executors", "catalog", "access", "telemetry", "wire"},
-    "tasks": LEAVES | {"access", "state"},
+    "tasks": LEAVES | {"config", "access", "state"},
     "protocol": LEAVES
     | {"config", "language", "executors", "catalog", "access", "state", "tasks", "telemetry", "wire"},
     "transports": LEAVES | {"config", "protocol", "access", "state", "wire"},

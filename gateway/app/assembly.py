@@ -26,9 +26,8 @@ from gateway.executors.shared_services import running_services
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
-from gateway.state.directory import directory_of
 from gateway.state.keys import SigningKeys, warn_of_short
-from gateway.state.state import State
+from gateway.state.state import State, directory_of
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.sqlite_store import TASKS, open_task_store

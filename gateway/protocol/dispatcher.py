@@ -39,8 +39,7 @@ from gateway.protocol.session import Session
 from gateway.protocol.tasks.task_calls import TaskCalls
 from gateway.state.keys import SigningKeys
 from gateway.state.used_states import UsedStates
-from gateway.tasks.memory_store import MemoryTaskStore
-from gateway.tasks.store import TaskStore
+from gateway.tasks.store import MemoryTaskStore, TaskStore
 from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced
 from gateway.wire import headers, jsonrpc, meta

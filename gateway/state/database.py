@@ -19,7 +19,7 @@ import structlog
 
 from gateway.json_types import Json
 from gateway.state.fallback_connection import FallbackConnection, Transaction, Work
-from gateway.state.table_versions import Schema
+from gateway.state.sqlite_file import Schema
 
 log: Final = structlog.get_logger()
 
@@ -30,12 +30,6 @@ RETRY_SECONDS: Final = 5.0
 _TOGETHER: Final = 200
 """Transactions that are committed together."""
 _CLOSE_SECONDS: Final = 10.0
-
-
-class _Job(Transaction, eq=False):
-    """A transaction that somebody may wait for."""
-
-    answer: asyncio.Future[Json] | None = None
 
 
 class Database:
@@ -69,9 +63,9 @@ class Database:
             path, schemas, why_memory=why_memory, retry_seconds=retry_seconds, on_loss=self._report_loss
         )
         """Used by the thread alone, but for what it says of itself."""
-        self._asked: list[_Job] = []
+        self._asked: list[Transaction] = []
         """The jobs of this turn of the event loop."""
-        self._queue: Final[SimpleQueue[_Job | None]] = SimpleQueue()
+        self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
         self._on_loss: Final[list[Callable[[], None]]] = []
         self._loop: asyncio.AbstractEventLoop
         self._closed: Final = asyncio.Event()
@@ -109,12 +103,12 @@ class Database:
             NotDurableError: `durable` is asked for, and the file cannot be written; nothing was done.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._put(_Job(work, durable=durable, answer=answer))
+        self._put(Transaction(work, durable=durable, answer=answer))
         return await answer
 
     def post(self, work: Work[object]) -> None:
         """Do a transaction after those that were asked for before it. Its errors are logged."""
-        self._put(_Job(work))
+        self._put(Transaction(work))
 
     def on_loss(self, callback: Callable[[], None]) -> None:
         """Have a function called when rows were lost with a broken file, so that a store can write what it holds."""
@@ -128,7 +122,7 @@ class Database:
             "put_aside": None if self.connection.put_aside is None else str(self.connection.put_aside),
         }
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, job: Transaction) -> None:
         if self._thread is None:
             raise RuntimeError("the database is closed")
         # All that is asked for in this turn goes over at once, and is committed together.
@@ -144,7 +138,7 @@ class Database:
     def _serve(self, opened: asyncio.Future[None]) -> None:
         """Run the thread."""
         self.connection.open()
-        self._tell([_Job(lambda _: None, answer=opened)])
+        self._tell([Transaction(lambda _: None, answer=opened)])
         while (jobs := self._next()) is not None:
             if jobs:
                 self.connection.do(jobs)
@@ -154,10 +148,10 @@ class Database:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._closed.set)
 
-    def _next(self) -> list[_Job] | None:
+    def _next(self) -> list[Transaction] | None:
         """Wait for jobs; empty when the file is to be tried again, None at the end."""
         wait = self.connection.seconds_to_retry
-        jobs: list[_Job] = []
+        jobs: list[Transaction] = []
         try:
             job = self._queue.get(timeout=wait)
             while job is not None:
@@ -172,7 +166,7 @@ class Database:
             return jobs
         return None
 
-    def _tell(self, jobs: list[_Job]) -> None:
+    def _tell(self, jobs: list[Transaction]) -> None:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(_resolve, jobs)
 
@@ -186,7 +180,7 @@ class Database:
             callback()
 
 
-def _resolve(jobs: Sequence[_Job]) -> None:
+def _resolve(jobs: Sequence[Transaction]) -> None:
     for job in jobs:
         value, error = job.outcome
         if job.answer is None:

@@ -4,6 +4,7 @@ A full disk, a read-only or broken file, a lock of somebody else's: the rows are
 there. From time to time the file is tried again, and gets the rows back. A broken one is put aside first.
 """
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +16,16 @@ import msgspec
 import structlog
 
 from gateway.json_types import Json
-from gateway.state.sqlite_file import copy_rows, is_broken, is_fault, open_file, open_memory, put_aside
-from gateway.state.table_versions import NewerSchemaError, Schema
+from gateway.state.sqlite_file import (
+    NewerSchemaError,
+    Schema,
+    copy_rows,
+    is_broken,
+    is_fault,
+    open_file,
+    open_memory,
+    put_aside,
+)
 
 log: Final = structlog.get_logger()
 
@@ -40,10 +49,11 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, eq=False):
-    """Work to be done, and what came of it."""
+    """Work to be done, who waits for it, if anybody does, and what came of it."""
 
     work: Work[Json]
     durable: bool = False
+    answer: asyncio.Future[Json] | None = None
     outcome: tuple[Json, BaseException | None] = (None, None)
 
 

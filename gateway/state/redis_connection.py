@@ -241,7 +241,7 @@ class RedisConnection:
                 log.exception("store's return was not taken well")
 
 
-def connect(url: str, *, replica: str) -> RedisConnection:
+def connect(url: str, replica: str) -> RedisConnection:
     """Return a connection that is not open yet.
 
     Raises:

@@ -83,13 +83,6 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self == SessionChange(nonce=self.nonce)
 
 
-class _Waiting(msgspec.Struct, frozen=True):
-    """A record that is to be written, and the one that stands in Redis as far as is known."""
-
-    record: SessionRecord
-    before: SessionRecord | None
-
-
 class RedisSessionStore:
     """Implements `SessionStore`."""
 
@@ -100,7 +93,10 @@ class RedisSessionStore:
         self._store: Final = store
         self._mailbox: Final = mailbox
         self._clock: Final = clock
-        self._waiting: Final[BoundedMap[str, _Waiting]] = BoundedMap(MAX_WAITING, clock=clock)
+        self._waiting: Final[BoundedMap[str, tuple[SessionRecord, SessionRecord | None]]] = BoundedMap(
+            MAX_WAITING, clock=clock
+        )
+        """Records that are to be written, each with the one that stands in Redis as far as is known."""
         self._writing: Final[set[asyncio.Task[None]]] = set()
         self._permits: Final = asyncio.Semaphore(_AT_ONCE)
         self._mark = b""
@@ -176,12 +172,10 @@ class RedisSessionStore:
             await self._store.command("HDEL", self._key(nonce), f"{_HOLDER}{holder}")
 
     def _wait_with(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
-        waiting = self._waiting.get(nonce)
+        newest, written = self._waiting.get(nonce) or (None, before)
         # The first `before` stays: it is what stands in Redis. An end that waits is never overwritten.
-        if waiting is None or not waiting.record.is_ended:
-            self._waiting.put(
-                nonce, _Waiting(record, before if waiting is None else waiting.before), expires=record.expires
-            )
+        if newest is None or not newest.is_ended:
+            self._waiting.put(nonce, (record, written), expires=record.expires)
 
     def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
         """Have a function called when Redis is back, with whether it has lost what was written."""
@@ -208,9 +202,9 @@ class RedisSessionStore:
             await callback(is_lost)
 
     async def _write_waiting(self) -> None:
-        for nonce, waiting in list(self._waiting.items()):
+        for nonce, (record, before) in list(self._waiting.items()):
             self._waiting.discard(nonce)
-            self._begin(self._written(nonce, waiting.record, waiting.before))
+            self._begin(self._written(nonce, record, before))
         while self._writing:
             await asyncio.wait(self._writing)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from gateway.config.settings import variable_of
 from gateway.errors import ConfigError, Problem
@@ -16,16 +16,12 @@ from gateway.state.redis_places import RedisPlaces
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
-from gateway.state.redis_used_states import RedisUsedStates
 from gateway.state.shared_store import SharedStore
+from gateway.state.used_states import RedisUsedStates
 
 INSTALL: Final = "pip install 'mcp-gateway-daemon[redis]'"
 _CONNECTION: Final = "gateway.state.redis_connection"
 """Imported only where there is a store: its package may not be installed."""
-
-
-class _Connect(Protocol):
-    def __call__(self, url: str, *, replica: str) -> SharedStore: ...
 
 
 class Replica:
@@ -75,8 +71,8 @@ class Replica:
 
 def _connect(url: str, *, replica: str) -> SharedStore:
     try:
-        connect: _Connect = import_module(_CONNECTION).connect
-        return connect(url, replica=replica)
+        connect: Callable[[str, str], SharedStore] = import_module(_CONNECTION).connect
+        return connect(url, replica)
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("redis"):
             raise

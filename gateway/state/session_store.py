@@ -1,14 +1,18 @@
-"""The interface of what stores that which changes of a legacy session after `initialize`, by the nonce of its id.
+"""The interface of what stores that which changes of a legacy session after `initialize`, and the store in memory.
 
-The id carries the rest. A record is written when it changes, and with many others when the session was used; never for
-a plain call.
+Records are kept by the nonce of the session's id, which carries the rest. A record is written when it changes, and with
+many others when the session was used; never for a plain call.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
+
+from gateway.bounded_map import BoundedMap
+
+MAX_IN_MEMORY: Final = 100_000
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,3 +62,34 @@ class SessionStore(Protocol):
         """Note that this process serves a session no more, which others may."""
 
     def forget_expired(self) -> None: ...
+
+
+class MemorySessionStore:
+    """The `SessionStore` of one process, which forgets with it."""
+
+    is_shared = False
+    knows_the_past = False
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._records: Final[BoundedMap[str, SessionRecord]] = BoundedMap(MAX_IN_MEMORY, clock=clock)
+
+    async def load(self, nonce: str) -> SessionRecord | None:
+        return self._records.get(nonce)
+
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
+        del before
+        self.save_soon({nonce: record})
+
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        del before
+        for nonce, record in records.items():
+            if (known := self._records.get(nonce)) is None or not known.is_ended:
+                self._records.put(nonce, record, expires=record.expires)
+
+    def release(self, nonce: str) -> None:
+        """Nobody else serves it."""
+
+    def forget_expired(self) -> None:
+        """Entries that have expired make room for others by themselves."""

@@ -1,22 +1,25 @@
-"""Opens SQLite databases with a daemon's pragmas, copies their rows, and puts broken files aside. Blocking.
+"""Opens SQLite databases with a daemon's pragmas and tables, copies their rows, and puts broken files aside. Blocking.
 
 https://www.sqlite.org/wal.html, https://www.sqlite.org/rescode.html
 """
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.state.table_versions import Schema, migrate
+import msgspec
 
 BUSY_SECONDS: Final = 1.0
 """How long a lock of somebody else's is waited for."""
 _ROWS: Final = 500
 """Rows that are copied at a time."""
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+_VERSIONS: Final = (
+    "CREATE TABLE IF NOT EXISTS schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT"
+)
 
 _BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _FAULTS: Final = _BROKEN | {
@@ -31,13 +34,26 @@ _FAULTS: Final = _BROKEN | {
 }
 
 
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables of a store. To change them, append a step: those that are released are never edited."""
+
+    store: str
+    """The store's name, which its tables' names begin with."""
+    steps: tuple[str, ...]
+    """SQL scripts; the n-th leads from version n to n + 1."""
+
+
+class NewerSchemaError(Exception):
+    """The file was written by a newer version of the gateway, whose tables this one does not know."""
+
+
 class BrokenFileError(sqlite3.DatabaseError):
     """The file's check has failed."""
 
 
 def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection, schemas)
+    _migrate(connection, schemas)
     return connection
 
 
@@ -56,7 +72,7 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives the machine's crash, too
         connection.execute("PRAGMA journal_size_limit = 4194304")
-        migrate(connection, schemas)
+        _migrate(connection, schemas)
     except BaseException:
         connection.close()
         raise
@@ -66,6 +82,29 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
 def _check(connection: sqlite3.Connection) -> None:
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise BrokenFileError(found)
+
+
+def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
+    """Bring the tables of all stores to their newest version, in one transaction.
+
+    Raises:
+        NewerSchemaError: a store's version is above the newest one that is known.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(_VERSIONS)
+    found = dict(connection.execute("SELECT store, version FROM schema_versions"))
+    for schema in schemas:
+        version = found.get(schema.store, 0)
+        if version > len(schema.steps):
+            raise NewerSchemaError(f"{schema.store} has version {version}, and {len(schema.steps)} is the newest known")
+        for step in schema.steps[version:]:
+            for statement in step.split(";"):  # not executescript(), which commits
+                connection.execute(statement)
+        if version < len(schema.steps):
+            connection.execute(
+                "INSERT OR REPLACE INTO schema_versions VALUES (?, ?)", (schema.store, len(schema.steps))
+            )
+    connection.execute("COMMIT")
 
 
 def is_fault(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.state.database import Database
 from gateway.state.fallback_connection import Statement
-from gateway.state.table_versions import Schema
+from gateway.state.sqlite_file import Schema
 
 OUTPUTS: Final = Schema(
     store="outputs",

@@ -9,7 +9,7 @@ import msgspec
 from gateway.state.database import Database
 from gateway.state.fallback_connection import Statement
 from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
-from gateway.state.table_versions import Schema
+from gateway.state.sqlite_file import Schema
 
 SESSIONS: Final = Schema(
     store="sessions",

@@ -1,17 +1,20 @@
 """Remembers which request states were used that are good once, until they expire.
 
 In memory for those who ask; written behind, so that a state is used once across restarts, too. A crash within the
-moment before it is written is one before the call, for all that it has done.
+moment before it is written is one before the call, for all that it has done. Where there are replicas, a state is first
+claimed among all of them.
 """
 
+import secrets
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from gateway.bounded_map import BoundedMap
 from gateway.state.database import Database
 from gateway.state.fallback_connection import Statement
-from gateway.state.table_versions import Schema
+from gateway.state.shared_store import SharedStore
+from gateway.state.sqlite_file import Schema
 
 USED_STATES: Final = Schema(
     store="used_states",
@@ -23,8 +26,12 @@ _SWEEP_EVERY: Final = 1000
 """Uses after which expired rows are deleted."""
 
 
-class SharedUsedStates(Protocol):
-    """The nonces of used states that all replicas share."""
+class RedisUsedStates:
+    """The nonces of used states that all replicas share: a key each, until it expires."""
+
+    def __init__(self, store: SharedStore, *, clock: Callable[[], float]) -> None:
+        self._store: Final = store
+        self._clock: Final = clock
 
     async def take(self, nonce: str, *, expires: float) -> bool:
         """Use a state; False if it was used before.
@@ -32,6 +39,11 @@ class SharedUsedStates(Protocol):
         Raises:
             StoreAwayError: whether it was cannot be known now.
         """
+        key = f"{self._store.prefix}used:{nonce}"
+        mark = secrets.token_hex(8)  # so that a command that is sent again finds that it was its own
+        left = max(1, round((expires - self._clock()) * 1000))
+        found = await self._store.command("SET", key, mark, "NX", "GET", "PX", left)
+        return found is None or found == mark.encode()
 
 
 class UsedStates:
@@ -44,7 +56,7 @@ class UsedStates:
         self._uses = 0
         self._claimed: Final[set[str]] = set()
         """Those that are about to be used."""
-        self.shared: SharedUsedStates | None = None
+        self.shared: RedisUsedStates | None = None
         """What knows of states that were used elsewhere; None: there is one process."""
 
     def __len__(self) -> int:

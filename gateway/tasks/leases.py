@@ -6,15 +6,15 @@ written if nobody has written meanwhile that it failed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import structlog
 
 from gateway.errors import StoreAwayError
+from gateway.tasks.redis_store import LEASE_SECONDS, RedisTaskStore
 from gateway.tasks.runner import TaskRunner
-from gateway.tasks.store import TaskStore
 from gateway.tasks.task import Task
 
 log: Final = structlog.get_logger()
@@ -26,26 +26,10 @@ _MARGIN_SECONDS: Final = 2.0
 """How long before its end a lease that was not renewed counts as lost: clocks and messages take a while."""
 
 
-class LeasedTaskStore(TaskStore, Protocol):
-    """A store whose tasks several processes run, each with a lease."""
-
-    @property
-    def lease_seconds(self) -> float: ...
-
-    def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have a function called with the id of a watched task that another process has changed."""
-
-    async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
-        """Renew the leases of the tasks that a runner runs, with what each last said of itself; returns those lost."""
-
-    async def claim(self) -> Sequence[Task]:
-        """Take tasks that nobody runs any more: for the length of a lease they are nobody else's."""
-
-
 class Leases:
     """The leases of one runner."""
 
-    def __init__(self, runner: TaskRunner, store: LeasedTaskStore, *, told: Callable[[Task], None]) -> None:
+    def __init__(self, runner: TaskRunner, store: RedisTaskStore, *, told: Callable[[Task], None]) -> None:
         """Renew nothing yet; `told` is called with tasks that other processes have changed."""
         self._runner: Final = runner
         self._store: Final = store
@@ -76,7 +60,7 @@ class Leases:
         while True:
             try:
                 await self._renew(loop.time())
-                if loop.time() - self._checked_at >= self._store.lease_seconds / _RENEWALS:
+                if loop.time() - self._checked_at >= LEASE_SECONDS / _RENEWALS:
                     self._checked_at = loop.time()
                     await self._take_over(loop.time())
             except StoreAwayError:
@@ -89,7 +73,7 @@ class Leases:
     async def _renew(self, now: float) -> None:
         """Renew the leases that are due, and those whose task has said something new."""
         runs = {run.task.id: run for run in self._runner.runs}
-        period = self._store.lease_seconds / _RENEWALS
+        period = LEASE_SECONDS / _RENEWALS
         due = {
             task_id: (run.message, run.message_at) if run.message else None
             for task_id, run in runs.items()
@@ -112,7 +96,7 @@ class Leases:
         # What is over goes first: it must not be claimed and begun again.
         for task_id in await self._store.expire(self._runner.clock()):
             self._runner.lose(task_id)
-        if self._runner.problem or now - self._away_until < self._store.lease_seconds:
+        if self._runner.problem or now - self._away_until < LEASE_SECONDS:
             return  # those who run them could not renew their leases either
         for task in await self._store.claim():
             if not self._runner.is_running(task.id):
@@ -122,7 +106,7 @@ class Leases:
     def _give_up_what_is_lost(self, now: float) -> None:
         """Stop what another process may begin again now."""
         for run in self._runner.runs:
-            left = self._renewed_at.get(run.task.id, now) + self._store.lease_seconds - _MARGIN_SECONDS - now
+            left = self._renewed_at.get(run.task.id, now) + LEASE_SECONDS - _MARGIN_SECONDS - now
             if left <= 0 and run.task.restarts:
                 log.warning("task stopped: its lease could not be renewed", task=run.task.id, tool=run.task.tool)
                 self._runner.lose(run.task.id)

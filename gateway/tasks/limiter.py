@@ -7,22 +7,14 @@ together. One that waits for input counts, too: its record lasts as long.
 import secrets
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
+from gateway.config.models.tasks import TaskLimits
 from gateway.errors import OverLimitError
 
 _ID_BYTES: Final = 16
 """128 bits: an id is all that an anonymous caller has to show (ext-tasks, "Security Considerations")."""
 _RETRY_AFTER_SECONDS: Final = 10
-
-
-class TaskBounds(Protocol):
-    """`limits.tasks` of the file."""
-
-    @property
-    def per_caller(self) -> int | None: ...
-    @property
-    def total(self) -> int: ...
 
 
 class TaskLimiter:
@@ -42,7 +34,7 @@ class TaskLimiter:
     def unfinished_by_caller(self) -> Mapping[str, int]:
         return self._callers
 
-    def reserve(self, caller: str, bounds: TaskBounds) -> str:
+    def reserve(self, caller: str, bounds: TaskLimits) -> str:
         """Count one more task of a caller, and return its id, to be added or released.
 
         Raises:

@@ -140,7 +140,7 @@ class TaskChange(msgspec.Struct, frozen=True):
 
 
 class RedisTaskStore:
-    """Implements `LeasedTaskStore`."""
+    """A `TaskStore` whose tasks several processes run, each with a lease."""
 
     def __init__(self, replica: Replica, *, clock: Callable[[], float]) -> None:
         self.process: Final = replica.name
@@ -152,7 +152,6 @@ class RedisTaskStore:
         self._task: Final = f"{begin}task:"
         self._keys: Final = [f"{begin}{name}" for name in ("made", "expiry", "leases", "counts")]
         self._counts: Counter[str] = Counter()
-        self.lease_seconds: Final = LEASE_SECONDS
 
     async def open(self) -> None:
         """Nothing is to be read first: tasks that nobody runs are claimed one after the other."""

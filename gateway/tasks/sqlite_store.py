@@ -8,11 +8,10 @@ from typing import Final
 from gateway.bounded_map import BoundedMap
 from gateway.state.database import Database
 from gateway.state.fallback_connection import NotDurableError, Statement
+from gateway.state.sqlite_file import Schema
 from gateway.state.state import State
-from gateway.state.table_versions import Schema
-from gateway.tasks.memory_store import MemoryTaskStore
 from gateway.tasks.redis_store import RedisTaskStore
-from gateway.tasks.store import NotStoredError, TaskStore
+from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore
 from gateway.tasks.task import UNFINISHED, Task, decode_task, encode_task
 
 TASKS: Final = Schema(

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.state.database import Database
 from gateway.state.fallback_connection import NotDurableError, Statement
-from gateway.state.table_versions import Schema
+from gateway.state.sqlite_file import Schema
 
 NOTES: Final = Schema(
     store="notes", steps=("CREATE TABLE notes (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT",)

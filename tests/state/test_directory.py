@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.state.directory import StateDirectory, directory_of
+from gateway.state.state import StateDirectory, directory_of
 
 CONFIG = Path("/etc/mcp-gateway/config.yaml")
 
@@ -56,7 +56,7 @@ def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_a_second_daemon_does_without(tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom pathlib import Path\nfrom gateway.state.directory import StateDirectory\n"
+        "import sys\nfrom pathlib import Path\nfrom gateway.state.state import StateDirectory\n"
         "with StateDirectory(Path(sys.argv[1])) as directory: print(directory.path, directory.problem)"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]

@@ -8,10 +8,9 @@ from typing import Final
 
 import pytest
 
-from gateway.state.memory_sessions import MemorySessionStore
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.replica import Replica
-from gateway.state.session_store import NOTHING_BEFORE, SessionRecord, SessionStore
+from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord, SessionStore
 from gateway.state.state import State
 from tests.redis_server import redis_server
 

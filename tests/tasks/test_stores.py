@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from gateway.access.identity.identity import ANONYMOUS
 from gateway.state.replica import Replica
 from gateway.state.state import State
-from gateway.tasks.memory_store import MemoryTaskStore
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.sqlite_store import TASKS, SqliteTaskStore, open_task_store
-from gateway.tasks.store import NotStoredError, TaskStore
+from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore
 from gateway.tasks.task import Task, TaskCaller, TaskStatus
 from tests.redis_server import redis_server
 

@@ -10,8 +10,7 @@ import pytest
 
 from gateway.config.models.auth import Auth
 from gateway.state.keys import SigningKeys
-from gateway.state.memory_sessions import MemorySessionStore
-from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
+from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord
 from gateway.state.state import State
 from gateway.transports.streamable_http.sessions import SessionPersistence
 from tests.transports.http_server import RunningServer, call, http_server, legacy_request

@@ -24,10 +24,9 @@ from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
 from gateway.state.clock import SteadyClock
 from gateway.state.keys import SigningKeys, random_keys
-from gateway.state.memory_sessions import MemorySessionStore
 from gateway.state.redis_sessions import SessionChange
 from gateway.state.replica import Replica
-from gateway.state.session_store import SessionRecord, SessionStore
+from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore
 from gateway.transports.errors import HttpError
 from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.http.quota import ResourceQuota

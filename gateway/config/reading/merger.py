@@ -103,7 +103,7 @@ class Merger:
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
-                self._report(unknown_key(key, keys_of(Document)), (key,), entry.place)
+                self._report(unknown_key(key, Document), (key,), entry.place)
             elif key in MAIN_FILE_ONLY and not part.is_main:
                 self._report(
                     f"`{key}` may stand in the main file alone, and this file is included", (key,), entry.place

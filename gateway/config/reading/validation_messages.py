@@ -24,7 +24,6 @@ _EXPECTED: Final = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "dict_type": "a mapping (`key: value`)",
-    "model_type": "a mapping (`key: value`)",
     "list_type": "a list (`[…]`, or lines that begin with `-`)",
     "tuple_type": "a list (`[…]`, or lines that begin with `-`)",
 }
@@ -77,10 +76,12 @@ def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None
     return None if meant is None else (*above, meant)
 
 
-def unknown_key(key: str, allowed: Iterable[str], *, what: str = "key") -> str:
-    """The message for a key that is not known here."""
-    allowed = tuple(allowed)
-    return f"unknown {what}{did_you_mean(key, allowed)} (allowed: {', '.join(allowed)})"
+def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
+    """The message for a key that a model does not have: what was meant, or in which of its parts the key belongs."""
+    allowed = () if owner is None else keys_of(owner)
+    parts = () if owner is None else tuple(_parts_with(key, owner))
+    meant = f"; it belongs under {' or '.join(parts)}" if parts else did_you_mean(key, allowed)
+    return f"unknown key{meant} (allowed: {', '.join(allowed)})"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -113,6 +114,22 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
+def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
+    """Those of a model's keys whose own models have this key."""
+    for name, field in owner.model_fields.items():
+        models = (each for each in _alternatives(field.annotation) if isinstance(each, type))
+        if any(issubclass(each, BaseModel) and key in keys_of(each) for each in models):
+            yield f"`{field.alias or name}`"
+
+
+def _mapping(model: type[BaseModel] | None) -> str:
+    """What a model expects, by two of its keys: those that it cannot be without come first."""
+    fields = {} if model is None else model.model_fields
+    keys = sorted(fields, key=lambda name: not fields[name].is_required())[:2]
+    such_as = " and ".join(f"`{fields[name].alias or name}`" for name in keys)
+    return f"a mapping with keys such as {such_as}" if such_as else "a mapping (`key: value`)"
+
+
 def model_at(annotation: object, loc: Iterable[int | str]) -> type[BaseModel] | None:
     """The model that pydantic's path leads to, if it leads to one."""
     candidates = [annotation]
@@ -142,16 +159,15 @@ def _at(data: Json, steps: DocumentPath) -> Json:
 
 
 def _message(details: ErrorDetails, model: object) -> str:
-    kind = details["type"]
+    kind, loc = details["type"], details["loc"]
     if kind == "extra_forbidden":
-        owner = model_at(model, details["loc"][:-1])
-        return unknown_key(str(details["loc"][-1]), keys_of(owner) if owner else ())
+        return unknown_key(str(loc[-1]), model_at(model, loc[:-1]))
     if kind == "missing":
-        return f"needs `{details['loc'][-1]}`"
+        return f"needs `{loc[-1]}`"
     if kind == "literal_error":
         return _literal_message(details)
-    if kind in _EXPECTED:
-        return expected(_EXPECTED[kind], details["input"])
+    if kind == "model_type" or kind in _EXPECTED:
+        return expected(_EXPECTED.get(kind) or _mapping(model_at(model, loc)), details["input"])
     if kind in _LIMITS:
         return _LIMITS[kind].format_map(details.get("ctx", {}))
     return details["msg"]

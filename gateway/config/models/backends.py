@@ -62,14 +62,18 @@ def _not_a_line(value: Json) -> Json:
     """Refuse a command line where an argv belongs, and show what it would be."""
     if not isinstance(value, str):
         return value
-    try:
-        words = shlex.split(value)
+    is_for_a_shell = re.search(r"[|;&<>]", re.sub(r"{{.*?}}", "", value)) is not None
+    is_plain = len(value) <= 60 and not re.search(r"\$|{{[^}]*['\"]", value) and not isinstance(value, InterpolatedText)
+    try:  # a template stays one word
+        words = shlex.split(re.sub(r"{{.*?}}", lambda found: found[0].replace(" ", "\0"), value))
     except ValueError:
         words = []
-    is_literal = "{{" not in value and "$" not in value and not isinstance(value, InterpolatedText)
-    plain = words if words and is_literal and len(value) <= 60 else ["df", "-h"]
-    example = ", ".join(word if re.fullmatch(r"[\w./=+-]+", word) else f'"{word}"' for word in plain)
-    raise PydanticCustomError("argv_line", "expected a list such as [{example}]", {"example": example})
+    shown = [word.replace("\0", " ") for word in words] if words and is_plain and not is_for_a_shell else ["df", "-h"]
+    example = ", ".join(word if re.fullmatch(r"[\w./=+-]+", word) else f'"{word}"' for word in shown)
+    hint = "; a line for a shell is a `script`" if is_for_a_shell else ""
+    raise PydanticCustomError(
+        "argv_line", "expected a list such as [{example}]{hint}", {"example": example, "hint": hint}
+    )
 
 
 Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_line)]

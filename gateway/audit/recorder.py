@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gateway import __version__
+from gateway.access.identity.auth_error import AuthError
 from gateway.audit.audit_log import SHUTDOWN_GRACE_SECONDS, AuditLog, audit_path, refusal_of
 from gateway.audit.records import (
-    AuditedTask,
-    DeniedRequest,
     call_record,
     confirmation_record,
     denial_record,
@@ -25,6 +24,7 @@ from gateway.audit.records import (
 from gateway.config.models.document import Audit, Document
 from gateway.errors import ConfigError, Location, Problem
 from gateway.json_types import Json
+from gateway.tasks.task import Task
 from gateway.telemetry.observer import Call, CallResult
 
 MAX_BURST: Final = 20.0
@@ -101,7 +101,7 @@ class AuditRecorder:
         """Record a reload that failed."""
         self._note({"event": "reload refused", "problems": len(error.errors), "first": str(error.errors[0])})
 
-    def denied(self, denied: DeniedRequest, address: str, path: str) -> None:
+    def denied(self, denied: AuthError, address: str, path: str) -> None:
         """Record a denied request, unless too many were denied."""
         if self._log is not None and (suppressed := self._denials.allows()) is not None:
             self._log.append(denial_record(denied, address=address, path=path, suppressed=suppressed))
@@ -152,11 +152,11 @@ class AuditRecorder:
         if self._log is not None:
             self._log.append(confirmation_record(call, answer))
 
-    def task_changed(self, task: AuditedTask) -> None:
+    def task_changed(self, task: Task) -> None:
         if self._log is not None:
             self._log.append(task_record(task))
 
-    def task_progressed(self, task: AuditedTask) -> None:
+    def task_progressed(self, task: Task) -> None:
         """Do nothing: progress is not recorded."""
 
     def _follow(self, served: ServedConfig) -> None:

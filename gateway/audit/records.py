@@ -7,12 +7,14 @@ are masked.
 
 import hmac
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import orjson
 
+from gateway.access.identity.auth_error import AuthError
 from gateway.errors import ErrorCode, InsufficientScopeError
 from gateway.json_types import Json, JsonObject
+from gateway.tasks.task import Task
 from gateway.telemetry.observer import Call, CallResult, Outcome
 from gateway.wire import meta
 
@@ -31,48 +33,6 @@ _DENIED: Final = "denied"
 """Outcome of a call whose target exists, but not for the caller, who may have been told that there is none."""
 _OVER_LIMIT: Final = "over_limit"
 """Outcome of a call that a rate limit or a concurrency limit refused."""
-
-
-class AuditedTaskCaller(Protocol):
-    """The caller of a task, as far as the audit log needs it."""
-
-    @property
-    def identity(self) -> "AuditedIdentity": ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def binding(self) -> str: ...
-
-
-class AuditedIdentity(Protocol):
-    """An authenticated caller, or the anonymous one."""
-
-    @property
-    def principal(self) -> str | None: ...
-    @property
-    def realm(self) -> str: ...
-
-
-class AuditedTask(Protocol):
-    """A task, as far as the audit log needs it."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def tool(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def caller(self) -> AuditedTaskCaller: ...
-
-
-class DeniedRequest(Protocol):
-    """The error of a request that was not authenticated (`AuthError`), as far as the audit log needs it."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def error(self) -> str | None: ...
 
 
 def digest_key(secret: bytes) -> bytes:
@@ -111,14 +71,14 @@ def confirmation_record(call: Call, answer: str) -> Json:
     return call.redactor.json({"event": "confirmed", "id": call.id, "name": name, "answer": answer, **_caller(call)})
 
 
-def task_record(task: AuditedTask) -> JsonObject:
+def task_record(task: Task) -> JsonObject:
     """The record of a task that was made, waits, goes on, or has ended."""
     caller = task.caller
     return {
         "event": "task",
         "task": task.id[:_SESSION_PREFIX],
         "name": task.tool,
-        "status": str(task.status),
+        "status": task.status.value,
         "principal": caller.identity.principal,
         "realm": caller.identity.realm or None,
         "address": caller.address or None,
@@ -126,7 +86,7 @@ def task_record(task: AuditedTask) -> JsonObject:
     }
 
 
-def denial_record(denied: DeniedRequest, *, address: str, path: str, suppressed: int) -> JsonObject:
+def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int) -> JsonObject:
     """The record of a denied request, and of how many before it have none. Nothing of its credential is known here."""
     facts = {"address": address, "path": path[:_MAX_LENGTH], "status": denied.status, "error": denied.error}
     return {"event": "denied", **facts, "others": suppressed}

@@ -12,7 +12,6 @@ from typing import Final
 
 from gateway.access.call_limits.concurrency import ConcurrencyLimiter
 from gateway.access.call_limits.rate_limiter import RateLimiter
-from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
 from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_parts import CallerParts
 from gateway.catalog.catalog import Catalog
@@ -108,7 +107,7 @@ class Dispatcher:
         self.notifier: Final = ChangeNotifier(parts)
         store.subscribe(self.notifier.catalog_changed)
         self.concurrency: Final = ConcurrencyLimiter()
-        self.rates: Final = SharedRateLimiter(RateLimiter())
+        self.rates: Final = RateLimiter()
         self._methods: Final = MethodRunner(
             observers=observers,
             observers_of_all=observers_of_all,

@@ -13,7 +13,7 @@ from typing import Final, Self
 import msgspec
 import structlog
 
-from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
+from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.config.models.rates import RateLimit
 from gateway.errors import ErrorCode, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
@@ -41,7 +41,7 @@ class MethodRunner:
         *,
         observers: Sequence[Observer],
         observers_of_all: Sequence[Observer],
-        rates: SharedRateLimiter,
+        rates: RateLimiter,
         repeat_after: timedelta,
         counters: NotificationCounters,
     ) -> None:

@@ -89,7 +89,7 @@ class Claim(NamedTuple):
 
 
 class RedisPlaces:
-    """Implements `SharedPlaces` of `gateway.access.call_limits`. Enter it to keep what this replica has."""
+    """The places of limits, by names. Enter it to keep what this replica has."""
 
     def __init__(self, store: SharedStore, mailbox: Mailbox) -> None:
         self._store: Final = store
@@ -122,6 +122,13 @@ class RedisPlaces:
     async def claim(  # noqa: PLR0913 - what a claim says
         self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
     ) -> Claim:
+        """Say how many places are used here, and ask for more; `again` is called when others have left some.
+
+        At most `queue` calls wait at all replicas together.
+
+        Raises:
+            StoreAwayError: it is not known how many there are.
+        """
         times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
         key = f"{self._live_key}:{name}"
         values = (self._replica, limit, used, wanted, *times, queue)

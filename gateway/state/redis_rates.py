@@ -56,7 +56,7 @@ return 0
 
 
 class RedisRates:
-    """Implements `SharedRates` of `gateway.access.call_limits`."""
+    """The logs that all replicas share."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store: Final = store
@@ -68,11 +68,19 @@ class RedisRates:
     async def take(
         self, name: str, callers: Sequence[str], rates: Sequence[tuple[int, int]], *, cost: int, resolution: int
     ) -> tuple[int, float] | None:
+        """Count calls against each rate, an amount and seconds, of a caller; or return which refuses, and until when.
+
+        Amounts up to `resolution` are exact, and no log has more times.
+
+        Raises:
+            StoreAwayError: whether they were counted is not known.
+        """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)
         return None if number == 0 else (number - 1, wait / 1000)
 
     async def refund(self, name: str, callers: Sequence[str]) -> None:
+        """Take back one call; see `take`."""
         await self._store.attempt(_REFUND, self._keys(name, callers))
 
     def _keys(self, name: str, callers: Sequence[str]) -> list[str]:

@@ -12,7 +12,6 @@ import pytest
 from gateway.access.call_limits.concurrency import ConcurrencyLimiter, Permit
 from gateway.access.call_limits.fair_semaphore import Limit
 from gateway.access.call_limits.rate_limiter import RateLimiter
-from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
 from gateway.config.models.rates import RateLimit, parse_rate
 from gateway.errors import OverLimitError
 from gateway.state.redis_session_count import SessionAdmission
@@ -27,7 +26,7 @@ class Limits:
 
     def __init__(self, replica: Replica) -> None:
         self.replica: Final = replica
-        self.rates: Final = SharedRateLimiter(RateLimiter())
+        self.rates: Final = RateLimiter()
         self.rates.shared = replica.rates
         self.concurrency: Final = ConcurrencyLimiter()
         self.concurrency.share(replica.places)
@@ -88,11 +87,11 @@ async def test_a_rate_holds_for_all_replicas_together_and_says_when_to_retry(sto
         assert sum([await each.passes(allowed, "bob") for each in (a, b) for _ in range(4)]) == 5
         alone = RateLimiter()
         for _ in range(amount):
-            alone.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
+            await alone.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
         with pytest.raises(OverLimitError) as refused:
             await b.rates.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
         with pytest.raises(OverLimitError) as alike:
-            alone.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
+            await alone.acquire("tools.t.rate_limit", rate(f"{amount}/hour"), caller="ada")
         assert str(refused.value).partition(" Try")[0] == str(alike.value).partition(" Try")[0]
         assert 0 < refused.value.retry_after <= 3600 * 21 / 20
         assert a.rates.refused + b.rates.refused == amount + 3 + 1

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from gateway.access.identity.access_tokens import MAX_TOKENS, TokenCache
 from gateway.access.identity.identity import Identity
-from gateway.access.identity.token_cache import MAX_TOKENS, TokenCache
 
 ALICE = Identity(principal="alice", realm="https://idp.example.com", scopes=frozenset(), expires_at=1000.0)
 

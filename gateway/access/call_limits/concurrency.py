@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 
 from gateway.access.call_limits.fair_semaphore import MAX_UNUSED, FairSemaphore, Limit
-from gateway.access.call_limits.shared_capacity import SharedCapacity, SharedPlaces
+from gateway.access.call_limits.shared_capacity import SharedCapacity
 from gateway.errors import OverLimitError
+from gateway.state.redis_places import RedisPlaces
 
 
 class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +37,11 @@ class ConcurrencyLimiter:
         self._callers: Final[dict[str, FairSemaphore]] = {}
         self._primitives: Final[dict[str, FairSemaphore]] = {}
         self._all: Final[dict[str, FairSemaphore]] = {}
-        self._shared: SharedPlaces | None = None
+        self._shared: RedisPlaces | None = None
         self.refused = 0
         """Calls that found a queue full, or had to leave it for another caller's."""
 
-    def share(self, places: SharedPlaces) -> None:
+    def share(self, places: RedisPlaces) -> None:
         """Count the calls of each caller and of all over all replicas from now on."""
         self._shared = places
         places.on_loss(self._reclaim)

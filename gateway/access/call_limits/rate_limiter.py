@@ -1,22 +1,26 @@
-"""Limits how often: calls of one caller and of all, and questions to a client's model. In memory, for one event loop.
+"""Limits how often: calls of one caller and of all, and questions to a client's model. For one event loop.
 
 A sliding log: each call counts for as long as the rate says, from when it was made. No stretch of that length ever has
 more calls than the rate allows, where fixed windows and token buckets let through up to twice as many. For small
 amounts the log is exact; for larger ones times are rounded up, so that it stays as small and a caller who uses a rate
 up waits a little longer.
+
+Where there are replicas, the store counts for all of them, by the same rules. While it is away each replica counts by
+itself: it has counted its own calls all along, so that none is free.
 """
 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NoReturn
 
 import msgspec
 
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.rates import ParsedRate, RateLimit
-from gateway.errors import OverLimitError
+from gateway.errors import OverLimitError, StoreAwayError
+from gateway.state.redis_rates import RedisRates
 
 MAX_LOGS: Final = 65_536
 """Logs that are kept; beyond that the one used longest ago goes. A caller with so many names has as many budgets."""
@@ -47,12 +51,14 @@ class RateLimiter:
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
         """By limit and caller."""
+        self.shared: RedisRates | None = None
+        """The logs that all replicas share; None: there is one process."""
         self.refused = 0
 
     def __len__(self) -> int:
         return len(self._logs)
 
-    def acquire(
+    async def acquire(
         self, name: str, limit: RateLimit, *, caller: str, cost: int = 1, saying: str = "Called too often"
     ) -> None:
         """Count `cost` calls of a caller against the limit that the file has under `name`.
@@ -60,38 +66,65 @@ class RateLimiter:
         Raises:
             OverLimitError: they are more than a rate allows now; none is counted.
         """
+        rates = _limited_rates(limit, caller)
+        if self.shared is None or self.shared.is_away:
+            return self._acquire_here(name, rates, cost=cost, saying=saying)
+        try:
+            refused = await self.shared.take(
+                name,
+                [key for _, key, _ in rates],
+                [(rate.amount, rate.seconds) for rate, _, _ in rates],
+                cost=cost,
+                resolution=RESOLUTION,
+            )
+        except StoreAwayError:
+            return self._acquire_here(name, rates, cost=cost, saying=saying)
+        if refused is not None:
+            number, wait = refused
+            self._refuse(name, rates[number], wait, saying=saying)
         now = self._clock()
-        logs = []
-        for rate, key, scope in limited_rates(limit, caller):
+        for rate, key, _ in rates:
             log = self._log((name, key), rate, now)
-            wait = log.wait(rate, cost, now)
-            if wait > 0:
-                self.refused += 1
-                raise refusal(name, rate, scope, saying=saying, retry_after=math.ceil(wait))
-            logs.append((log, rate))
-        for log, rate in logs:
+            log.used(rate, now)  # forgets what counts no more
             log.add(rate, cost, now)
+        return None
 
-    def count(self, name: str, limit: RateLimit, *, caller: str, cost: int) -> None:
-        """Count calls that somebody else has allowed."""
-        now = self._clock()
-        for rate, key, _ in limited_rates(limit, caller):
-            log = self._log((name, key), rate, now)
-            log.wait(rate, cost, now)  # forgets what counts no more
-            log.add(rate, cost, now)
-
-    def refund(self, name: str, limit: RateLimit, *, caller: str) -> None:
+    async def refund(self, name: str, limit: RateLimit, *, caller: str) -> None:
         """Take back one call that did not come to its end."""
-        for _, key, _ in limited_rates(limit, caller):
+        keys = [key for _, key, _ in _limited_rates(limit, caller)]
+        for key in keys:
             if (log := self._logs.get((name, key))) is not None:
                 log.remove_last()
+        if self.shared is not None and not self.shared.is_away:
+            try:
+                await self.shared.refund(name, keys)
+            except StoreAwayError:
+                return  # it counts at the others until its time has passed
 
     def uses(self) -> Iterator[RateUse]:
-        """The use of each rate by each caller that counts now."""
+        """The use of each rate by each caller that counts now, of what this process has let through."""
         now = self._clock()
         for (name, caller), log in self._logs.items():
             if log.rate is not None and (used := log.used(log.rate, now)):
                 yield RateUse(name=name, caller=caller, rate=log.rate, used=used)
+
+    def _acquire_here(self, name: str, rates: "Sequence[_LimitedRate]", *, cost: int, saying: str) -> None:
+        now = self._clock()
+        logs = []
+        for limited in rates:
+            rate, key, _ = limited
+            log = self._log((name, key), rate, now)
+            if (wait := log.wait(rate, cost, now)) > 0:
+                self._refuse(name, limited, wait, saying=saying)
+            logs.append((log, rate))
+        for log, rate in logs:
+            log.add(rate, cost, now)
+
+    def _refuse(self, name: str, limited: "_LimitedRate", wait: float, *, saying: str) -> NoReturn:
+        self.refused += 1
+        rate, _, scope = limited
+        message = f"{saying}: {rate} at the most {scope} ({name})"
+        raise OverLimitError(message, retry_after=math.ceil(wait), limit=name)
 
     def _log(self, key: tuple[str, str], rate: ParsedRate, now: float) -> "_SlidingLog":
         log = self._logs.get(key) or _SlidingLog()
@@ -146,20 +179,17 @@ class _SlidingLog:
                 del self._calls[last]
 
 
-def limited_rates(limit: RateLimit, caller: str) -> list[tuple[ParsedRate, str, str]]:
-    """The rates of a limit, each with the key that its calls are counted by, and with whose calls they are in words."""
+_LimitedRate = tuple[ParsedRate, str, str]
+"""A rate of a limit, the key that its calls are counted by, and whose calls they are in words."""
+
+
+def _limited_rates(limit: RateLimit, caller: str) -> list[_LimitedRate]:
     rates = []
     if limit.per_caller is not None:
         rates.append((limit.per_caller, bounded(caller), "for one caller"))
     if limit.in_all is not None:
         rates.append((limit.in_all, _EVERYBODY, "for all callers together"))
     return rates
-
-
-def refusal(name: str, rate: ParsedRate, scope: str, *, saying: str, retry_after: int) -> OverLimitError:
-    """The error of a call that is more than a rate allows."""
-    message = f"{saying}: {rate} at the most {scope} ({name})"
-    return OverLimitError(message, retry_after=retry_after, limit=name)
 
 
 def bounded(caller: str) -> str:

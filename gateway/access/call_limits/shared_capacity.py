@@ -6,15 +6,15 @@ replica has the whole limit.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
 from gateway.access.call_limits.rate_limiter import bounded
 from gateway.errors import StoreAwayError
+from gateway.state.redis_places import RedisPlaces
 
 log: Final = structlog.get_logger()
 
@@ -22,47 +22,10 @@ _AGAIN_SECONDS: Final = 0.5
 """How long calls wait until their replica asks again for places that others use, if nobody tells it of one."""
 
 
-class Claim(Protocol):
-    """The answer to a claim."""
-
-    @property
-    def capacity(self) -> int:
-        """The places that this replica may use, those that it uses among them."""
-
-    @property
-    def running_elsewhere(self) -> int:
-        """The places that other replicas use."""
-
-    @property
-    def waiting_elsewhere(self) -> int:
-        """The calls that wait for places at other replicas."""
-
-
-class SharedPlaces(Protocol):
-    """The places of limits, by names."""
-
-    @property
-    def is_away(self) -> bool: ...
-
-    async def claim(  # noqa: PLR0913 - what a claim says
-        self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
-    ) -> Claim:
-        """Say how many places are used here, and ask for more; `again` is called when others have left some.
-
-        At most `queue` calls wait at all replicas together.
-
-        Raises:
-            StoreAwayError: it is not known how many there are.
-        """
-
-    def on_loss(self, callback: Callable[[], None]) -> None:
-        """Have a function called when all that is used must be claimed again."""
-
-
 class SharedCapacity:
     """Implements `Share` for one semaphore."""
 
-    def __init__(self, places: SharedPlaces, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
+    def __init__(self, places: RedisPlaces, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
         self._places: Final = places
         self._semaphore: Final = semaphore
         self._name: Final = f"{name}:{bounded(caller)}"

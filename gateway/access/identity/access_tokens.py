@@ -12,7 +12,8 @@ Threats answered here (RFC 8725, RFC 9068 §4):
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,12 +23,14 @@ from gateway.access.identity.auth_error import AuthError, insufficient_scope, in
 from gateway.access.identity.identity import Identity
 from gateway.access.identity.jose import TokenError, WrongKeyError, read_claims, read_header
 from gateway.access.identity.jwks import JwksCache, KeysUnavailableError
-from gateway.access.identity.token_cache import TokenCache
+from gateway.bounded_map import BoundedMap
 from gateway.config.models.address import host_of
 from gateway.json_types import Json, JsonObject
 
 _MAX_TRIED: Final = 8
 """Keys that are tried for a token without `kid`. Anybody can send one, and each try costs a signature check."""
+MAX_TOKENS: Final = 4096
+"""Verified tokens that are remembered."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -54,6 +57,32 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
             and identity.holds(frozenset(self.required_scopes))
             and (identity.views is None or identity.views <= frozenset(self.views.values()))
         )
+
+
+class TokenCache:
+    """Tokens of one issuer whose signatures were verified, so that the next request with one verifies none.
+
+    Keyed by digest. An entry holds the identity and the version of the key set that verified it: a token is verified
+    again once the issuer's keys were fetched again, and forgotten when it expires.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=clock)
+
+    def __len__(self) -> int:
+        return len(self._verified)
+
+    def find(self, token: str, *, keys_version: int) -> Identity | None:
+        """Return whom a token identifies, if these keys verified it and it has not expired."""
+        digest = _digest(token)
+        version, identity = self._verified.get(digest) or (keys_version, None)
+        if version != keys_version:
+            self._verified.discard(digest)
+            return None
+        return identity
+
+    def remember(self, token: str, identity: Identity, *, keys_version: int) -> None:
+        self._verified.put(_digest(token), (keys_version, identity), expires=identity.expires_at or 0)
 
 
 class AccessTokens:
@@ -148,3 +177,7 @@ def _scopes(claims: JsonObject) -> frozenset[str]:
 def _strings(claim: Json) -> list[str]:
     """The strings of a claim that is a string or a list of strings."""
     return [each for each in (claim if isinstance(claim, list) else [claim]) if isinstance(each, str)]
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

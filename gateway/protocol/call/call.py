@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.access.call_limits.concurrency import ConcurrencyLimiter
-from gateway.access.call_limits.shared_rate_limiter import SharedRateLimiter
+from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive, TaskRules, Tool
 from gateway.catalog.store import CatalogStore
@@ -276,7 +276,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """Makes a call's place in the trace that its request came with."""
     is_traced: bool
     """Whether what it makes records anything."""
-    rate_limiter: SharedRateLimiter
+    rate_limiter: RateLimiter
     read: "ReadResource"
     interaction_observer: InteractionObserver | None
     tasks: "TaskService"

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.call_limits.shared_capacity import SharedPlaces
 from gateway.config.models.server import Quota
+from gateway.state.redis_places import RedisPlaces
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.shared_quota import SharedQuota
 
@@ -82,7 +82,7 @@ class ResourceQuota:
             )
         return HttpError(status=503, message=reason, headers=RETRY)
 
-    def share(self, places: SharedPlaces) -> None:
+    def share(self, places: RedisPlaces) -> None:
         """Count those over all replicas that `reserve` takes, if the file limits them."""
         if self.is_written:
             self._shared = SharedQuota(places, noun=self._noun)

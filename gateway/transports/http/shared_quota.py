@@ -4,8 +4,9 @@ import asyncio
 from typing import Final
 
 from gateway.access.call_limits.fair_semaphore import MAX_UNUSED, FairSemaphore
-from gateway.access.call_limits.shared_capacity import SharedCapacity, SharedPlaces
+from gateway.access.call_limits.shared_capacity import SharedCapacity
 from gateway.errors import ExecutionError
+from gateway.state.redis_places import RedisPlaces
 
 _ANSWER_SECONDS: Final = 5.0
 _ALL: Final = ""
@@ -14,7 +15,7 @@ _ALL: Final = ""
 class SharedQuota:
     """The part of this replica in what all replicas have in use, by caller and in all."""
 
-    def __init__(self, places: SharedPlaces, *, noun: str) -> None:
+    def __init__(self, places: RedisPlaces, *, noun: str) -> None:
         self._places: Final = places
         self._noun: Final = noun
         self._used: Final[dict[str, FairSemaphore]] = {}

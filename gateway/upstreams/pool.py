@@ -75,6 +75,10 @@ class SessionPool:
         self._semaphore: Final = FairSemaphore()
         """The upstream's own, so that a slow one costs nobody else."""
         self._is_closed = False
+        self._running = 0
+        """Requests of callers that have begun and not ended."""
+        self._is_quiet: Final = asyncio.Event()
+        self._is_quiet.set()
         self.circuit: Final = CircuitBreaker(name)
         self.known_way: Way | None = None
         self.is_stateless: bool | None = None
@@ -118,6 +122,8 @@ class SessionPool:
         self.circuit.check_call()
         began = self._now()
         permit = await self._permit(caller)
+        self._running += 1
+        self._is_quiet.clear()
         try:
             result = await self._repeated(
                 method, params, caller, permit, is_repeatable=is_repeatable, mirrored=mirrored
@@ -134,6 +140,9 @@ class SessionPool:
             raise self.circuit.named(error) from error
         finally:
             permit.release()
+            self._running -= 1
+            if not self._running:
+                self._is_quiet.set()
         self._answered("success", began)
         return result
 
@@ -221,6 +230,10 @@ class SessionPool:
             is_kept = self.config.start == "eager" and key == SHARED
             if held.used_at < oldest and not held.session.open_calls and not held.session.subscribed and not is_kept:
                 self.drop(held.session)
+
+    async def quiet(self) -> None:
+        """Wait until no request of a caller runs."""
+        await self._is_quiet.wait()
 
     async def close(self) -> None:
         self._is_closed = True

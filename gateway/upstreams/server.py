@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -23,6 +25,8 @@ log: Final = structlog.get_logger(__name__)
 SETTLE_SECONDS: Final = 0.2
 """The time for which announcements of one upstream are put together."""
 _LOOK_SECONDS: Final = 5.0
+_TIMEOUT: Final = timedelta(minutes=1)
+"""The default of `timeout`."""
 
 
 class UpstreamServer:
@@ -38,6 +42,7 @@ class UpstreamServer:
         changed: Callable[[], None],
         updated: Callable[[str], None],
         connection: Connection | None,
+        inherited: ServerLists | None = None,
     ) -> None:
         """Do nothing yet.
 
@@ -49,6 +54,7 @@ class UpstreamServer:
             changed: called when its lists are others than before.
             updated: called with a URI of it when a resource was updated.
             connection: the connection that its entry names.
+            inherited: what the server offered that its entry named before: it stays on offer until this one answers.
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
@@ -64,7 +70,9 @@ class UpstreamServer:
         self._is_remembered = False
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        self.lists: ServerLists | None = None
+        self.lists = inherited
+        self._is_inherited = inherited is not None
+        """Whether its lists are still those of the server before it."""
         self.is_awaited = False
         """Whether somebody waits for its first lists, and will read them without being told."""
 
@@ -76,6 +84,10 @@ class UpstreamServer:
         """Whether an entry connects to the same server in the same way, so that its sessions may go on."""
         is_same = all(getattr(self.config, key) == getattr(config, key) for key in _CONNECTING)
         return is_same and document.connections.get(config.connection or "") == self._connection
+
+    def answers_for(self, config: Upstream, document: Document) -> bool:
+        """Whether its lists are what the server of an entry offers."""
+        return not self._is_inherited and self.is_for(config, document)
 
     def watch(self, uris: frozenset[str]) -> None:
         """Have the upstream tell of updates of these resources, and no others."""
@@ -98,18 +110,32 @@ class UpstreamServer:
         """Recall what it offered last, and begin to keep in touch; does nothing where that was done."""
         if self._has_begun:
             return
-        remembered = await self._memory.recall(self.name)
+        remembered = None if self._is_inherited else await self._memory.recall(self.name)
         if self._has_begun:  # meanwhile
             return
         if remembered is not None:
             self.lists = remembered
             self._is_remembered = True
             self._known.set()
+            self._tell()
         self._task = asyncio.create_task(self._keep(), name=f"upstream {self.name}")
 
     async def known(self) -> None:
         """Wait until its lists are known, from memory or from itself, or it could not be reached."""
         await self._known.wait()
+
+    async def retire(self) -> None:
+        """Close once the calls in flight have ended, or have had the time that they may take."""
+        seconds = (self.config.timeout or _TIMEOUT).total_seconds()
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.pool.quiet()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         self._is_closed = True
@@ -222,15 +248,18 @@ class UpstreamServer:
             sessions = self.pool.sessions
             session = sessions[0] if sessions else await self.pool.session_for(None)
             async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-                lists = await discover(session, before=self.lists)
+                lists = await discover(session, before=None if self._is_inherited else self.lists)
         except BaseException:
             self._is_stale = True
             raise
         self._is_remembered = True
-        if lists == self.lists:
+        if lists == self.lists and not self._is_inherited:
             return
-        self.lists = lists
+        self.lists, self._is_inherited = lists, False
         await self._memory.remember(self.name, lists)
+        self._tell()
+
+    def _tell(self) -> None:
         # At the start somebody waits for these lists and reads them: a reload would do it all again.
         if not self.is_awaited:
             self._changed()

@@ -79,18 +79,19 @@ class UpstreamSource:
             compile_spec(
                 upstream, document=config.document, services=self._services, redactor=config.redactor, problems=place
             )
-            lists = self._lists(name, upstream)
+            lists = self._lists(name)
             # Nothing is known yet: a reload follows when it is.
             if lists is None:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
             made = self._made_of(name, upstream, lists, config)
-            for path, warning in made.warnings:
-                place.at(*path).warning(warning)
+            if (server := self._servers.get(name)) is not None and server.answers_for(upstream, config.document):
+                for path, warning in made.warnings:
+                    place.at(*path).warning(warning)
             yield made.entry
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        # Servers that go on keep their sessions; the others end beside, so that a slow end holds up no reload.
+        # Servers that go on keep their sessions; the others end beside, with their last calls: that may take a while.
         before, self._servers = self._servers, {}
         new: list[UpstreamServer] = []
         for name, config in document.upstreams.items():
@@ -98,11 +99,11 @@ class UpstreamSource:
             if server is not None and server.is_for(config, document):
                 server.follow(config)
                 self._servers[name] = before.pop(name)
-            elif (made := self._made(name, config, document, changed)) is not None:
+            elif (made := self._made(name, config, document, changed, before=server)) is not None:
                 self._servers[name] = made
                 new.append(made)
         for server in before.values():
-            ending = asyncio.create_task(server.close(), name=f"end upstream {server.name}")
+            ending = asyncio.create_task(server.retire(), name=f"end upstream {server.name}")
             self._closing.add(ending)
             ending.add_done_callback(self._closing.discard)
         for server in new:
@@ -116,6 +117,8 @@ class UpstreamSource:
     async def close(self) -> None:
         await self.parked.close()
         await asyncio.gather(*(server.close() for server in self._servers.values()))
+        for retiring in self._closing:
+            retiring.cancel()
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -159,11 +162,10 @@ class UpstreamSource:
             if server.config.required and (server.pool.circuit.reason or server.lists is None)
         ]
 
-    def _lists(self, name: str, config: Upstream) -> ServerLists | None:
+    def _lists(self, name: str) -> ServerLists | None:
+        """The lists of an upstream; of the server before it until one that its entry names now has answered."""
         server = self._servers.get(name)
-        if server is None or server_digest(server.config) != server_digest(config):
-            return None
-        return server.lists
+        return None if server is None else server.lists
 
     def _made_of(self, name: str, upstream: Upstream, lists: ServerLists, config: LoadedConfig) -> "_MadeEntry":
         """The definitions of an upstream; the same objects while they are made of the same."""
@@ -186,7 +188,13 @@ class UpstreamSource:
         return made
 
     def _made(
-        self, name: str, config: Upstream, document: Document, changed: Callable[[], None]
+        self,
+        name: str,
+        config: Upstream,
+        document: Document,
+        changed: Callable[[], None],
+        *,
+        before: UpstreamServer | None,
     ) -> UpstreamServer | None:
         problems = Problems(NO_PLACES)
         redactor = Redactor() if config.auth is None else Redactor(config.auth.secrets())
@@ -203,6 +211,7 @@ class UpstreamSource:
             changed=changed,
             updated=lambda uri: self._updated(f"{prefix}{uri}"),
             connection=document.connections.get(config.connection or ""),
+            inherited=None if before is None else before.lists,
         )
 
     async def _first_lists(self, new: list[UpstreamServer]) -> None:

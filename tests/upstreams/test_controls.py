@@ -1,5 +1,6 @@
 """What stands before a call holds for upstreams, too; and how one is kept in touch with: idle, circuit, health."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -16,7 +17,7 @@ from tests import local_server
 from tests.behaviour.cells import Cell
 from tests.behaviour.client import initialize_params
 from tests.behaviour.conftest import Newcomer
-from tests.upstreams.test_failures import call, config, gateway, odd, said, until
+from tests.upstreams.test_failures import call, config, gateway, odd, said, until, until_listed
 from tests.upstreams.test_sessions import gateway as daemon_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -35,6 +36,10 @@ class Web:
     endless: bool = False
     """Whether each page of its tools is followed by another."""
     text: str = "seen"
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a tool is called."""
+    released: asyncio.Event | None = None
+    """What calls wait for, if they wait."""
 
     async def answer(self, request: web.Request) -> web.Response:
         body: JsonObject = await request.json()
@@ -44,6 +49,10 @@ class Web:
             return web.Response(status=500, text="out of order")
         name = f"look_{self.asked[method] - 1}" if self.endless else "look"
         more = {"nextCursor": name} if self.endless else {}
+        if method == "tools/call":
+            self.begun.set()
+            if self.released is not None:
+                await self.released.wait()
         results: dict[str, Json] = {
             "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
             "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}}], **more},
@@ -202,3 +211,22 @@ async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
 
         await until(is_told)
         assert (await said(client, "good_work")).startswith("did work")
+
+
+@pytest.mark.parametrize("entries", [{"web": odd("good")}, {}], ids=["changed", "removed"])
+async def test_calls_in_flight_end_on_the_server_that_they_began_with(
+    tmp_path: Path, server: Web, entries: dict[str, str]
+) -> None:
+    server.released = asyncio.Event()
+    async with gateway(config(tmp_path, web=server.entry)) as running:
+        await until_listed(running, "web_look")
+        calling = asyncio.create_task(said(running.memory_client(), "web_look"))
+        async with asyncio.timeout(20):
+            await server.begun.wait()
+        config(tmp_path, **entries)
+        await running._reload()
+        following = running._components.pipeline._following
+        assert following is not None
+        await following
+        server.released.set()
+        assert await calling == "seen"

@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.transports.memory import MemoryClient
 from tests.e2e.daemon import serving
 
@@ -65,6 +65,35 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(SECONDS):
         while not await condition():
             await asyncio.sleep(0.02)
+
+
+class Heard:
+    """A subscriber to the list of tools, and what it was told."""
+
+    def __init__(self) -> None:
+        self.methods: Final[list[str]] = []
+        self._arrived: Final = asyncio.Event()
+
+    @asynccontextmanager
+    async def listening(self, client: MemoryClient) -> AsyncIterator[None]:
+        wanted = {"notifications": {"toolsListChanged": True}}
+        task = asyncio.create_task(client.request("subscriptions/listen", wanted, on_notification=self._take))
+        await self.until(0)
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, count: int) -> None:
+        """Wait until so many announcements have come after the acknowledgement."""
+        async with asyncio.timeout(SECONDS):
+            while len(self.methods) < count or not self._arrived.is_set():
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    async def _take(self, message: JsonObject) -> None:
+        if message["method"] != "notifications/subscriptions/acknowledged":
+            self.methods.append(message["method"])
+        self._arrived.set()
 
 
 async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
@@ -397,3 +426,60 @@ async def test_a_hundred_reloads_leave_no_child_of_an_upstream_that_changed_or_w
 
         await until(is_there)
         await until(are_gone)
+
+
+async def test_another_command_keeps_the_tools_on_offer_until_the_new_server_has_answered(tmp_path: Path) -> None:
+    door, path = tmp_path / "door", config(tmp_path, odd=odd("good"))
+    async with gateway(path) as running:
+        await until_listed(running, "odd_work")
+        client, heard = running.memory_client(), Heard()
+        async with heard.listening(client):
+            path.write_text(path.read_text(encoding="utf-8").replace("'good'", f"'late', '{door}', 'slow'"))
+            await running._reload()
+            assert await tools(client) == ["odd_work", "odd_grow", "odd_die"]
+
+            calling = asyncio.create_task(said(client, "odd_work"))  # waits for the new server, as at a first call
+            door.touch()
+            assert (await calling).startswith("did work")
+
+            async def is_swapped() -> bool:
+                return "odd_slow" in await tools(client)
+
+            await until(is_swapped)
+            await heard.until(1)
+    assert heard.methods == ["notifications/tools/list_changed"]
+
+
+async def test_a_new_server_that_cannot_be_reached_keeps_its_place_and_says_so(tmp_path: Path) -> None:
+    path = config(tmp_path, odd=odd("good"))
+    async with gateway(path) as running:
+        await until_listed(running, "odd_work")
+        client = running.memory_client()
+        entry = "command: /no/such/program, tools: {include: [work, new_*]}"
+        config(tmp_path, odd=entry)
+        await running._reload()
+
+        async def is_told() -> bool:
+            return "is not found" in running.status()["upstreams"]["odd"].get("reason", "")
+
+        await until(is_told)
+        assert await tools(client) == ["odd_work"]
+        assert (await said(client, "odd_work")).startswith("odd cannot be reached: ")
+        assert not any("new_*" in each for each in running.status()["warnings"])  # nobody knows yet what it offers
+
+
+async def test_an_upstream_that_comes_back_is_offered_from_memory(tmp_path: Path) -> None:
+    path = config(tmp_path, odd=odd("good"))
+    async with gateway(path, state=tmp_path / "state") as running:
+        await until_listed(running, "odd_work")
+        client = running.memory_client()
+        config(tmp_path, other=odd("good"))
+        await running._reload()
+
+        async def is_gone() -> bool:
+            return "odd_work" not in await tools(client)
+
+        await until(is_gone)
+        config(tmp_path, odd=odd("good"))
+        await running._reload()
+        await until_listed(running, "odd_work")

@@ -91,6 +91,7 @@ match MODE:
     case "late":
         while not os.path.exists(sys.argv[2]):  # noqa: PTH110 - starts quicker
             time.sleep(0.02)
+        TOOLS.extend({"name": name, "inputSchema": {"type": "object"}} for name in sys.argv[3:])
         serve()
     case "deaf":
         import signal

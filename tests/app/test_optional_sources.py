@@ -1,10 +1,19 @@
 """What only some files use is imported when a file uses it, at the start or by a reload."""
 
+import asyncio
 import json
+import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
+
+import pytest
+from aiohttp import web
+
+from tests.certificates import Authority
+from tests.local_server import listening
 
 PLAIN: Final = "server: {name: plain}\ntools: {hello: {description: Says hello., content: Hello}}\n"
 DOCUMENT: Final = {
@@ -58,18 +67,41 @@ def test_a_room_is_imported_once_the_file_uses_it(tmp_path: Path) -> None:
     assert tools == ["hello", "shop_goods"]
 
 
-CERTIFICATES: Final = """
-import ssl
+CLIENT: Final = """
+import asyncio, ssl, sys
 from gateway.cli.commands import COMMANDS, load
 
-load(COMMANDS["serve"])
-from aiohttp import connector
-system = ssl.create_default_context().get_ca_certs()
-print(connector._SSL_CONTEXT_VERIFIED.get_ca_certs() == system, connector._SSL_CONTEXT_VERIFIED.verify_mode.name)
+_, run = load(COMMANDS["serve"])
+import aiohttp
+
+async def main():
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with session.get(sys.argv[1]) as response:
+                print(response.status)
+        except aiohttp.ClientConnectorCertificateError:
+            print("not trusted")
+    return 0
+
+run(main())
 """
 
 
-def test_requests_of_plugins_are_verified_by_the_certificates_of_the_system() -> None:
-    run = subprocess.run([sys.executable, "-c", CERTIFICATES], capture_output=True, text=True, check=True, timeout=120)
+@pytest.mark.parametrize(("trusts", "printed"), [(True, "404"), (False, "not trusted")])
+async def test_requests_of_plugins_are_verified_by_the_certificates_of_the_system(
+    tmp_path: Path, *, trusts: bool, printed: str
+) -> None:
+    authority, system = Authority(), Authority()
+    authority.issue(tmp_path / "server.pem", tmp_path / "server.key")
+    (tmp_path / "system.pem").write_text((authority if trusts else system).pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    async with listening(web.Application(), tls=context) as port:
+        client = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CLIENT, f"https://127.0.0.1:{port}/"),
+            env={**os.environ, "SSL_CERT_FILE": str(tmp_path / "system.pem"), "SSL_CERT_DIR": str(tmp_path / "none")},
+            stdout=subprocess.PIPE,
+        )
+        output, _ = await client.communicate()
 
-    assert run.stdout.split() == ["True", "CERT_REQUIRED"]
+    assert output.decode().strip() == printed

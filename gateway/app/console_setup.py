@@ -9,23 +9,20 @@ from gateway.app.reports.daemon_info import endpoint_url
 from gateway.config.models.console import ConsolePage
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi
-from gateway.console.api.client_snippets import snippets
-from gateway.console.api.config import ConfigApi
-from gateway.console.api.config_files import ConfigFileReader
+from gateway.console.api.config import ConfigApi, ConfigFileReader
 from gateway.console.api.explain import ExplainApi
 from gateway.console.api.mcp import McpApi
-from gateway.console.api.overview import OverviewApi
-from gateway.console.auth.console_access import ConsoleAccess
-from gateway.console.auth.printed_token import PrintedToken
-from gateway.console.auth.session_cookie import SessionCookies
+from gateway.console.api.overview import OverviewApi, snippets
 from gateway.console.console import Console
+from gateway.console.console_access import ConsoleAccess, PrintedToken
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.console.recording.task_progress import TaskProgress
 from gateway.console.reports.daemon import Daemon
+from gateway.console.reports.this_worker import AskOthers
+from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
-from gateway.console.workers.other_workers import NoOtherWorkers, OtherWorkers
 from gateway.errors import Problem
 from gateway.json_types import Json, JsonObject
 from gateway.state.keys import SigningKeys
@@ -63,7 +60,7 @@ class ConsoleSetup:
         health: Health,
         logs: Logs,
         status: Callable[[], Awaitable[JsonObject]],
-        others: OtherWorkers | None = None,
+        ask_others: AskOthers | None = None,
     ) -> Console:
         """Make the console.
 
@@ -73,11 +70,11 @@ class ConsoleSetup:
             health: that of the daemon.
             logs: its log lines are shown with the calls that wrote them.
             status: the answer of `/-/api/status`.
-            others: the other workers of the daemon, if it has several.
+            ask_others: asks the other workers of the daemon, if it has several.
         """
         logs.heard = self._calls.heard
         self._activity = activity = ActivityApi(
-            _daemon(components, health), self._calls, others=others or NoOtherWorkers(), status=status
+            _daemon(components, health), self._calls, ask_others=ask_others or _nobody, status=status
         )
         activity.start()
         components.dispatcher.tasks.runner.observers.append(self.task_progress)
@@ -133,12 +130,17 @@ def _daemon(components: Components, health: Health) -> Daemon:
         pipeline=components.pipeline,
         reloader=components.reloader,
         dispatcher=components.dispatcher,
-        upstreams=components.upstreams,
+        upstreams=lambda: components.upstreams.servers,
         http=http,
         open_sessions=components.open_sessions,
         status=health.status,
         state=lambda: health.state,
     )
+
+
+async def _nobody(_method: str, _path: str) -> Sequence[Json]:
+    """Stands for the other workers where the daemon is one process."""
+    return ()
 
 
 def _problems(components: Components) -> Sequence[Problem]:

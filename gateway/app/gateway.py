@@ -367,7 +367,7 @@ class Gateway:
             health=self._health,
             logs=self._logs,
             status=self._status_of_all,
-            others=self._all_workers,
+            ask_others=None if self._all_workers is None else self._all_workers.ask_console,
         )
 
     async def _status_of_all(self) -> JsonObject:

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.access.identity.auth_error import AuthError
-from gateway.console.api.route import READ, Route
-from gateway.console.auth.console_access import ConsoleAccess
-from gateway.console.auth.sign_in import SignIn
+from gateway.console.console_access import ConsoleAccess
 from gateway.console.responses import error_response
 from gateway.console.security_headers import OF_API, OF_PAGE, without_cors
+from gateway.console.sign_in import SignIn
 from gateway.console.static_files import INDEX, StaticFile
 from gateway.transports.errors import HttpError
 from gateway.transports.http.middleware import Endpoint, Handler, Middleware
@@ -18,7 +18,17 @@ from gateway.transports.http.request import HttpRequest
 
 PAGE: Final = "/-/console"
 API: Final = "/-/api"
+READ: Final = ("GET", "HEAD")
 _NO_FILE: Final = HttpError(status=404, message="There is no such file")
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One path of the API, and the endpoint that answers callers who may use the console, with their identity."""
+
+    path: str
+    """The path below `/-/api`, in the router's form: `/calls/{seq}`."""
+    endpoint: Endpoint
+    methods: tuple[str, ...] = READ
 
 
 class Console:

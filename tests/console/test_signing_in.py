@@ -12,10 +12,9 @@ import aiohttp
 import pytest
 
 from gateway.access.identity.identity import Identity
-from gateway.console.auth.console_access import MAX_FAILURES, WINDOW_SECONDS, FailedSignIns
-from gateway.console.auth.printed_token import PrintedToken
-from gateway.console.auth.session_cookie import HOURS, SessionCookies
+from gateway.console.console_access import MAX_FAILURES, WINDOW_SECONDS, FailedSignIns, PrintedToken
 from gateway.console.security_headers import PAGE_POLICY
+from gateway.console.session_cookie import HOURS, SessionCookies
 from gateway.state.keys import random_keys
 from gateway.wire.revisions import LATEST_MODERN
 from tests.console.watching import CONSOLE, Watched, watched

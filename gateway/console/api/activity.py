@@ -8,21 +8,21 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from gateway.console.api.route import Route
-from gateway.console.events.endpoint import EventEndpoint
-from gateway.console.events.feed import EventFeed
+from gateway.console.console import Route
+from gateway.console.event_endpoint import EventEndpoint
+from gateway.console.event_feed import EventFeed
 from gateway.console.json_forms import short_id
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import intervals_of
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.reports.daemon import Daemon
-from gateway.console.reports.sessions import NO_SESSION
+from gateway.console.reports.merging import merged_calls, merged_limits, merged_sessions, merged_upstreams
+from gateway.console.reports.sessions import NO_SESSION, end_session
+from gateway.console.reports.this_worker import AskOthers, ThisWorker
+from gateway.console.reports.upstreams import reconnect
 from gateway.console.responses import error_response, json_response, no_content
-from gateway.console.workers.merging import merged_calls, merged_limits, merged_sessions, merged_upstreams
-from gateway.console.workers.other_workers import OtherWorkers
-from gateway.console.workers.status_ticker import StatusTicker
-from gateway.console.workers.this_worker import ThisWorker
+from gateway.console.status_ticker import StatusTicker
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.session import Session
 from gateway.tasks.task import Task
@@ -41,7 +41,7 @@ class ActivityApi:
         daemon: Daemon,
         calls: RecordedCalls,
         *,
-        others: OtherWorkers,
+        ask_others: AskOthers,
         status: Callable[[], Awaitable[JsonObject]],
     ) -> None:
         """Take the parts.
@@ -49,17 +49,17 @@ class ActivityApi:
         Args:
             daemon: those of this process.
             calls: recorded already.
-            others: asked for theirs.
+            ask_others: asks the other workers for theirs.
             status: the answer of `/-/api/status`, of all workers.
         """
-        self._others: Final = others
+        self._ask_others: Final = ask_others
         self._status_of_all: Final = status
         self._daemon: Final = daemon
         self._calls: Final = calls
         self._feed: Final = EventFeed(calls.numbers)
         self._history: Final = ReloadHistory(daemon.pipeline, numbers=calls.numbers)
         self.own: Final = ThisWorker(daemon, calls)
-        self._ticker: Final = StatusTicker(self._feed, own=self.own, others=others)
+        self._ticker: Final = StatusTicker(self._feed, daemon, own=self.own, ask_others=ask_others)
         self._events: Final = EventEndpoint(
             self._feed,
             calls=calls,
@@ -99,7 +99,7 @@ class ActivityApi:
         yield Route(path="/events", endpoint=self._events.answer, methods=("GET",))
 
     async def rates(self) -> JsonObject:
-        others = await self._others.ask_console("GET", "rates")
+        others = await self._ask_others("GET", "rates")
         return self._calls.rates.shown(map(intervals_of, others))
 
     def reloads(self) -> Sequence[JsonObject]:
@@ -118,7 +118,7 @@ class ActivityApi:
             wanted = CallFilter.parse(request.raw.query)
         except ValueError as error:
             return error_response(HttpError(status=400, message=str(error)), request.response_headers)
-        others = await self._others.ask_console("GET", f"calls?{request.raw.query_string}")
+        others = await self._ask_others("GET", f"calls?{request.raw.query_string}")
         return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
 
     async def _show_call(self, request: HttpRequest) -> web.Response:
@@ -133,9 +133,9 @@ class ActivityApi:
 
     async def _end_session(self, request: HttpRequest) -> web.Response:
         name = request.raw.match_info["id"]
-        error = await self.own.sessions.end(name)
+        error = await end_session(self._daemon, name)
         # It may be another worker's: HTTP+SSE binds a session to the process that has its stream.
-        if error is NO_SESSION and await self._others.ask_console("DELETE", f"sessions/{quote(name, safe='')}"):
+        if error is NO_SESSION and await self._ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
             error = None
         return no_content(request) if error is None else error_response(error, request.response_headers)
 
@@ -145,10 +145,10 @@ class ActivityApi:
     async def _reconnect(self, request: HttpRequest) -> web.Response:
         """Have every worker connect anew: each has connections of its own."""
         name = request.raw.match_info["name"]
-        error = self.own.upstreams.reconnect(name)
+        error = reconnect(self._daemon, name)
         if error is not None:
             return error_response(error, request.response_headers)
-        await self._others.ask_console("POST", f"upstreams/{quote(name, safe='')}")
+        await self._ask_others("POST", f"upstreams/{quote(name, safe='')}")
         return json_response({"name": name}, request, status=202)
 
     async def _list_limits(self, request: HttpRequest) -> web.Response:
@@ -157,12 +157,12 @@ class ActivityApi:
     async def _everywhere(self, path: str) -> list[Json]:
         """The answers of all workers, this one's first."""
         own = await self.own.answer("GET", path, {})
-        return [own, *await self._others.ask_console("GET", path)]
+        return [own, *await self._ask_others("GET", path)]
 
     async def _anywhere(self, method: str, path: str) -> Json:
         """The answer of the worker that has one."""
         own = await self.own.answer(method, path, {})
-        return own or next(iter(await self._others.ask_console(method, path)), None)
+        return own or next(iter(await self._ask_others(method, path)), None)
 
     def _watching_changed(self) -> None:
         self._calls.listener = self._feed if self._feed.wants_calls else None

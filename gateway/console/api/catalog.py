@@ -9,8 +9,8 @@ from aiohttp import web
 from gateway.catalog.primitives import Primitive, Tool
 from gateway.config.secrets.masked_document import masked_document
 from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, entries, section_of
-from gateway.console.api.config_files import ConfigFileReader
-from gateway.console.api.route import Route
+from gateway.console.api.config import ConfigFileReader
+from gateway.console.console import Route
 from gateway.console.responses import error_response, json_response, json_response_by_thread
 from gateway.json_types import Json, JsonObject
 from gateway.reload.pipeline import ReloadPipeline

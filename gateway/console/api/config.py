@@ -1,27 +1,79 @@
 """`/-/api/config`: the files as they are on disk, and the configuration that they make, both masked."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import yaml
 from aiohttp import web
 
+from gateway.config.loader import LoadedConfig
 from gateway.config.secrets.masked_document import masked_document
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.api.config_files import ConfigFileReader, ConfigFiles
-from gateway.console.api.route import Route
+from gateway.console.console import Route
 from gateway.console.json_forms import problem_json
 from gateway.console.responses import json_response_by_thread
-from gateway.errors import Problem
+from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json, JsonObject
+from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces, Place, definition_places
 from gateway.reload.pipeline import Candidate, ReloadPipeline
 from gateway.transports.http.request import HttpRequest
 
 _WIDTH: Final = 120
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """LibYAML's where PyYAML was built with it: ten times as fast."""
+
+
+class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The files as they are on disk now, masked, and where their definitions stand in them."""
+
+    texts: Mapping[Path, str] = msgspec.field(default_factory=dict)
+    """Their text with secrets masked; only of those that could be read."""
+    digests: Mapping[Path, str] = msgspec.field(default_factory=dict)
+    places: DefinitionPlaces = NO_PLACES
+
+    def excerpt(self, place: Place) -> str | None:
+        """Return the lines of a definition, masked; None for one that is not written in the files."""
+        found = self.places.lines.get(place)
+        if found is None or place in self.places.origins or found[0] not in self.texts:
+            return None
+        lines = self.texts[found[0]].split("\n")[found[1] - 1 :]
+        depth = _depth(lines[0])
+        end = next((at for at, line in enumerate(lines) if at and line.strip() and _depth(line) <= depth), len(lines))
+        return "\n".join(line[depth:] for line in lines[:end]).rstrip()
+
+
+class ConfigFileReader:
+    """Reads the files for the console.
+
+    Why again: a catalog that is served does not keep the places of its words, which take more memory than the rest. The
+    files are read once for each state in which the console shows them.
+    """
+
+    def __init__(self, pipeline: ReloadPipeline, *, state: Callable[[], object]) -> None:
+        """Read nothing yet; `state` changes whenever the files should be read again."""
+        self._pipeline: Final = pipeline
+        self._state: Final = state
+        self._lock: Final = asyncio.Lock()
+        self._read: tuple[object, ConfigFiles] | None = None
+
+    async def written(self) -> ConfigFiles:
+        """Return the files as they are; nothing if they cannot be read at all."""
+        # One at a time: two pages that open together have the files read once.
+        async with self._lock:
+            state = self._state()
+            if self._read is None or self._read[0] != state:
+                self._read = state, await self._written()
+            return self._read[1]
+
+    async def _written(self) -> ConfigFiles:
+        try:
+            return await self._pipeline.read_again(_look)
+        except ConfigError:
+            return ConfigFiles()
 
 
 class ConfigApi:
@@ -99,3 +151,15 @@ def _plain(value: Json) -> Json:
             return str(value)
         case _:
             return value
+
+
+def _look(loaded: LoadedConfig) -> ConfigFiles:
+    return ConfigFiles(
+        texts={path: loaded.redactor.text(text) for path, text in loaded.sources.texts().items()},
+        digests=dict(loaded.files),
+        places=definition_places(loaded),
+    )
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

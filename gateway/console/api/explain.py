@@ -11,7 +11,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import Explained, explaining
 from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
-from gateway.console.api.route import Route
+from gateway.console.console import Route
 from gateway.console.responses import NO_VIEW, error_response, json_response, read_json_object
 from gateway.errors import ArgumentsError, RpcError
 from gateway.executors.shared_services import Services

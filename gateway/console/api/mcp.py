@@ -5,7 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.console.api.route import Route
+from gateway.console.console import Route
 from gateway.console.responses import NO_VIEW, error_response
 from gateway.protocol.served_views import ServedViews
 from gateway.transports.errors import HttpError

@@ -7,13 +7,17 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.console.api.route import Route
+from gateway.clients.clients import CLIENTS, HttpServer
+from gateway.config.settings import PREFIX
+from gateway.console.console import Route
 from gateway.console.json_forms import problem_json
 from gateway.console.responses import json_response_by_thread
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.transports.http.request import HttpRequest
 
+KEY_VARIABLE: Final = PREFIX + "TOKEN"
+"""The variable of the client's environment in which it has its key; no key is ever shown."""
 _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
 """Keys of the status that name each definition, of which `?names=0` asks for the number."""
 
@@ -79,3 +83,33 @@ def _most(request: HttpRequest) -> int | None:
     """The number of problems that are asked for; None: all."""
     given = request.raw.query.get("problems", "")
     return int(given) if re.fullmatch("[0-9]{1,6}", given) else None
+
+
+def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
+    """Yield a snippet for each client; the first is a command."""
+    server = HttpServer(name=name, url=url, key_variable=KEY_VARIABLE if needs_key else None)
+    yield _claude_code(server)
+    for key, client in CLIENTS.items():
+        entry, questions = client.http(server), client.questions(server)
+        inputs = {"inputs": [*questions]} if questions else {}
+        yield {
+            "name": key,
+            "title": client.title,
+            "text": client.notation.render({**inputs, client.section: {name: entry}}),
+            "notation": client.notation.name,
+            "file": client.file,
+            "link": None if client.link is None else client.link(name, entry, questions),
+        }
+
+
+def _claude_code(server: HttpServer) -> dict[str, Json]:
+    header = f' --header "Authorization: Bearer ${server.key_variable}"' if server.key_variable else ""
+    text = f"claude mcp add --transport http {server.name} {server.url}{header}"
+    return {
+        "name": "claude-code",
+        "title": "Claude Code",
+        "text": text,
+        "notation": "shell",
+        "file": "~/.claude.json",
+        "link": None,
+    }

@@ -10,10 +10,9 @@ from itertools import chain, islice
 from typing import Final, Protocol
 
 from gateway.console.json_forms import moment
-from gateway.console.recording.bodies import kept
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import CallRates
-from gateway.console.recording.call_record import CallRecord
+from gateway.console.recording.call_record import CallRecord, kept
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.log_context import CALL
@@ -45,16 +44,6 @@ class CallListener(Protocol):
     def call_ended(self, record: CallRecord) -> None: ...
 
 
-class SessionUse:
-    """The calls of one session."""
-
-    __slots__ = ("address", "calls")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.address = ""
-
-
 class RecordedCalls:
     """The calls that run, and those that ended last. Implements `Observer`."""
 
@@ -78,7 +67,8 @@ class RecordedCalls:
         """By number, in the order of their ends."""
         self._by_id: Final[dict[str, CallRecord]] = {}
         self._bytes = 0
-        self._sessions: Final[dict[str, SessionUse]] = {}
+        self._sessions: Final[dict[str, tuple[int, str]]] = {}
+        """The number of a session's calls, and the address of the last."""
         self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
         """The newest calls that a limit refused."""
         self.listener: CallListener | None = None
@@ -173,9 +163,9 @@ class RecordedCalls:
     def kept_bytes(self) -> int:
         return self._bytes
 
-    def use_of(self, session_id: str) -> SessionUse | None:
-        """Return what is known of a session's calls; None if it has made none."""
-        return self._sessions.get(session_id)
+    def use_of(self, session_id: str) -> tuple[int, str]:
+        """Return how many calls a session has made, and the address of the last."""
+        return self._sessions.get(session_id, (0, ""))
 
     def session_ended(self, session_id: str) -> None:
         self._sessions.pop(session_id, None)
@@ -204,13 +194,10 @@ class RecordedCalls:
                 del self._by_id[oldest.id]
 
     def _count(self, session_id: str, address: str) -> None:
-        use = self._sessions.get(session_id)
-        if use is None:
-            if len(self._sessions) >= _MAX_SESSIONS:
-                del self._sessions[next(iter(self._sessions))]
-            use = self._sessions[session_id] = SessionUse()
-        use.calls += 1
-        use.address = address
+        calls, _ = self.use_of(session_id)
+        if not calls and len(self._sessions) >= _MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[session_id] = calls + 1, address
 
 
 def _asked(params: JsonObject) -> str | None:

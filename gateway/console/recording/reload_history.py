@@ -102,7 +102,7 @@ def _compared(
     if before is not None and after is not None and before is not after:
         found = plan(before, after)
     changes = () if found is None else found.changes
-    views = _Views([each for each in (before, after) if each is not None])
+    views = _listed_by_view(each for each in (before, after) if each is not None)
     return after, {
         "at": moment(attempt.status.at.timestamp()),
         "generation": generation,
@@ -123,30 +123,25 @@ def _outcome(attempt: ReloadAttempt, found: Plan | None) -> str:
     return "unchanged" if is_unchanged else "loaded"
 
 
-def _change(change: Change, views: "_Views") -> JsonObject:
+def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonObject:
     section, _, name = change.place.partition(".")
+    # None where there are no views, or the change is on no list.
+    listing = sorted(view for view, names in views.items() if (section, name) in names)
     return {
         "change": _WORDS[change.sign],
         "kind": _NOUNS.get(section, "section"),
         "name": name or section,
-        "views": views.listing(section, name),
+        "views": listing if section in LISTS and views else None,
         "detail": change.what or None,
         "difference": list(change.difference[:_MAX_LINES]),
     }
 
 
-class _Views:
-    """The views of what is served before and after a reload, and what each lists."""
-
-    def __init__(self, manifests: Iterable[Manifest]) -> None:
-        self._listed: Final[dict[str, set[tuple[str, str]]]] = {}
-        for audience, lists in (found for each in manifests for found in each.audiences.items()):
-            if audience.startswith(_VIEW):
-                names = self._listed.setdefault(audience.removeprefix(_VIEW), set())
-                names.update((kind, name) for kind in LISTS for name in lists.names.get(kind, ()))
-
-    def listing(self, section: str, name: str) -> list[str] | None:
-        """The views that list a definition, or did; None where there are no views, or it is on no list."""
-        if section not in LISTS or not self._listed:
-            return None
-        return sorted(view for view, names in self._listed.items() if (section, name) in names)
+def _listed_by_view(manifests: Iterable[Manifest]) -> Mapping[str, set[tuple[str, str]]]:
+    """The definitions, each a section and a name, that each view lists in one of these."""
+    listed: dict[str, set[tuple[str, str]]] = {}
+    for audience, lists in (found for each in manifests for found in each.audiences.items()):
+        if audience.startswith(_VIEW):
+            names = listed.setdefault(audience.removeprefix(_VIEW), set())
+            names.update((kind, name) for kind in LISTS for name in lists.names.get(kind, ()))
+    return listed

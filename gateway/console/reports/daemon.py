@@ -1,7 +1,7 @@
 """The parts of a running daemon that the console reads."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,20 +17,14 @@ if TYPE_CHECKING:
     from gateway.upstreams.server import UpstreamServer
 
 
-class Upstreams(Protocol):
-    """The upstreams of the file."""
-
-    @property
-    def servers(self) -> "Mapping[str, UpstreamServer]": ...
-
-
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     """References; nothing is read before somebody asks."""
 
     pipeline: ReloadPipeline
     reloader: Reloader[Candidate]
     dispatcher: Dispatcher
-    upstreams: Upstreams
+    upstreams: "Callable[[], Mapping[str, UpstreamServer]]"
+    """Those of the file, by name."""
     http: Callable[[], HttpServer | None]
     """None until the daemon listens."""
     open_sessions: Callable[[], Iterator[tuple[Binding, Session]]]

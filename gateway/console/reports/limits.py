@@ -9,7 +9,6 @@ from gateway.console.recording.recorded_calls import MAX_REFUSALS, RecordedCalls
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
 from gateway.transports.http.quota import ResourceQuota
-from gateway.transports.http_server import HttpServer
 
 MAX_CALLERS: Final = 100
 _UNITS: Final = {"unread": "bytes", "concurrency": "calls"}
@@ -21,52 +20,48 @@ def nearest_to_limits(uses: Iterable[JsonObject]) -> list[JsonObject]:
     return nlargest(MAX_CALLERS, uses, key=lambda use: use["used"] / use["limit"] if use["limit"] else 0.0)
 
 
-class LimitReport:
+def limits_report(daemon: Daemon, calls: RecordedCalls) -> JsonObject:
     """The limits of this process."""
+    status, masked = daemon.status(), daemon.pipeline.redactor.json
+    refusals = sorted([*calls.refused(), *_refused_by_quotas(daemon)], key=lambda each: each["at"])
+    return {
+        "quotas": [_quota(name, use) for name, use in status["limits"].items()],
+        "callers": masked(nearest_to_limits(_uses(daemon))),
+        "refusals": masked(refusals[-MAX_REFUSALS:]),
+        "refused": status["refused"],
+    }
 
-    def __init__(self, daemon: Daemon, calls: RecordedCalls) -> None:
-        self._daemon: Final = daemon
-        self._calls: Final = calls
 
-    def listed(self) -> JsonObject:
-        status = self._daemon.status()
-        masked = self._daemon.pipeline.redactor.json
-        refusals = sorted([*self._calls.refused(), *self._refused_by_quotas()], key=lambda each: each["at"])
-        return {
-            "quotas": [_quota(name, use) for name, use in status["limits"].items()],
-            "callers": masked(nearest_to_limits(self._uses())),
-            "refusals": masked(refusals[-MAX_REFUSALS:]),
-            "refused": status["refused"],
-        }
+def _uses(daemon: Daemon) -> Iterator[JsonObject]:
+    """The use that callers make of each limit."""
+    dispatcher = daemon.dispatcher
+    for rate in dispatcher.rates.uses():
+        per = _PERIODS.get(rate.rate.seconds, f"{rate.rate.seconds} s")
+        yield _use(rate.caller or None, rate.name, rate.used, rate.rate.amount, per=per)
+    for place in dispatcher.concurrency.uses():
+        name = "limits.concurrency, per_caller" if place.is_caller else f"concurrency of {place.name}"
+        caller = place.name if place.is_caller else None
+        yield _use(caller, name, place.running + place.waiting, place.capacity)
+    limits = daemon.pipeline.store.current.limits.tasks
+    most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)
+    for caller, used in dispatcher.tasks.runner.limiter.unfinished_by_caller.items():
+        yield _use(caller, "limits.tasks.per_caller", used, most)
+    for name, quota in _quotas(daemon):
+        for caller, used in quota.used_by_caller.items():
+            yield _use(caller or None, f"limits.{name}.per_caller", used, quota.per_caller)
 
-    def _uses(self) -> Iterator[JsonObject]:
-        """The use that callers make of each limit."""
-        dispatcher = self._daemon.dispatcher
-        for rate in dispatcher.rates.uses():
-            per = _PERIODS.get(rate.rate.seconds, f"{rate.rate.seconds} s")
-            yield _use(rate.caller or None, rate.name, rate.used, rate.rate.amount, per=per)
-        for place in dispatcher.concurrency.uses():
-            name = "limits.concurrency, per_caller" if place.is_caller else f"concurrency of {place.name}"
-            caller = place.name if place.is_caller else None
-            yield _use(caller, name, place.running + place.waiting, place.capacity)
-        limits = self._daemon.pipeline.store.current.limits.tasks
-        most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)
-        for caller, used in dispatcher.tasks.runner.limiter.unfinished_by_caller.items():
-            yield _use(caller, "limits.tasks.per_caller", used, most)
-        for name, quota in self._quotas():
-            for caller, used in quota.used_by_caller.items():
-                yield _use(caller or None, f"limits.{name}.per_caller", used, quota.per_caller)
 
-    def _refused_by_quotas(self) -> Iterator[JsonObject]:
-        for name, quota in self._quotas():
-            for each in quota.refusals:
-                yield {"at": moment(each.at), "caller": each.caller or None, "what": name, "limit": f"limits.{name}"}
+def _refused_by_quotas(daemon: Daemon) -> Iterator[JsonObject]:
+    for name, quota in _quotas(daemon):
+        for each in quota.refusals:
+            yield {"at": moment(each.at), "caller": each.caller or None, "what": name, "limit": f"limits.{name}"}
 
-    def _quotas(self) -> Iterator[tuple[str, ResourceQuota]]:
-        http: HttpServer | None = self._daemon.http()
-        for name, quota in ({} if http is None else http.quotas).items():
-            if isinstance(quota, ResourceQuota):
-                yield name, quota
+
+def _quotas(daemon: Daemon) -> Iterator[tuple[str, ResourceQuota]]:
+    http = daemon.http()
+    for name, quota in ({} if http is None else http.quotas).items():
+        if isinstance(quota, ResourceQuota):
+            yield name, quota
 
 
 def _quota(name: str, use: JsonObject) -> JsonObject:

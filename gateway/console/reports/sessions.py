@@ -1,8 +1,6 @@
 """The sessions of the legacy era and the open streams, and the end of a session that an operator wants ended."""
 
 import time
-from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from gateway.console.json_forms import moment, short_id
@@ -21,58 +19,49 @@ NO_SESSION: Final = HttpError(status=404, message="There is no such session (any
 _OF_PROCESS: Final = HttpError(status=409, message="The session of standard input and output ends with its process")
 
 
-class SessionReport:
-    """The sessions that this process serves."""
+def sessions_report(daemon: Daemon, calls: RecordedCalls) -> JsonObject:
+    """The sessions that this process serves, the newest first, and the open streams."""
+    newest = sorted(daemon.open_sessions(), key=lambda found: -found[1].created_at)
+    sessions = [_facts(binding, session, daemon, calls) for binding, session in newest[:MAX_LISTED]]
+    # Each open subscription of the modern era is a request that runs.
+    listening = (_stream(record) for record in calls.running if record.method == _LISTEN)
+    return {
+        "sessions": sessions,
+        "total": len(newest),
+        "streams": [*listening, *({"kind": "get", **each} for each in sessions if each["streams"])],
+        "clients": daemon.status()["clients"],
+    }
 
-    def __init__(self, daemon: Daemon, calls: RecordedCalls) -> None:
-        self._daemon: Final = daemon
-        self._calls: Final = calls
 
-    def listed(self) -> JsonObject:
-        sessions = [self._facts(binding, session) for binding, session in self._newest()]
-        return {
-            "sessions": sessions,
-            "total": sum(1 for _ in self._daemon.open_sessions()),
-            "streams": [*self._listening(), *({"kind": "get", **each} for each in sessions if each["streams"])],
-            "clients": self._daemon.status()["clients"],
-        }
+async def end_session(daemon: Daemon, name: str) -> HttpError | None:
+    """End the session that is shown under this id; or return why not."""
+    found = next((each for each in daemon.open_sessions() if short_id(each[1].id) == name), None)
+    if found is None:
+        return NO_SESSION
+    http = daemon.http()
+    if http is None or found[0] is Binding.STDIO:
+        return _OF_PROCESS
+    return None if await http.end_session(found[1]) else NO_SESSION
 
-    async def end(self, name: str) -> HttpError | None:
-        """End the session that is shown under this id."""
-        found = next((each for each in self._daemon.open_sessions() if short_id(each[1].id) == name), None)
-        if found is None:
-            return NO_SESSION
-        http = self._daemon.http()
-        if http is None or found[0] is Binding.STDIO:
-            return _OF_PROCESS
-        return None if await http.end_session(found[1]) else NO_SESSION
 
-    def _newest(self) -> Iterator[tuple[Binding, Session]]:
-        ranked = sorted(self._daemon.open_sessions(), key=lambda found: -found[1].created_at)
-        return islice(ranked, MAX_LISTED)
-
-    def _facts(self, binding: Binding, session: Session) -> dict[str, Json]:
-        http, use = self._daemon.http(), self._calls.use_of(session.id)
-        live = None if http is None else http.sessions.served_here(session.id)
-        masked = self._daemon.pipeline.redactor.text
-        return {
-            "id": short_id(session.id),
-            "client": masked(title_of(session.client_info)),
-            "revision": session.revision,
-            "transport": binding.value,
-            "principal": session.identity.principal,
-            "address": "" if use is None else use.address,
-            "createdAt": moment(session.created_at),
-            "lastUsedAt": moment(time.time() - (0.0 if live is None else live.idle_seconds)),
-            "streams": live.readers if live is not None else int(binding is Binding.HTTP_SSE),
-            "subscriptions": sorted(map(masked, session.subscriptions)),
-            "calls": 0 if use is None else use.calls,
-            "view": session.view,
-        }
-
-    def _listening(self) -> Iterator[JsonObject]:
-        """The open subscriptions of the modern era, each of which is a request that runs."""
-        return (_stream(record) for record in self._calls.running if record.method == _LISTEN)
+def _facts(binding: Binding, session: Session, daemon: Daemon, calls: RecordedCalls) -> dict[str, Json]:
+    http, (count, address) = daemon.http(), calls.use_of(session.id)
+    live = None if http is None else http.sessions.served_here(session.id)
+    masked = daemon.pipeline.redactor.text
+    return {
+        "id": short_id(session.id),
+        "client": masked(title_of(session.client_info)),
+        "revision": session.revision,
+        "transport": binding.value,
+        "principal": session.identity.principal,
+        "address": address,
+        "createdAt": moment(session.created_at),
+        "lastUsedAt": moment(time.time() - (0.0 if live is None else live.idle_seconds)),
+        "streams": live.readers if live is not None else int(binding is Binding.HTTP_SSE),
+        "subscriptions": sorted(map(masked, session.subscriptions)),
+        "calls": count,
+        "view": session.view,
+    }
 
 
 def _stream(record: CallRecord) -> JsonObject:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.secrets.redactor import Redactor
 from gateway.console.json_forms import moment
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
@@ -16,54 +17,51 @@ if TYPE_CHECKING:
 _UNKNOWN: Final = HttpError(status=404, message="There is no such upstream (any more)")
 
 
-class UpstreamReport:
+def upstreams_report(daemon: Daemon) -> JsonObject:
     """The upstreams of the file. What they say is masked: it may quote a secret that they were given."""
+    redactor = daemon.pipeline.redactor
+    return {"upstreams": [_facts(server, redactor) for server in daemon.upstreams().values()]}
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon: Final = daemon
 
-    def listed(self) -> JsonObject:
-        return {"upstreams": [self._facts(server) for server in self._daemon.upstreams.servers.values()]}
+def upstream_states(daemon: Daemon) -> Mapping[str, str]:
+    """The state of each, by name."""
+    return {name: server.state for name, server in daemon.upstreams().items()}
 
-    def states(self) -> Mapping[str, str]:
-        """The state of each, by name."""
-        return {name: server.state for name, server in self._daemon.upstreams.servers.items()}
 
-    def reconnect(self, name: str) -> HttpError | None:
-        server = self._daemon.upstreams.servers.get(name)
-        if server is None:
-            return _UNKNOWN
-        server.reconnect()
-        return None
+def reconnect(daemon: Daemon, name: str) -> HttpError | None:
+    """Have an upstream connected anew; or return why not."""
+    server = daemon.upstreams().get(name)
+    if server is None:
+        return _UNKNOWN
+    server.reconnect()
+    return None
 
-    def _facts(self, server: "UpstreamServer") -> dict[str, Json]:
-        pool, redactor = server.pool, self._daemon.pipeline.redactor
-        masked = redactor.text
-        sessions = pool.sessions
-        status = server.status()
-        said = pool.said
-        return {
-            "name": server.name,
-            "state": server.state,
-            "reason": masked(pool.circuit.reason) or None,
-            "transport": status.get("transport"),
-            "revision": status.get("revision"),
-            "server": redactor.json(_server_info(sessions[0].server_info)) if sessions else None,
-            "offers": status.get("offers", {}),
-            "missing": redactor.json(status.get("missing", {})),
-            "sessions": len(sessions),
-            "calls": status["calls"],
-            "restarts": pool.restarts,
-            "since": moment(pool.circuit.since),
-            "nextTryAt": self._next_try(pool.circuit.next_try) if pool.circuit.reason else None,
-            "errors": [{"at": moment(each.at), "message": masked(each.message)} for each in pool.circuit.failures],
-            "stderr": None if said is None else masked(said).splitlines(),
-        }
 
-    @staticmethod
-    def _next_try(at: float) -> str | None:
-        seconds = at - asyncio.get_running_loop().time()
-        return moment(time.time() + seconds) if seconds > 0 else None
+def _facts(server: "UpstreamServer", redactor: Redactor) -> dict[str, Json]:
+    pool, masked, status = server.pool, redactor.text, server.status()
+    sessions, said = pool.sessions, pool.said
+    return {
+        "name": server.name,
+        "state": server.state,
+        "reason": masked(pool.circuit.reason) or None,
+        "transport": status.get("transport"),
+        "revision": status.get("revision"),
+        "server": redactor.json(_server_info(sessions[0].server_info)) if sessions else None,
+        "offers": status.get("offers", {}),
+        "missing": redactor.json(status.get("missing", {})),
+        "sessions": len(sessions),
+        "calls": status["calls"],
+        "restarts": pool.restarts,
+        "since": moment(pool.circuit.since),
+        "nextTryAt": _next_try(pool.circuit.next_try) if pool.circuit.reason else None,
+        "errors": [{"at": moment(each.at), "message": masked(each.message)} for each in pool.circuit.failures],
+        "stderr": None if said is None else masked(said).splitlines(),
+    }
+
+
+def _next_try(at: float) -> str | None:
+    seconds = at - asyncio.get_running_loop().time()
+    return moment(time.time() + seconds) if seconds > 0 else None
 
 
 def _server_info(info: JsonObject) -> JsonObject | None:

@@ -8,6 +8,9 @@ Threats answered here, and only here:
 - A key or token that a reload took away, or scopes that it lost: each request asks again.
 """
 
+import hashlib
+import hmac
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -19,8 +22,8 @@ from gateway.access.identity.authenticator import Authenticator
 from gateway.access.identity.credentials import Credential, read_credential
 from gateway.access.identity.identity import ANONYMOUS, Identity, network_of
 from gateway.bounded_map import BoundedMap
-from gateway.console.auth.printed_token import PrintedToken
-from gateway.console.auth.session_cookie import ConsoleSession, SessionCookies, cookie_name
+from gateway.console.session_cookie import ConsoleSession, SessionCookies, cookie_name
+from gateway.state.keys import SigningKeys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.guard import origin_of
@@ -31,12 +34,34 @@ MAX_FAILURES: Final = 10
 """Of one address, within `WINDOW_SECONDS`."""
 WINDOW_SECONDS: Final = 60.0
 _MAX_ADDRESSES: Final = 4096
+_TOKEN_BYTES: Final = 32
 _READ: Final = frozenset({"GET", "HEAD"})
 _FOREIGN: Final = HttpError(
     status=403,
     message=f"A request with a cookie must come from the console's own page: it needs {HEADER}: 1, Origin, and "
     "Sec-Fetch-Site: same-origin where the browser sends it. Scripts send `Authorization: Bearer …` instead",
 )
+
+
+class PrintedToken:
+    """The token that is printed at the start of a daemon without `auth`: nobody can guess it.
+
+    Why a token, although MCP itself asks for nothing there: the console shows the calls of others, and a page elsewhere
+    or another user of the machine can reach loopback, too.
+    """
+
+    def __init__(self, shared_keys: SigningKeys | None = None) -> None:
+        """Make one; workers and replicas, which share their keys, make the same."""
+        self.text: Final = secrets.token_urlsafe(_TOKEN_BYTES) if shared_keys is None else _derived(shared_keys()[0])
+
+    @property
+    def digest(self) -> str:
+        """The digest of it that a cookie carries."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+
+    def matches(self, given: str) -> bool:
+        """Compare in constant time."""
+        return hmac.compare_digest(self.text.encode(), given.encode(errors="replace"))
 
 
 class ConsoleAccess:
@@ -196,6 +221,10 @@ class FailedSignIns:
         key = network_of(address)
         count, end = self._failures.get(key) or (0, self._clock() + WINDOW_SECONDS)
         self._failures.put(key, (count + 1, end), expires=end)
+
+
+def _derived(key: bytes) -> str:
+    return hmac.new(key, b"console token", hashlib.sha256).hexdigest()
 
 
 def _own_origins(request: HttpRequest) -> set[str]:

@@ -1,35 +1,35 @@
 """The records of this process, as it shows them and as other workers of the daemon ask for them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from gateway.console.events.feed import CALLS_PER_SECOND
+from gateway.console.event_feed import CALLS_PER_SECOND
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.reports.daemon import Daemon
-from gateway.console.reports.limits import LimitReport
-from gateway.console.reports.sessions import SessionReport
-from gateway.console.reports.upstreams import UpstreamReport
+from gateway.console.reports.limits import limits_report
+from gateway.console.reports.sessions import end_session, sessions_report
+from gateway.console.reports.upstreams import reconnect, upstream_states, upstreams_report
 from gateway.json_types import Json, JsonObject
+
+AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
+"""Has the other workers answer a method and a path (see `ThisWorker.answer`), and returns what is not None."""
 
 
 class ThisWorker:
     """The records of this process alone."""
 
     def __init__(self, daemon: Daemon, calls: RecordedCalls) -> None:
-        self.calls: Final = calls
-        self.sessions: Final = SessionReport(daemon, calls)
-        self.upstreams: Final = UpstreamReport(daemon)
-        self.limits: Final = LimitReport(daemon, calls)
+        self._calls: Final = calls
         self._daemon: Final = daemon
         self._answers: Final[Mapping[str, Callable[[str, Mapping[str, str]], Json]]] = {
             "GET calls": lambda _, query: calls.listed(CallFilter.parse(query)),
             "GET calls/": lambda name, _: self._call(name),
-            "GET sessions": lambda _, _query: self.sessions.listed(),
+            "GET sessions": lambda _, _query: sessions_report(daemon, calls),
             "DELETE sessions/": lambda name, _: self._end_session(name),
-            "GET upstreams": lambda _, _query: self.upstreams.listed(),
+            "GET upstreams": lambda _, _query: upstreams_report(daemon),
             "POST upstreams/": lambda name, _: self._reconnect(name),
-            "GET limits": lambda _, _query: self.limits.listed(),
+            "GET limits": lambda _, _query: limits_report(daemon, calls),
             "GET rates": lambda _, _query: calls.rates.as_json(),
             "GET news": lambda _, query: self.news(int(query["since"])),
         }
@@ -49,14 +49,14 @@ class ThisWorker:
         return await found if isinstance(found, Awaitable) else found
 
     def _call(self, name: str) -> Json:
-        record = self.calls.find(int(name))
+        record = self._calls.find(int(name))
         return None if record is None else record.detail()
 
     async def _end_session(self, name: str) -> Json:
-        return await self.sessions.end(name) is None or None
+        return await end_session(self._daemon, name) is None or None
 
     def _reconnect(self, name: str) -> Json:
-        return self.upstreams.reconnect(name) is None or None
+        return reconnect(self._daemon, name) is None or None
 
     def status(self) -> JsonObject:
         """Return the event `status`."""
@@ -70,13 +70,13 @@ class ThisWorker:
             "sessions": sum(1 for _ in daemon.open_sessions()),
             "streams": 0 if http is None else len(http.limits.streams),
             "tasks": {str(status): count for status, count in counts.items() if count},
-            "upstreams": dict(self.upstreams.states()),
-            "rate": self.calls.rates.last_seconds(),
+            "upstreams": dict(upstream_states(daemon)),
+            "rate": self._calls.rates.last_seconds(),
         }
 
     def news(self, since: int) -> JsonObject:
         """Return the status, and the calls that began or ended after a number, of many the newest."""
-        found = self.calls.since(since)
+        found = self._calls.since(since)
         shown = found[-2 * CALLS_PER_SECOND :]
         return {
             "status": self.status(),

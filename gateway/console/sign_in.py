@@ -12,10 +12,10 @@ from aiohttp import web
 
 from gateway.access.identity.auth_error import AuthError
 from gateway.access.identity.identity import Identity
-from gateway.console.auth.console_access import HEADER, ConsoleAccess
-from gateway.console.auth.session_cookie import place_of
+from gateway.console.console_access import HEADER, ConsoleAccess
 from gateway.console.responses import error_response, no_content, read_json_object
 from gateway.console.security_headers import OF_PAGE
+from gateway.console.session_cookie import place_of
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
 

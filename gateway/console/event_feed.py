@@ -4,6 +4,7 @@ Each event is encoded once. Calls are sampled: nobody can read a page that shows
 number of a moment, so that a stream is resumed from what is recorded and not from a copy of what was sent.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ from typing import Final
 
 import orjson
 
-from gateway.console.events.watcher import Watcher
 from gateway.console.recording.call_record import CallRecord
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
@@ -19,6 +19,70 @@ from gateway.transports.sse.event_stream import encode_event
 
 MAX_WATCHERS: Final = 20
 CALLS_PER_SECOND: Final = 50
+MAX_CALLS: Final = 500
+"""Events of calls that wait for a slow reader; the others are counted and left out."""
+MAX_OTHERS: Final = 500
+"""Other events. A reader who lets so many wait loses the connection, and resumes from what it has seen."""
+
+
+class Watcher:
+    """One watcher of the event stream: a bounded queue with one reader."""
+
+    def __init__(self, *, wants_calls: bool) -> None:
+        self.wants_calls: Final = wants_calls
+        self._calls = 0
+        self._skipped = 0
+        self._events: dict[object, bytes] = {}
+        """In order; one of a state stands under the name of it, others under their numbers."""
+        self._woken: asyncio.Event = asyncio.Event()
+        self._is_ending = False
+        self.is_lost = False
+        """Whether it was too slow for what may not be left out."""
+
+    def put(self, key: object, event: bytes) -> None:
+        """Queue an event; one that waits under the same key is out of date."""
+        if key not in self._events and len(self._events) - self._calls >= MAX_OTHERS:
+            self.is_lost = True
+            self.end()
+            return
+        # Taken out first, so that it goes to the end of the order: its number is the newest.
+        self._events.pop(key, None)
+        self._events[key] = event
+        self._woken.set()
+
+    def put_call(self, number: int, event: bytes) -> None:
+        """Queue an event of a call, which may be left out."""
+        if self._calls >= MAX_CALLS:
+            self._skipped += 1
+            return
+        self._calls += 1
+        self._events[number] = event
+        self._woken.set()
+
+    def skip(self, count: int) -> None:
+        """Note calls that it is not told of."""
+        self._skipped += count
+        self._woken.set()
+
+    def end(self) -> None:
+        """Let the reader end, once it has read what is here."""
+        self._is_ending = True
+        self._woken.set()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(map(len, self._events.values()))
+
+    async def get(self) -> bytes | None:
+        """Return all that waits, once something does; None at the end."""
+        while not self._events and not self._skipped:
+            if self._is_ending:
+                return None
+            self._woken.clear()
+            await self._woken.wait()
+        events, self._events = self._events, {}
+        skipped, self._skipped, self._calls = self._skipped, 0, 0
+        return b"".join([*events.values(), *([skipped_event(skipped)] if skipped else [])])
 
 
 class EventFeed:
@@ -116,3 +180,7 @@ class EventFeed:
 def framed(kind: str, value: Json, number: int) -> bytes:
     """Return an event as it is written."""
     return encode_event(orjson.dumps(value), kind=kind, event_id=b"%d" % number)
+
+
+def skipped_event(count: int) -> bytes:
+    return encode_event(b'{"count":%d}' % count, kind="calls-skipped")

@@ -6,10 +6,11 @@ from typing import Final
 
 import structlog
 
-from gateway.console.events.feed import EventFeed
-from gateway.console.workers.merging import merged_status
-from gateway.console.workers.other_workers import OtherWorkers
-from gateway.console.workers.this_worker import ThisWorker
+from gateway.console.event_feed import EventFeed
+from gateway.console.reports.daemon import Daemon
+from gateway.console.reports.merging import merged_status
+from gateway.console.reports.this_worker import AskOthers, ThisWorker
+from gateway.console.reports.upstreams import upstream_states
 
 log: Final = structlog.get_logger(__name__)
 
@@ -19,11 +20,12 @@ TICK_SECONDS: Final = 2.0
 class StatusTicker:
     """A task that runs while somebody watches."""
 
-    def __init__(self, feed: EventFeed, *, own: ThisWorker, others: OtherWorkers) -> None:
+    def __init__(self, feed: EventFeed, daemon: Daemon, *, own: ThisWorker, ask_others: AskOthers) -> None:
         """Do nothing yet."""
         self._feed: Final = feed
+        self._daemon: Final = daemon
         self._own: Final = own
-        self._others: Final = others
+        self._ask_others: Final = ask_others
         self._states: Mapping[str, str] = {}
         self._heard = 0
         """The number up to which calls of other workers were told of."""
@@ -32,7 +34,7 @@ class StatusTicker:
     def watching_changed(self) -> None:
         """Begin with the first watcher, and end with the last."""
         if len(self._feed) and self._task is None:
-            self._states, self._heard = self._own.upstreams.states(), self._feed.numbers.next()
+            self._states, self._heard = upstream_states(self._daemon), self._feed.numbers.next()
             self._task = asyncio.get_running_loop().create_task(self._run(), name="console status")
         elif not len(self._feed) and self._task is not None:
             self._task.cancel()
@@ -52,14 +54,14 @@ class StatusTicker:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _tell(self) -> None:
-        states = self._own.upstreams.states()
+        states = upstream_states(self._daemon)
         for name, state in states.items():
             if self._states.get(name) != state:
                 self._feed.publish("upstream", {"name": name, "state": state})
         self._states = states
         # The number is taken before others are asked: what begins meanwhile belongs to the next tick.
         since, self._heard = self._heard, self._feed.numbers.next()
-        others = await self._others.ask_console("GET", f"news?since={since}")
+        others = await self._ask_others("GET", f"news?since={since}")
         calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])
         for number, call in calls:
             self._feed.publish_call(call, number)

@@ -11,8 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway import __version__
-from gateway.console.events.feed import MAX_WATCHERS, EventFeed, framed
-from gateway.console.events.watcher import skipped_event
+from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
 from gateway.console.json_forms import moment
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory

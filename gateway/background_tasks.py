@@ -20,6 +20,11 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def wait(self) -> None:
+        """Wait for the ends of those that run."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def cancel(self) -> None:
         """Cancel those that run, and wait for their ends."""
         tasks = [*self._tasks]

@@ -11,7 +11,6 @@ bounded by aiohttp (lines, headers, chunks) or by the sender (body, time).
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,10 +21,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
-from yarl import URL
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.exchange import USER_AGENT, Connections, Exchange
+from gateway.executors.http.exchange import USER_AGENT, Pool
 from gateway.executors.http.request_facts import steps_of_requests
 from gateway.executors.http.tls import ClientTrust
 from gateway.executors.threads import DaemonThreadPool
@@ -46,43 +45,12 @@ class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
     trust: ClientTrust | None = None
 
 
-class Pool:
-    """The connections of one profile; stays open at least as long as it is entered."""
-
-    __slots__ = ("_close_surplus", "connections", "session", "users")
-
-    def __init__(
-        self, session: aiohttp.ClientSession, *, proxy: str | None, close_surplus: Callable[[], Awaitable[None]]
-    ) -> None:
-        self.session = session
-        self.users = 0
-        self._close_surplus = close_surplus
-        self.connections = Connections(session, proxy=proxy)
-
-    def exchange(
-        self, method: str, url: URL, *, headers: Collection[tuple[str, str]], body: bytes | None = None
-    ) -> Exchange:
-        """Return the exchange of a request for its answer: `async with pool.exchange(…) as answer`."""
-        return Exchange(self, method, url, headers=headers, body=body)
-
-    async def __aenter__(self) -> aiohttp.ClientSession:
-        self.users += 1
-        try:
-            await self._close_surplus()
-        except BaseException:
-            self.users -= 1
-            raise
-        return self.session
-
-    async def __aexit__(self, *_: object) -> None:
-        self.users -= 1
-
-
 class HttpClients:
     """Owns the pools. Use as an async context manager."""
 
     def __init__(self) -> None:
         self._pools: OrderedDict[ClientProfile, Pool] = OrderedDict()
+        self._closing: Final = BackgroundTasks()
         self._lookups = DaemonThreadPool(MAX_LOOKUPS)
         self._shared: aiohttp.ClientSession | None = None
 
@@ -96,6 +64,7 @@ class HttpClients:
         pools, self._pools = self._pools, OrderedDict()
         for pool in pools.values():
             await pool.session.close()
+        await self._closing.wait()
         await self.shared.close()
         await self._lookups.stop()
 
@@ -118,18 +87,17 @@ class HttpClients:
         """Return the pool of a profile: `async with clients.pool(profile) as session`."""
         pool = self._pools.get(profile)
         if pool is None:
-            pool = self._pools[profile] = Pool(
-                self._open(profile), proxy=profile.proxy, close_surplus=self._close_surplus
-            )
+            self._make_room()
+            pool = self._pools[profile] = Pool(self._open(profile), proxy=profile.proxy)
         self._pools.move_to_end(profile)
         return pool
 
-    async def _close_surplus(self) -> None:
-        if len(self._pools) <= MAX_POOLS:
-            return
-        unused = next((profile for profile, pool in self._pools.items() if not pool.users), None)
-        if unused is not None:
-            await self._pools.pop(unused).session.close()
+    def _make_room(self) -> None:
+        """Close the pools that were not used for longest, for one more; none that is in use."""
+        unused = [profile for profile, pool in self._pools.items() if not pool.users]
+        for profile in unused[: max(0, len(self._pools) + 1 - MAX_POOLS)]:
+            session = self._pools.pop(profile).session
+            self._closing.begin(session.close(), name="close a pool of connections")
 
     def _open(self, profile: ClientProfile, *observed_by: aiohttp.TraceConfig) -> aiohttp.ClientSession:
         connector = BoundedConnector(

@@ -2,13 +2,12 @@
 
 Why not `ClientSession.request`: the request, the writer, the response and the task for a body that it makes cost
 several times what the connection does. What guards, encrypts, tunnels, parses and decompresses stays aiohttp's: the
-connector,
-and the protocol that it makes. Neither cookies nor redirects are followed here, and nothing is said twice but what
-may be (RFC 9110 §9.2.2), where a kept connection turns out to be closed.
+connector, and the protocol that it makes. Neither cookies nor redirects are followed here, and nothing is said twice
+but what may be (RFC 9110 §9.2.2), where a kept connection turns out to be closed.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -75,13 +74,30 @@ class Target(msgspec.Struct, frozen=True):
     """Whether the request target is the whole URL, for a proxy (RFC 9112 §3.2.2)."""
 
 
-class Connections:
-    """The connections of one session's connector."""
+class Pool:
+    """The connections of one session's connector, which stay open at least as long as it is entered."""
+
+    __slots__ = ("_proxy", "_targets", "session", "users")
 
     def __init__(self, session: aiohttp.ClientSession, *, proxy: str | None) -> None:
-        self._session: Final = session
+        self.session: Final = session
+        self.users = 0
+        """How many have entered it."""
         self._proxy: Final = None if proxy is None else URL(proxy)
         self._targets: Final[dict[tuple[str, str], Target]] = {}
+
+    def exchange(
+        self, method: str, url: URL, *, headers: Collection[tuple[str, str]], body: bytes | None = None
+    ) -> "Exchange":
+        """Return the exchange of a request for its answer: `async with pool.exchange(…) as answer`."""
+        return Exchange(self, method, url, headers=headers, body=body)
+
+    async def __aenter__(self) -> aiohttp.ClientSession:
+        self.users += 1
+        return self.session
+
+    async def __aexit__(self, *_: object) -> None:
+        self.users -= 1
 
     def target(self, url: URL) -> Target:
         key = (url.scheme, url.raw_authority)
@@ -93,7 +109,7 @@ class Connections:
         return target
 
     async def connect(self, target: Target) -> Connection:
-        if (connector := self._session.connector) is None:
+        if (connector := self.session.connector) is None:
             raise aiohttp.ClientConnectionError("the pool is closed")
         return await connector.connect(target.request, [], _NO_TIMEOUT)
 
@@ -103,15 +119,6 @@ class Connections:
         )
         fields = {name.lower(): f"{name}: {value}" for name, value in request.headers.items()}
         return Target(request, fields, is_absolute=self._proxy is not None and not request.is_ssl())
-
-
-class Pool(Protocol):
-    """Connections that stay open at least as long as the pool is entered."""
-
-    @property
-    def connections(self) -> Connections: ...
-    async def __aenter__(self) -> object: ...
-    async def __aexit__(self, *_: object) -> None: ...
 
 
 class Exchange:
@@ -137,11 +144,11 @@ class Exchange:
 
     async def __aenter__(self) -> Answer:
         """Raises: aiohttp.ClientError: there is no answer."""
-        await self._pool.__aenter__()
+        self._pool.users += 1
         try:
             return await self._sent()
         except BaseException:
-            await self._pool.__aexit__()
+            self._pool.users -= 1
             raise
 
     async def __aexit__(self, *_: object) -> None:
@@ -153,13 +160,13 @@ class Exchange:
                 connection.close()
             else:
                 connection.release()
-            await self._pool.__aexit__()
+            self._pool.users -= 1
 
     async def _sent(self) -> Answer:
-        connections, may_repeat = self._pool.connections, self._method in _IDEMPOTENT
-        target = connections.target(self._url)
+        pool, may_repeat = self._pool, self._method in _IDEMPOTENT
+        target = pool.target(self._url)
         while True:
-            connection = await connections.connect(target)
+            connection = await pool.connect(target)
             try:
                 answer = await self._answer(connection, target)
             except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):

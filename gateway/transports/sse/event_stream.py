@@ -201,6 +201,7 @@ class EventStream:
             if not self._pending:  # else something better is on its way
                 await self.write(_COMMENT)
             self._beat_in(self._pace.keepalive)
+        self._beating = None  # a task that has ended would hold half a kibibyte until the next comment
 
 
 class _UnframedResponse(web.StreamResponse):

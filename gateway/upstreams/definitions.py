@@ -26,8 +26,8 @@ from gateway.config.models.upstreams import (
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
-from gateway.upstreams.discovery import ServerLists
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
+from gateway.upstreams.server_lists import ServerLists
 from gateway.wire.revisions import Era
 
 MAX_NAME: Final = 64

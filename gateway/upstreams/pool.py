@@ -15,6 +15,7 @@ import structlog
 
 from gateway.access.call_limits.concurrency import Permit
 from gateway.access.call_limits.fair_semaphore import FairSemaphore
+from gateway.background_tasks import BackgroundTasks
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
@@ -46,13 +47,6 @@ _FOR_EVER: Final = 1e8
 """Seconds: calls bring deadlines of their own."""
 
 
-class _PooledSession(msgspec.Struct):
-    """A session, and when it was used last on the loop's clock."""
-
-    session: Session
-    used_at: float
-
-
 class PoolListener(msgspec.Struct, frozen=True, kw_only=True):
     """Callbacks for what an upstream says outside of calls."""
 
@@ -69,9 +63,9 @@ class SessionPool:
         self.config = config
         self._spec: Final = spec
         self._listener: Final = listener
-        self._held: Final[OrderedDict[str, _PooledSession]] = OrderedDict()
+        self._held: Final[OrderedDict[str, Session]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
-        self._closing: Final[set[asyncio.Task[None]]] = set()
+        self._closing: Final = BackgroundTasks()
         self._semaphore: Final = FairSemaphore()
         """The upstream's own, so that a slow one costs nobody else."""
         self._is_closed = False
@@ -93,7 +87,7 @@ class SessionPool:
 
     @property
     def state(self) -> str:
-        if any(not held.session.is_closed for held in self._held.values()):
+        if any(not session.is_closed for session in self._held.values()):
             return "degraded" if self.circuit.is_open else "up"
         if self._connecting:
             return "connecting"
@@ -101,7 +95,7 @@ class SessionPool:
 
     @property
     def sessions(self) -> list[Session]:
-        return [held.session for held in self._held.values() if not held.session.is_closed]
+        return [session for session in self._held.values() if not session.is_closed]
 
     async def request(
         self,
@@ -154,10 +148,10 @@ class SessionPool:
         """
         key = self._key(caller)
         held = self._held.get(key)
-        if held is not None and not held.session.is_closed:
+        if held is not None and not held.is_closed:
             held.used_at = self._now()
             self._held.move_to_end(key)
-            return held.session
+            return held
         connecting = self._connecting.get(key)
         if connecting is None:
             if self._is_closed:
@@ -199,37 +193,37 @@ class SessionPool:
     def forget_failures(self) -> None:
         """Try again at once: somebody says that it is there. Sessions in which nothing runs are ended."""
         self.circuit.reset()
-        for held in tuple(self._held.values()):
-            if not held.session.open_calls:
-                self.drop(held.session)
+        for session in tuple(self._held.values()):
+            if not session.open_calls:
+                self.drop(session)
 
     def roots_changed(self, key: str) -> None:
         """Tell the session of this client, where it is its own, that the client has other roots."""
         held = self._held.get(key)
-        if held is not None and not held.session.is_closed:
-            held.session.roots_changed()
+        if held is not None and not held.is_closed:
+            held.roots_changed()
 
     def end_session_of(self, key: str) -> None:
         """End the session of this client, where it is its own; a call of it that is still open is cut off."""
         if (connecting := self._connecting.get(key)) is not None:
             connecting.add_done_callback(lambda _: self.end_session_of(key))
         elif (held := self._held.get(key)) is not None:
-            self.drop(held.session)
+            self.drop(held)
 
     def drop(self, session: Session) -> None:
         """Have nobody use a session any more, and end it."""
         for key, held in tuple(self._held.items()):
-            if held.session is session:
+            if held is session:
                 del self._held[key]
         self._end(session)
 
     def close_idle(self) -> None:
         """End sessions that nobody has used for `idle`; an eager upstream keeps the one that is nobody's own."""
         oldest = self._now() - self.config.idle.total_seconds()
-        for key, held in tuple(self._held.items()):
+        for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED
-            if held.used_at < oldest and not held.session.open_calls and not held.session.subscribed and not is_kept:
-                self.drop(held.session)
+            if session.used_at < oldest and not session.open_calls and not session.subscribed and not is_kept:
+                self.drop(session)
 
     async def quiet(self) -> None:
         """Wait until no request of a caller runs."""
@@ -240,10 +234,9 @@ class SessionPool:
         for connecting in tuple(self._connecting.values()):
             connecting.cancel()
         await asyncio.gather(*self._connecting.values(), return_exceptions=True)
-        for held in tuple(self._held.values()):
-            self.drop(held.session)
-        if self._closing:
-            await asyncio.wait(self._closing)
+        for session in tuple(self._held.values()):
+            self.drop(session)
+        await self._closing.wait()
 
     # Sessions.
 
@@ -286,21 +279,21 @@ class SessionPool:
         if self.config.session is None and session.is_stateless:
             key = SHARED
         other = self._held.get(key)
-        if other is not None and not other.session.is_closed:
+        if other is not None and not other.is_closed:
             self._end(session)  # found to be stateless by two callers at once
-            return other.session
+            return other
         if not self.sessions:
             self.circuit.since = time.time()
-        self._held[key] = _PooledSession(session, self._now())
+        self._held[key] = session
         session.closed.add_done_callback(lambda closed: self._lost(session, closed))
-        self.said_at = self._now()
+        self.said_at = session.used_at = self._now()
         self.circuit.connected()
         self._listener.opened()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
         return session
 
     def _lost(self, session: Session, closed: "asyncio.Future[str]") -> None:
-        if any(held.session is session for held in self._held.values()):
+        if any(held is session for held in self._held.values()):
             self.restarts += 1
             self.circuit.lost(closed.result())
             log.warning("upstream lost", upstream=self.name, reason=closed.result())
@@ -319,16 +312,14 @@ class SessionPool:
         if len(self._held) + len(self._connecting) < self.config.max_sessions:
             return
         # Sessions are in the order of their use: the one that was used longest ago makes room.
-        unused = next((held for held in self._held.values() if not held.session.open_calls), None)
+        unused = next((session for session in self._held.values() if not session.open_calls), None)
         if unused is None:
             message = f"{self.name} has {self.config.max_sessions} sessions (max_sessions)"
             raise OverLimitError(message, retry_after=1, limit=f"upstreams.{self.name}.max_sessions")
-        self.drop(unused.session)
+        self.drop(unused)
 
     def _end(self, session: Session) -> None:
-        ending = asyncio.create_task(session.close(), name=f"end a session with {self.name}")
-        self._closing.add(ending)
-        ending.add_done_callback(self._closing.discard)
+        self._closing.begin(session.close(), name=f"end a session with {self.name}")
 
     # Calls.
 

@@ -14,8 +14,7 @@ import msgspec
 from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.cache import CachingExecutor
-from gateway.executors.explanation import Explanation
-from gateway.executors.invocation import Blocks, Invocation, Outcome, Relayed
+from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, Relayed
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.upstreams.bridge import ParkedCalls, Send, bridged
 from gateway.upstreams.client.caller import Caller

@@ -14,10 +14,9 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import RpcError
 from gateway.json_types import Json
-from gateway.upstreams.discovery import ServerLists, discover
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import PoolListener, SessionPool
-from gateway.upstreams.remembered_lists import RememberedLists
+from gateway.upstreams.server_lists import RememberedLists, ServerLists, discover
 from gateway.upstreams.spec import ServerSpec
 
 log: Final = structlog.get_logger(__name__)

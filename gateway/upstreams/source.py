@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.catalog import Catalog
 from gateway.config.definition_source import DocumentStore, SourceEntry
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
@@ -20,11 +21,10 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.bridge import ParkedCalls
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of
-from gateway.upstreams.discovery import ServerLists
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.relay import Relay, origin_of
-from gateway.upstreams.remembered_lists import RememberedLists
 from gateway.upstreams.server import UpstreamServer, server_digest
+from gateway.upstreams.server_lists import RememberedLists, ServerLists
 from gateway.upstreams.spec import compile_spec
 from gateway.upstreams.uris import PrefixedUris
 
@@ -64,7 +64,7 @@ class UpstreamSource:
         self._entries: Final[dict[str, _MadeEntry]] = {}
         """What was made last of the lists of each, used by the thread that loads."""
         self._is_at_start = is_at_start
-        self._closing: Final[set[asyncio.Task[None]]] = set()
+        self._closing: Final = BackgroundTasks()
         self.parked: Final = ParkedCalls()
 
     def pool(self, name: str) -> SessionPool | None:
@@ -103,9 +103,7 @@ class UpstreamSource:
                 self._servers[name] = made
                 new.append(made)
         for server in before.values():
-            ending = asyncio.create_task(server.retire(), name=f"end upstream {server.name}")
-            self._closing.add(ending)
-            ending.add_done_callback(self._closing.discard)
+            self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
             server.is_awaited = self._is_at_start
         # Those of before, too: their start may have been cancelled by this very reload.
@@ -117,10 +115,7 @@ class UpstreamSource:
     async def close(self) -> None:
         await self.parked.close()
         await asyncio.gather(*(server.close() for server in self._servers.values()))
-        for retiring in self._closing:
-            retiring.cancel()
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.cancel()
 
     def watch(self, uris: Iterable[tuple[str, str]]) -> None:
         """Have upstreams tell of updates of these resources, each an upstream's name and a URI of it, and no others."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from yarl import URL
 
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
@@ -21,16 +22,15 @@ from gateway.executors.processes.process_tree import Command
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
-from gateway.executors.shell.program import Launch as ProgramLaunch
+from gateway.executors.shell.program import Launch
 from gateway.executors.shell.sandbox import PRIVATE, compile_sandbox
 from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.urls import base_url_problem
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import HttpLink
-from gateway.upstreams.client.line_tail import LineTail
 from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.sse_link import SseLink
-from gateway.upstreams.client.stdio_link import Launch, StdioLink
+from gateway.upstreams.client.stdio_link import LineTail, StdioLink
 
 _TRANSPORTS: Final[Mapping[str | None, tuple[str, ...]]] = {"http": ("http",), "sse": ("sse",), None: ("http", "sse")}
 
@@ -66,22 +66,12 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
     environment = {**inherited_environment(()), **config.env}
 
     def command(lasting: LastingInput) -> Command:
-        launch = ProgramLaunch(argv=config.argv, environment=environment)
-        return _with_input(launcher.command(launch, directory=directory, stdin=b""), lasting)
+        launch = Launch(argv=config.argv, environment=environment)
+        return replace(launcher.command(launch, directory=directory, stdin=b""), lasting_input=lasting)
 
-    launch = Launch(command=command, processes=services.processes)
-    return ServerSpec(links={"stdio": lambda: StdioLink(launch)}, said=launch.said)
-
-
-def _with_input(command: Command, lasting: LastingInput) -> Command:
-    return Command(
-        argv=command.argv,
-        environment=command.environment,
-        directory=command.directory,
-        before=command.before,
-        is_sandboxed=command.is_sandboxed,
-        lasting_input=lasting,
-    )
+    said = LineTail()
+    links = {"stdio": lambda: StdioLink(command, processes=services.processes, said=said)}
+    return ServerSpec(links=links, said=said)
 
 
 def _over_http(

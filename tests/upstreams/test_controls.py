@@ -193,7 +193,7 @@ async def test_an_eager_server_is_asked_how_it_is_while_nothing_else_is_said(tmp
 async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
     tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.upstreams.discovery.MAX_ITEMS", 5)
+    monkeypatch.setattr("gateway.upstreams.server_lists.MAX_ITEMS", 5)
     monkeypatch.setattr("gateway.upstreams.client.http_channel.MAX_BODY", 2**20)
     monkeypatch.setattr("gateway.upstreams.client.stdio_link.MAX_LINE", 2**20)
     server.endless, server.text = True, "x" * (2**20 + 1)

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from gateway.access.call_limits.concurrency import Permit
 from gateway.access.identity.credentials import Credential
 from gateway.json_types import Json, JsonObject
 
@@ -62,14 +63,6 @@ class Caller(Protocol):
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None: ...
     async def log(self, level: str, data: Json, logger: str | None) -> None: ...
-
-
-class Permit(Protocol):
-    """The right of a call to run, lent to others while its client is asked."""
-
-    def suspend(self) -> None: ...
-    async def resume(self) -> None: ...
-    def force_resume(self) -> None: ...
 
 
 class OpenCall:

@@ -9,11 +9,12 @@ from typing import Any, Final
 import structlog
 
 from gateway import __version__
+from gateway.access.call_limits.concurrency import Permit
 from gateway.access.identity.credentials import Credential
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.upstreams.client.caller import Caller, OpenCall, Permit
+from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
 from gateway.upstreams.client.server_messages import LIST_KINDS, Listener, ServerMessages
 from gateway.upstreams.failures import NotMcpError, UpstreamError
@@ -57,6 +58,8 @@ class Session:
         """The server's."""
         self.server_info: JsonObject = {}
         self.instructions: str | None = None
+        self.used_at = 0.0
+        """When it was used last, on the loop's clock."""
         self.subscribed: set[str] = set()
         """URIs that are watched here."""
 

@@ -6,10 +6,9 @@ the end of its input (its whole tree is ended, as every tree of ours).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
-
-import msgspec
 
 from gateway.access.identity.credentials import Credential
 from gateway.errors import ExecutionError
@@ -18,7 +17,6 @@ from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command, Sinks
 from gateway.executors.processes.processes import Processes
 from gateway.json_types import JsonObject
-from gateway.upstreams.client.line_tail import LineTail
 from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire import jsonrpc
@@ -32,17 +30,11 @@ MAX_UNREAD: Final = 32 * 2**20
 CLOSE_SECONDS: Final = 2.0
 """The time that a child has to end by itself once its input has."""
 _STDERR_BYTES: Final = 4096
+_TAIL_LINES: Final = 200
+_TAIL_LINE_BYTES: Final = 2000
+"""Of what it writes to standard error; of a longer line the beginning is kept."""
 _FOR_EVER: Final = 1e8
 """Seconds."""
-
-
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that speaks MCP, and how to start it."""
-
-    command: Callable[[LastingInput], Command]
-    processes: Processes
-    said: LineTail = msgspec.field(default_factory=LineTail)
-    """The last lines that its processes have written to standard error."""
 
 
 class StdioLink:
@@ -50,8 +42,11 @@ class StdioLink:
 
     has_fields = False
 
-    def __init__(self, launch: Launch) -> None:
-        self._launch: Final = launch
+    def __init__(self, command: Callable[[LastingInput], Command], *, processes: Processes, said: "LineTail") -> None:
+        """Start nothing yet. `command` makes the command of a program that speaks MCP, given its input."""
+        self._command: Final = command
+        self._processes: Final = processes
+        self._said: Final = said
         self._input: Final = LastingInput(limit=MAX_UNREAD)
         self._pending: Final = Pending()
         self._line = bytearray()
@@ -102,8 +97,8 @@ class StdioLink:
         """Start the child, and stay until it has ended; being cancelled ends it."""
         loop = asyncio.get_running_loop()
         try:
-            code = await self._launch.processes.run(
-                self._launch.command(self._input),
+            code = await self._processes.run(
+                self._command(self._input),
                 deadline=loop.time() + _FOR_EVER,
                 permit=_NO_PERMIT,
                 sinks=Sinks(stdout=self._take, stderr=self._take_stderr),
@@ -119,7 +114,7 @@ class StdioLink:
 
     def _take_stderr(self, chunk: bytes) -> None:
         self._stderr.feed(chunk)
-        self._launch.said.feed(chunk)
+        self._said.feed(chunk)
 
     def _take(self, chunk: bytes) -> None:
         """Take a piece of what the child writes."""
@@ -171,6 +166,28 @@ class StdioLink:
         said = self._stderr.end(_STDERR_BYTES).decode(errors="replace").strip()
         last = "\n".join(said.splitlines()[-5:])
         return f"{how}: {last}" if last else how
+
+
+class LineTail:
+    """The last lines of what processes write to standard error, which outlive them. Bounded."""
+
+    def __init__(self) -> None:
+        self._lines: Final[deque[bytes]] = deque(maxlen=_TAIL_LINES)
+        self._rest = b""
+        """The line that has not ended."""
+
+    def feed(self, chunk: bytes) -> None:
+        *ended, rest = chunk[-_TAIL_LINES * _TAIL_LINE_BYTES :].split(b"\n")
+        for line in ended:
+            self._lines.append((self._rest + line)[:_TAIL_LINE_BYTES])
+            self._rest = b""
+        self._rest = (self._rest + rest)[:_TAIL_LINE_BYTES]
+
+    @property
+    def text(self) -> str:
+        """The lines, the newest last."""
+        lines = [*self._lines, *([self._rest] if self._rest else [])]
+        return b"\n".join(lines).decode(errors="replace")
 
 
 class _NoPermit:

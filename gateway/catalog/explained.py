@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.explanation import Explainable
-from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
+from gateway.executors.invocation import Blocks, Explainable, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
 

@@ -15,8 +15,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Tool
 from gateway.catalog.tool_index import ToolIndex
 from gateway.errors import ExecutionError
-from gateway.executors.explanation import Explanation
-from gateway.executors.invocation import Invocation, Outcome, Value
+from gateway.executors.invocation import Explanation, Invocation, Outcome, Value
 from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.wire import downgrade
 

@@ -11,10 +11,11 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.bounded_map import BoundedMap
-from gateway.executors.explanation import Explainable, Explanation
 from gateway.executors.invocation import (
     Blocks,
     Executor,
+    Explainable,
+    Explanation,
     Failure,
     Invocation,
     Outcome,

@@ -8,7 +8,7 @@ import base64
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -16,9 +16,8 @@ from gateway.config.fs_checks import is_file
 from gateway.config.models.content import Block, Embedded, Link, Media
 from gateway.config.models.definition_keys import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError
-from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader
-from gateway.executors.invocation import Blocks, Invocation, Outcome
+from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome
 from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
@@ -29,12 +28,6 @@ ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """The scheme of an absolute URI (RFC 3986 §3.1)."""
 
 _UNKNOWN_BYTES: Final = "application/octet-stream"
-
-
-class _ReadPart(Protocol):
-    """Blocks that need a file or a resource, which are read at each call."""
-
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]: ...
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
@@ -133,11 +126,6 @@ class _LinkPart(msgspec.Struct, frozen=True):
         return {"type": "resource_link", "uri": self.uri.expand(arguments), **self.fields}
 
 
-_Part = _TextPart | _LinkPart | _ReadPart
-_WRITTEN: Final = (_TextPart, _LinkPart)
-"""Blocks that need the arguments alone."""
-
-
 def _link_fields(link: Link) -> dict[str, object]:
     named = {
         "name": link.name,
@@ -147,18 +135,6 @@ def _link_fields(link: Link) -> dict[str, object]:
         "size": link.size,
     }
     return {name: value for name, value in named.items() if value is not None}
-
-
-class _Data(Protocol):
-    """Bytes of an image or audio block."""
-
-    async def base64(self, invocation: Invocation) -> str: ...
-
-
-class _Contents(Protocol):
-    """`text` or `blob` of an embedded resource."""
-
-    async def contents(self, invocation: Invocation) -> JsonObject: ...
 
 
 class _Inline(msgspec.Struct, frozen=True):
@@ -192,7 +168,7 @@ class _File(msgspec.Struct, frozen=True):
         return data
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _Text(msgspec.Struct, frozen=True):
     template: TextTemplate
 
     async def contents(self, invocation: Invocation) -> JsonObject:
@@ -205,7 +181,7 @@ def _in_base64(data: bytes) -> str:
 
 class _MediaPart(msgspec.Struct, frozen=True):
     kind: str
-    data: _Data
+    data: _Inline | _File
     mime_type: str
     extra: JsonObject
 
@@ -229,7 +205,7 @@ _EXAMPLES: Final = {"image": "image/png", "audio": "audio/wav"}
 
 class _EmbeddedPart(msgspec.Struct, frozen=True):
     uri: UriTemplate
-    source: _Contents
+    source: _Inline | _File | _Text
     mime_type: str | None
     extra: JsonObject
 
@@ -251,7 +227,12 @@ class _ReferencePart(msgspec.Struct, frozen=True):
         return [{"type": "resource", "resource": resource, **self.extra} for resource in contents]
 
 
-def _read_by(part: "_Part", invocation: Invocation) -> str | None:
+_WRITTEN: Final = (_TextPart, _LinkPart)
+"""Blocks that need the arguments alone; the others need a file or a resource, which are read at each call."""
+_Part = _TextPart | _LinkPart | _MediaPart | _EmbeddedPart | _ReferencePart
+
+
+def _read_by(part: _Part, invocation: Invocation) -> str | None:
     match part:
         case _ReferencePart(uri=uri):
             return uri.expand(invocation.arguments)
@@ -278,9 +259,9 @@ def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
     return compile_uri_template(source, scope)
 
 
-def _compile_contents(embedded: Embedded, *, scope: Scope, reader: FileReader) -> _Contents:
+def _compile_contents(embedded: Embedded, *, scope: Scope, reader: FileReader) -> _Inline | _File | _Text:
     if embedded.text is not None:
-        return _Written(compile_text(embedded.text, scope.at("text")))
+        return _Text(compile_text(embedded.text, scope.at("text")))
     return _compile_data(embedded, scope=scope, reader=reader)
 
 

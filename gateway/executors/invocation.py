@@ -1,11 +1,11 @@
-"""The interface of executors: an `Invocation` goes in, an `Outcome` comes out."""
+"""The interface of executors: an `Invocation` goes in, an `Outcome` comes out; or an `Explanation`."""
 
 import asyncio
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -211,4 +211,28 @@ class Executor(Protocol):
         Raises:
             ExecutionError: it could not be done, or not in time; the text is for the model.
             RpcError: a plugin raised `ProtocolError`.
+        """
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes what a backend would do. Secrets are not masked yet: the code that shows it masks them.
+
+    Why each executor explains itself: the explanation comes out of the code that builds what runs, so both agree.
+    """
+
+    does: str
+    """The sentence that begins with the primitive's name: "runs a command"."""
+    facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
+    """By name, the most important first; what does not apply is left out."""
+
+
+@runtime_checkable
+class Explainable(Protocol):
+    """An executor, or a prompt's messages, that can say what it would do. All of ours can."""
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        """Say what `execute` or `render` would do, and do nothing of it.
+
+        Raises:
+            ExecutionError: it could not be done; the same that they would raise before they begin.
         """

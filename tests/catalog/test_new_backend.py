@@ -35,7 +35,7 @@ EXECUTOR: Final = '''"""Turns text around."""
 
 from dataclasses import dataclass
 
-from gateway.executors.explanation import Explanation
+from gateway.executors.invocation import Explanation
 from gateway.executors.invocation import Invocation, Outcome, RawOutput
 from gateway.language.templates.templating import TextTemplate
 

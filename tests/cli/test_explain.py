@@ -16,7 +16,7 @@ from gateway.app.gateway import Gateway
 from gateway.cli.dry_run import dry_run
 from gateway.cli.explain import explain
 from gateway.config.settings import read_settings
-from gateway.executors.explanation import Explainable
+from gateway.executors.invocation import Explainable
 from tests.cli.typed import Run
 
 SECRET: Final = 'hunter2/+"hunter2'

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.files.executor import (
     FileReader,
-    FilesMatcher,
     ListedFile,
     RequestedFile,
     ServedFiles,
@@ -61,7 +60,7 @@ def served(root: Path, threads: DaemonThreadPool, *patterns: str, max_size: int 
 
 async def read(files: ServedFiles, uri: str) -> bytes:
     """Read as a request does: the matcher first, then the executor."""
-    variables = FilesMatcher(files, "path").match(uri)
+    variables = RequestedFile(files, "path").match(uri)
     if variables is None:
         raise ResourceNotFoundError(uri)
     outcome = await RequestedFile(files, "path").execute(make_invocation(variables))

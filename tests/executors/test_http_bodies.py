@@ -12,9 +12,8 @@ from aiohttp import web
 from gateway.config.models.backends import Http
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.explanation import Explainable
 from gateway.executors.http.executor import HttpExecutor, compile_http
-from gateway.executors.invocation import RawOutput
+from gateway.executors.invocation import Explainable, RawOutput
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument

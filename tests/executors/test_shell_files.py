@@ -12,8 +12,7 @@ import pytest
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import DeadlineExceededError, ExecutionError
-from gateway.executors.explanation import Explainable
-from gateway.executors.invocation import Executor, RawOutput
+from gateway.executors.invocation import Executor, Explainable, RawOutput
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.scratch import Scratch

@@ -20,10 +20,9 @@ from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Resource, Tool
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
-from gateway.executors.explanation import Explanation
 from gateway.executors.files.executor import FileReader, SingleFile
 from gateway.executors.http.executor import compile_http
-from gateway.executors.invocation import Executor, Invocation, Outcome, RawOutput
+from gateway.executors.invocation import Executor, Explanation, Invocation, Outcome, RawOutput
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.executors.python.executor import compile_python
 from gateway.executors.python.signature import Signature

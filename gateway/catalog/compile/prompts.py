@@ -19,9 +19,8 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
-from gateway.executors.explanation import Explainable, Explanation
 from gateway.executors.files.executor import FileReader
-from gateway.executors.invocation import Blocks, Executor, Invocation, text_size
+from gateway.executors.invocation import Blocks, Executor, Explainable, Explanation, Invocation, text_size
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text

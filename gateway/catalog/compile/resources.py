@@ -30,7 +30,6 @@ from gateway.config.models.rates import RateLimit
 from gateway.executors.content import ABSOLUTE
 from gateway.executors.files.executor import (
     FileReader,
-    FilesMatcher,
     ListedFile,
     RequestedFile,
     ServedFiles,
@@ -220,10 +219,11 @@ def _compile_files(
     common = common_fields(name, config, context=context)
     scope = Scope(inputs=Inputs(schemas={prefix.variable: _TEXT}), problems=problems)
     paths = FixedValues(tuple(found.path for found in listed if wire_definitions.displayed(found.path) == found.path))
+    requested = RequestedFile(files, prefix.variable)
     template = ResourceTemplate(
         uri_template=prefix.template,
-        matcher=FilesMatcher(files, prefix.variable),
-        executor=RequestedFile(files, prefix.variable),
+        matcher=requested,
+        executor=requested,
         completers={prefix.variable: paths, **_compile_completers(config, scope=scope, context=context)},
         definition=wire_definitions.template_definition(
             name, config, uri_template=prefix.template, description=config.description

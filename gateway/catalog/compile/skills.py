@@ -16,8 +16,7 @@ from gateway.catalog.skills.discovery import FoundSkill
 from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
 from gateway.config.models import definitions as models
 from gateway.config.models.skills import SKILL_FILE
-from gateway.executors.files.executor import FileReader, ListedFile, PinnedFile, ServedFiles
-from gateway.executors.invocation import Executor
+from gateway.executors.files.executor import FileReader, ListedFile, ServedFiles
 from gateway.json_types import JsonObject
 
 _SCHEME: Final = "skill://"
@@ -58,7 +57,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
     return [
         Resource(
             uri=served.uri_of(file.path),
-            executor=_executor(ListedFile(served, file.path), file, is_pinned=is_pinned),
+            executor=ListedFile(served, file.path, file.digest if is_pinned else None),
             version=file.digest,
             definition=definitions[file.path],
             digest=content_digest(definitions[file.path], file.digest),
@@ -73,10 +72,6 @@ def resource_config(found: FoundSkill) -> models.Resource:
     """A skill as the definition of resources that it is."""
     given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
     return models.Resource.model_validate(given)
-
-
-def _executor(file: ListedFile, facts: SkillFileFacts, *, is_pinned: bool) -> Executor:
-    return PinnedFile(file, facts.digest) if is_pinned else file
 
 
 def _manifest_entry(file: SkillFileFacts, served: ServedFiles) -> JsonObject:

@@ -18,10 +18,9 @@ import msgspec
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_directory
 from gateway.errors import ExecutionError, ResourceNotFoundError
-from gateway.executors.explanation import Explanation
 from gateway.executors.files.globs import Globs, compile_globs, split_glob
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
-from gateway.executors.invocation import Invocation, Outcome, RawOutput
+from gateway.executors.invocation import Explanation, Invocation, Outcome, RawOutput
 from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.language.files.media_types import media_type_of
 
@@ -119,7 +118,7 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
             },
         )
 
-    async def read(self, path: str, invocation: Invocation) -> Outcome:
+    async def read(self, path: str, invocation: Invocation) -> RawOutput:
         """Read one file, as the globs and the directory are now.
 
         Raises:
@@ -141,47 +140,21 @@ class ListedFile(msgspec.Struct, frozen=True):
 
     files: ServedFiles
     path: str
+    digest: str | None = None
+    """SHA-256 of its bytes, in hexadecimal, where they were reviewed: it is read as it was then, or not at all."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return self.files.explain(self.path)
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        return await self.files.read(self.path, invocation)
-
-
-class PinnedFile(msgspec.Struct, frozen=True):
-    """One file whose content was reviewed: it is read as it was then, or not at all."""
-
-    file: ListedFile
-    digest: str
-    """SHA-256 of its bytes, in hexadecimal."""
-
-    def explain(self, invocation: Invocation) -> Explanation:
-        return self.file.explain(invocation)
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        outcome = await self.file.execute(invocation)
-        data = outcome.data if isinstance(outcome, RawOutput) else b""
-        if hashlib.sha256(data).hexdigest() != self.digest:
+        outcome = await self.files.read(self.path, invocation)
+        if self.digest is not None and hashlib.sha256(outcome.data).hexdigest() != self.digest:
             raise ExecutionError("The file has changed since it was reviewed")
         return outcome
 
 
 class RequestedFile(msgspec.Struct, frozen=True):
-    """The file that the URI's variable names."""
-
-    files: ServedFiles
-    variable: str
-
-    def explain(self, invocation: Invocation) -> Explanation:
-        return self.files.explain(invocation.arguments[self.variable])
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        return await self.files.read(invocation.arguments[self.variable], invocation)
-
-
-class FilesMatcher(msgspec.Struct, frozen=True):
-    """Matches a URI of the files: the prefix as it is, and the rest as a path."""
+    """The file that a URI's variable names. Matches such URIs, too: the prefix as it is, and the rest as a path."""
 
     files: ServedFiles
     variable: str
@@ -189,6 +162,12 @@ class FilesMatcher(msgspec.Struct, frozen=True):
     def match(self, uri: str) -> dict[str, str] | None:
         path = self.files.path_of(uri)
         return None if path is None else {self.variable: path}
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        return self.files.explain(invocation.arguments[self.variable])
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        return await self.files.read(invocation.arguments[self.variable], invocation)
 
 
 def _is_plain(path: str) -> bool:

@@ -1,27 +1,30 @@
 """Bodies of requests: compiled from `json`, `form`, `multipart` and `body` of the file, filled in at each call."""
 
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
+from urllib.parse import urlencode
 
 import msgspec
 
 from gateway.config.models.backends import Http
 from gateway.config.models.http_bodies import FileBody
+from gateway.errors import ExecutionError
 from gateway.executors.http.fields import has_secret_in
 from gateway.executors.http.file_sources import FileSource, compile_media_type, compile_source, rendered_media_type
-from gateway.executors.http.form_fields import encoded_form
-from gateway.executors.http.multipart import multipart_body
-from gateway.executors.http.part_templates import PartTemplate, compile_parts
+from gateway.executors.http.multipart import PartTemplate, compile_parts, multipart_body
 from gateway.executors.http.streamed_body import DiskFile, StreamedBody
 from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.executors.threads import DaemonThreadPool
-from gateway.json_types import ABSENT, JsonObject
+from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import UNDEFINED, json_of
+from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"
+MAX_FORM_BYTES: Final = 16 * 2**20
+"""The longest form. Each inner field repeats the names of the outer ones, so that a form outgrows its message."""
 
 
 class RenderedBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +66,56 @@ class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
     is_optional: bool
 
     def render(self, arguments: JsonObject) -> RenderedBody | None:
-        data = encoded_form(self.template.render(arguments))
+        data = _encoded_form(self.template.render(arguments))
         return None if self.is_optional and not data else RenderedBody(data=data, media_type=_FORM)
+
+
+def _encoded_form(fields: JsonObject) -> bytes:
+    """Encode fields whose values may be nested.
+
+    HTML knows no nesting. What servers read (PHP, Rack, `qs`) is brackets: `a[b]=1`. A list repeats its field, as HTML
+    forms do; within brackets, or with lists or objects in it, its items are numbered, so that it stays one list.
+
+    Raises:
+        ExecutionError: a name cannot be that of a field, or the form would be too long.
+    """
+    pairs, room = [], MAX_FORM_BYTES
+    for name, member in fields.items():
+        for pair in _pairs(name, member, is_inner=False):
+            room -= len(pair[0]) + len(pair[1]) + 2
+            if room < 0:
+                raise ExecutionError(f"the form would be over {MAX_FORM_BYTES // 2**20} MiB")
+            pairs.append(pair)
+    return urlencode(pairs, errors="replace").encode()
+
+
+def _pairs(name: str, value: Json, *, is_inner: bool) -> Iterator[tuple[str, str]]:
+    match value:
+        case None:
+            return
+        case FileArgument():
+            yield name, value.base64
+        case Mapping():
+            for key, member in value.items():
+                yield from _pairs(f"{name}[{_plain(key)}]", member, is_inner=True)
+        case list():
+            items = [item for item in value if item is not None]
+            is_numbered = is_inner or any(_is_nested(item) for item in items)
+            for index, item in enumerate(items):
+                yield from _pairs(f"{name}[{index}]" if is_numbered else name, item, is_inner=is_numbered)
+        case _:
+            yield name, text_of(value)
+
+
+def _is_nested(value: Json) -> bool:
+    return isinstance(value, list | Mapping) and not isinstance(value, FileArgument)
+
+
+def _plain(key: str) -> str:
+    """Refuse a name that would be read as several: a caller's object has the depth that its schema gives it."""
+    if "[" in key or "]" in key:
+        raise ExecutionError(f"the field name {key[:60]!r} holds a bracket, which forms nest by")
+    return key
 
 
 class _MultipartBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,6 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, Http
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import DeadlineExceededError
-from gateway.executors.explanation import Explanation
 from gateway.executors.http.address_guard import AddressPolicy, compile_policy
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.request import Header, Request, RequestTemplate, compile_request
@@ -25,7 +24,7 @@ from gateway.executors.http.request_facts import facts_of, note_status, span_att
 from gateway.executors.http.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.executors.http.sender import ConnectionFailedError, Response, Sender, check_proxy, valid_text
 from gateway.executors.http.tls import ClientIdentity, compile_tls
-from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
+from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json

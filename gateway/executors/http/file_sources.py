@@ -1,13 +1,13 @@
 """Files that a request sends: at a literal path, or given by the caller for an input of `type: file`."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from gateway.config.fs_checks import is_file
 from gateway.errors import ExecutionError
-from gateway.executors.http.multipart import base_name, checked_media_type
 from gateway.executors.http.streamed_body import DiskFile, disk_file
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
@@ -17,6 +17,14 @@ from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED
 from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions
+
+_MEDIA_TYPE: Final = re.compile(
+    r"""[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ ]?;[ ]?[\w!#$&^.+-]+=(?:[\w!#$&^.+/-]+|"[^"\\\x00-\x1f\x7f]*"))*""",
+    re.ASCII,
+)
+"""RFC 9110 §8.3.1."""
+_MAX_NAME: Final = 255
+"""Characters of a file name: more, no file system takes."""
 
 
 class SentFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,3 +114,19 @@ def rendered_media_type(template: TextTemplate | None, arguments: JsonObject) ->
     """
     given = None if template is None else template.render_element(arguments)
     return checked_media_type(given, place=template.place) if given and template is not None else None
+
+
+def base_name(name: str) -> str:
+    """The file name without directories, of whichever system."""
+    return re.split(r"[/\\]", name)[-1][-_MAX_NAME:] or "file"
+
+
+def checked_media_type(media_type: str, *, place: str) -> str:
+    """Return a media type that may stand in a header field.
+
+    Raises:
+        ExecutionError: it may not.
+    """
+    if not _MEDIA_TYPE.fullmatch(media_type):
+        raise ExecutionError(f"{place}: {media_type[:60]!r} is not a media type")
+    return media_type

@@ -1,4 +1,6 @@
-"""A multipart/form-data body (RFC 7578), written as browsers write it (HTML, "Multipart form data"). Pure.
+"""Multipart/form-data bodies (RFC 7578), written as browsers write them (HTML, "Multipart form data").
+
+Their parts are compiled from the file, and filled in at each call.
 
 Threats answered: a name, a file name or a media type from a caller that would end its header field, and so write
 headers or parts of its own; a file that holds the boundary, which it cannot, for that is made after the file is known,
@@ -7,23 +9,32 @@ of 128 random bits; a file name that is a path (RFC 7578 §4.2).
 
 import re
 import secrets
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Protocol
 
 import msgspec
 
-from gateway.errors import ExecutionError
-from gateway.executors.http.streamed_body import DiskFile, StreamedBody
-from gateway.json_types import Json
-
-_MEDIA_TYPE: Final = re.compile(
-    r"""[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ ]?;[ ]?[\w!#$&^.+-]+=(?:[\w!#$&^.+/-]+|"[^"\\\x00-\x1f\x7f]*"))*""",
-    re.ASCII,
+from gateway.config.models.http_bodies import MultipartField, Part
+from gateway.executors.http.file_sources import (
+    FileSource,
+    SentFile,
+    base_name,
+    compile_media_type,
+    compile_source,
+    rendered_media_type,
+    sent_file,
 )
-"""RFC 9110 §8.3.1."""
+from gateway.executors.http.streamed_body import DiskFile, StreamedBody
+from gateway.executors.output.media_types import JSON, OCTETS
+from gateway.executors.threads import DaemonThreadPool
+from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.files.file_argument import FileArgument, json_with_files
+from gateway.language.files.media_types import suffix_of
+from gateway.language.scope import Scope
+from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
+from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+
 _ESCAPED: Final = re.compile(r'["\x00-\x1f\x7f]')
-_MAX_NAME: Final = 255
-"""Characters of a file name: more, no file system takes."""
 
 
 class PartContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +81,105 @@ def _quoted(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
-def base_name(name: str) -> str:
-    """The file name without directories, of whichever system."""
-    return re.split(r"[/\\]", name)[-1][-_MAX_NAME:] or "file"
+class PartTemplate(Protocol):
+    """A compiled part, which a call may make several of, or none."""
+
+    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
+        """Fill in the arguments.
+
+        Raises:
+            ExecutionError: a value cannot stand where it would, or a file cannot be read.
+        """
 
 
-def checked_media_type(media_type: str, *, place: str) -> str:
-    """Return a media type that may stand in a header field.
+class _ValuePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part that is written as text: its value decides what it is."""
 
-    Raises:
-        ExecutionError: it may not.
-    """
-    if not _MEDIA_TYPE.fullmatch(media_type):
-        raise ExecutionError(f"{place}: {media_type[:60]!r} is not a media type")
-    return media_type
+    template: TextTemplate
+
+    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
+        value = self.template.value(arguments)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, FileArgument):
+                yield _file_part(field, sent_file(item), media_type=None, name=None)
+            elif isinstance(item, Mapping | list):
+                yield PartContent(field=field, data=json_of(json_with_files(item)).encode(), media_type=JSON)
+            elif item is not None and item is not UNDEFINED:
+                yield PartContent(field=field, data=text_of(item).encode(errors="replace"))
+
+
+class _TextPart(msgspec.Struct, frozen=True, kw_only=True):
+    template: TextTemplate
+    media_type: TextTemplate | None
+
+    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
+        text = self.template.render_element(arguments)
+        if text is not None:
+            media_type = rendered_media_type(self.media_type, arguments)
+            yield PartContent(field=field, data=text.encode(errors="replace"), media_type=media_type)
+
+
+class _JsonPart(msgspec.Struct, frozen=True, kw_only=True):
+    template: JsonTemplate
+    media_type: TextTemplate | None
+    name: TextTemplate | None
+
+    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
+        value = self.template.render(arguments)
+        if value is not ABSENT:
+            yield PartContent(
+                field=field,
+                data=json_of(json_with_files(value)).encode(),
+                media_type=rendered_media_type(self.media_type, arguments) or JSON,
+                file_name=_name(self.name, arguments),
+            )
+
+
+class _FilePart(msgspec.Struct, frozen=True, kw_only=True):
+    source: FileSource
+    media_type: TextTemplate | None
+    name: TextTemplate | None
+
+    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
+        media_type, name = rendered_media_type(self.media_type, arguments), _name(self.name, arguments)
+        for file in self.source.files(arguments):
+            yield _file_part(field, file, media_type=media_type, name=name)
+
+
+def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:
+    return None if template is None else template.render_element(arguments)
+
+
+def _file_part(field: str, file: SentFile, *, media_type: str | None, name: str | None) -> PartContent:
+    """A part that servers take for a file, which is one with a file name."""
+    media_type = media_type or file.media_type or OCTETS
+    file_name = name or file.name or f"{field}{suffix_of(media_type)}"
+    return PartContent(field=field, data=file.data, media_type=media_type, file_name=file_name)
+
+
+def compile_parts(
+    written: Mapping[str, MultipartField], scope: Scope, *, threads: DaemonThreadPool
+) -> Iterator[tuple[str, PartTemplate]]:
+    """Compile `multipart`, at which `scope` stands: its fields with their parts, in the order of the file."""
+    for name, value in written.items():
+        if isinstance(value, list):
+            for index, part in enumerate(value):
+                yield name, _compile_part(part, scope.at(name, index), threads=threads)
+        else:
+            yield name, _compile_part(value, scope.at(name), threads=threads)
+
+
+def _compile_part(written: str | Part, scope: Scope, *, threads: DaemonThreadPool) -> PartTemplate:
+    if isinstance(written, str):
+        return _ValuePart(template=compile_text(written, scope.taking_files()))
+    media_type = compile_media_type(written.type, scope.at("type"))
+    name = None if written.name is None else compile_text(written.name, scope.at("name"))
+    match written.kind:
+        case "file":
+            source = compile_source(written.file or "", scope.at("file"), threads=threads)
+            return _FilePart(source=source, media_type=media_type, name=name)
+        case "text":
+            return _TextPart(template=compile_text(written.text or "", scope.at("text")), media_type=media_type)
+        case _:
+            template = compile_json(written.json_, scope.at("json").taking_files())
+            return _JsonPart(template=template, media_type=media_type, name=name)

@@ -18,9 +18,8 @@ from gateway.executors.http.executor import check_connection, check_no_authoriza
 from gateway.executors.http.sender import Sender
 from gateway.executors.http.tls import ClientIdentity, compile_tls
 from gateway.executors.outbound_auth.authorization import FixedAuthorization, TokenAuthorization
-from gateway.executors.outbound_auth.client_authentication import ClientAuthentication, ClientKey, ClientSecret
 from gateway.executors.outbound_auth.metadata import MAX_BYTES
-from gateway.executors.outbound_auth.token_client import TokenClient
+from gateway.executors.outbound_auth.token_client import ClientAuthentication, ClientKey, ClientSecret, TokenClient
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shared_services import Services
 

@@ -4,20 +4,23 @@ Every answer is bounded in time and size, and what it says of an error is shown 
 """
 
 import asyncio
+import base64
 import re
+import secrets
+import time
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 import msgspec
 import orjson
 
+from gateway.access.identity.jose import PrivateKey, sign
 from gateway.config.models.outbound_auth import MAX_TOKEN_LENGTH, ClientCredentials, TokenExchange
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.http.request import Header, Request
 from gateway.executors.http.sender import Response, Sender
-from gateway.executors.outbound_auth.client_authentication import ClientAuthentication
 from gateway.executors.outbound_auth.metadata import (
     REQUEST_SECONDS,
     ServerMetadata,
@@ -41,6 +44,11 @@ _MAX_REASON: Final = 400
 """Characters of what is said about a failure."""
 
 
+_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_ASSERTION_SECONDS: Final = 60
+"""How long an assertion is valid: it is used at once."""
+
+
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     """An access token of an authorization server."""
 
@@ -57,7 +65,7 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
     """One client of one authorization server."""
 
     config: ClientCredentials
-    authentication: ClientAuthentication
+    authentication: "ClientAuthentication"
     service_url: str
     """The service that is signed in to: it is asked for its authorization server where the file names none."""
     sender: Sender
@@ -168,3 +176,51 @@ def _seconds_to_keep(expires_in: Json) -> float:
     except (TypeError, ValueError, OverflowError):
         seconds = _LIFETIME
     return seconds - min(_MARGIN_SECONDS, seconds / 10) if seconds > 0 else 0.0
+
+
+class ClientProof(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a token request that proves which client sends it."""
+
+    form: Mapping[str, str]
+    authorization: str | None = None
+    """The value of the header field Authorization."""
+
+
+class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
+    client_id: str
+    secret: str
+
+    def prove(self, server: ServerMetadata) -> ClientProof:
+        """Use HTTP Basic, which every server supports (RFC 6749 §2.3.1), unless this one says that it does not."""
+        methods = server.auth_methods
+        if "client_secret_post" in methods and "client_secret_basic" not in methods:
+            return ClientProof(form={"client_id": self.client_id, "client_secret": self.secret})
+        pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
+        return ClientProof(form={}, authorization=f"Basic {base64.b64encode(pair.encode()).decode('ascii')}")
+
+
+class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
+    client_id: str
+    key: PrivateKey
+    key_id: str | None
+
+    def prove(self, server: ServerMetadata) -> ClientProof:
+        now = int(time.time())
+        claims = {
+            "iss": self.client_id,
+            "sub": self.client_id,
+            "aud": server.token_url,  # RFC 7523 §3: a single string, which more servers take than a list
+            "jti": secrets.token_urlsafe(24),
+            "iat": now,
+            "exp": now + _ASSERTION_SECONDS,
+        }
+        assertion = sign(claims, self.key, key_id=self.key_id, preferred=server.signing_algorithms)
+        form = {"client_id": self.client_id, "client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
+        return ClientProof(form=form)
+
+
+ClientAuthentication = ClientSecret | ClientKey
+"""Proves to a token endpoint which client asks.
+
+`client_secret_basic` and `client_secret_post` (RFC 6749 §2.3.1), or `private_key_jwt` (RFC 7523 §2.2).
+"""

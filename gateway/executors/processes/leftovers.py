@@ -1,4 +1,4 @@
-"""Ends what the calls of a daemon that was killed have left running. Done once, when the next daemon starts.
+"""Ends what a daemon that was killed has left running: when the next one starts, or by a process that outlives it.
 
 A killed daemon can end nothing. PR_SET_PDEATHSIG (prctl(2)) would, but it can only be set between fork and exec, by a
 program in front: `setpriv --pdeathsig KILL` takes the spawn of `true` from 620 to 1,360 µs, and reaches the child alone
@@ -6,11 +6,15 @@ and none of what that starts. A sandbox ends with the daemon as it is (bubblewra
 
 Ended is only what carries the marker of a call, is the daemon's user's, and whose daemon has ended for certain: the
 marker names its process by PID namespace, process id and start time. Each is held by a pidfd while it is judged.
+
+What calls start ends soon by itself. Children that last as long as the daemon, other MCP servers, do not wait for the
+next one: see `DeathGuard`.
 """
 
 import os
 import re
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +22,24 @@ from typing import Final
 
 from gateway.executors.processes.process_table import MARKER, all_pids, is_gone, marker_of
 
+_PROGRAM: Final = """\
+import os, sys, time
+wanted = b"\\0" + os.fsencode(sys.argv[1])
+sys.stdin.buffer.read()
+for _ in range(100):
+    found = False
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if name.isdigit() and wanted in b"\\0" + file.read():
+                    os.kill(int(name), 9)
+                    found = True
+        except OSError:
+            pass
+    if not found:
+        break
+    time.sleep(0.02)
+"""
 _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", re.ASCII)
 
 
@@ -50,3 +72,44 @@ def _is_left_over(pid: int, *, own: str | None) -> bool:
             return False
     found = _OF_A_CALL.fullmatch(marker)
     return found is not None and is_gone(found["daemon"])
+
+
+class DeathGuard:
+    """A process, once it is needed, that outlives a killed daemon for a moment, and ends what that has left running.
+
+    Nothing in a process can run after SIGKILL; so this one waits for the end of its standard input, which the kernel
+    closes with the daemon, and kills what carries the daemon's marker, at any depth. `stop` it before the daemon ends
+    by itself.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, prefix: str) -> None:
+        """Start it, unless it runs, or there is no /proc to find anything in.
+
+        `prefix` is the common beginning of the markers of this daemon's children.
+        """
+        if sys.platform != "linux" or self._process is not None:
+            return
+        command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{MARKER}={prefix}"]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                start_new_session=True,
+            )
+        except OSError:  # no process left: the next daemon will look after what is left
+            self._process = None
+
+    def stop(self) -> None:
+        """End it: nothing is left to be ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._process = None

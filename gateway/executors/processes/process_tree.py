@@ -77,8 +77,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessTree:
     """A running child, leader of its own session. It is not reaped before `release`, which keeps its id from others."""
 
-    def __init__(self, started: "_Started", command: Command, *, sinks: Sinks, afterwards: Callable[[], None]) -> None:
-        process = started.process
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        outputs: tuple[int, int],
+        command: Command,
+        *,
+        sinks: Sinks,
+        afterwards: Callable[[], None],
+    ) -> None:
+        """Watch nothing yet. `outputs` are the pipes of its standard output and error, to be read and closed."""
         self.pid = process.pid
         self.cgroup: Cgroup | None = None
         """The control group of its processes, if they could be put into one."""
@@ -93,8 +101,8 @@ class ProcessTree:
         self.answerable: asyncio.Future[None] = self._loop.create_future()
         """Done when the call need not wait any longer: see `wait`."""
         self._outputs = (
-            OutputPipe(started.stdout, sink=sinks.stdout, at_end=self._one_at_end),
-            OutputPipe(started.stderr, sink=sinks.stderr, at_end=self._one_at_end),
+            OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._one_at_end),
+            OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._one_at_end),
         )
         self._input = None
         self._lasting = command.lasting_input
@@ -229,29 +237,23 @@ def start(  # noqa: PLR0913 - one fact of the surroundings each
     file = programs.find(program, path)
     try:
         try:
-            started = _started(command, file, marker=marker, null=null)
+            process, outputs = _started(command, file, marker=marker, null=null)
         except OSError as error:
             if file is None or isinstance(error, BlockingIOError):
                 raise
             programs.forget(program, path)  # it may be gone from there, or be none that this machine can run
-            started = _started(command, None, marker=marker, null=null)
+            process, outputs = _started(command, None, marker=marker, null=null)
     except BlockingIOError as error:  # EAGAIN (fork(2), execve(2))
         raise NoProcessError(_NO_PROCESS.format(command.argv[0])) from error
     except (OSError, ValueError) as error:
         raise ExecutionError(_why_not_started(command, error)) from error
-    return ProcessTree(started, command, sinks=sinks, afterwards=afterwards)
+    return ProcessTree(process, outputs, command, sinks=sinks, afterwards=afterwards)
 
 
-class _Started(msgspec.Struct, frozen=True):
-    """A child that runs, and the daemon's ends of the pipes that it writes to."""
-
-    process: subprocess.Popen[bytes]
-    stdout: int
-    stderr: int
-
-
-def _started(command: Command, file: str | None, *, marker: Mapping[str, str], null: int) -> _Started:
-    """Start the program in `file`; None: the one that PATH leads to."""
+def _started(
+    command: Command, file: str | None, *, marker: Mapping[str, str], null: int
+) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
+    """Start the program in `file`; None: the one that PATH leads to. Return it, and the pipes that it writes to."""
     ends: list[int] = []
     try:
         # Not subprocess.PIPE: Popen would make file objects of them, which take as long as the system calls.
@@ -274,7 +276,7 @@ def _started(command: Command, file: str | None, *, marker: Mapping[str, str], n
         raise
     os.close(ends[1])
     os.close(ends[3])
-    return _Started(process, ends[0], ends[2])
+    return process, (ends[0], ends[2])
 
 
 def _encoded(text: str) -> bytes:

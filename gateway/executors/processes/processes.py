@@ -25,9 +25,8 @@ import structlog
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.invocation import Permit
 from gateway.executors.processes.cgroups import Cgroup, Cgroups
-from gateway.executors.processes.death_guard import DeathGuard
 from gateway.executors.processes.descendants import ORPHAN, Descendants, Families
-from gateway.executors.processes.leftovers import end_leftovers
+from gateway.executors.processes.leftovers import DeathGuard, end_leftovers
 from gateway.executors.processes.process_table import become_subreaper
 from gateway.executors.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks, start
 from gateway.executors.processes.program_paths import ProgramPaths

@@ -25,8 +25,7 @@ from gateway.errors import (
     MissingCapabilityError,
     ResourceError,
 )
-from gateway.executors.explanation import Explanation
-from gateway.executors.invocation import AwaitingInput, Invocation, Outcome
+from gateway.executors.invocation import AwaitingInput, Explanation, Invocation, Outcome
 from gateway.executors.python.blocking_context import BlockingContext
 from gateway.executors.python.results import outcome_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature

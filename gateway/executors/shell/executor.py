@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import DeadlineExceededError, ExecutionError
-from gateway.executors.explanation import Explanation
-from gateway.executors.invocation import Executor, Failure, Invocation, Outcome, RawOutput
+from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.processes.bounded_buffer import BoundedBuffer
 from gateway.executors.processes.process_tree import Command, Sink, Sinks

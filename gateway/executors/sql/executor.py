@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from gateway.errors import DeadlineExceededError, ExecutionError
-from gateway.executors.explanation import Explanation
-from gateway.executors.invocation import Failure, Invocation, Outcome, Value
+from gateway.executors.invocation import Explanation, Failure, Invocation, Outcome, Value
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of

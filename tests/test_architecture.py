@@ -16,15 +16,17 @@ GATEWAY: Final = Path(__file__).parents[1] / "gateway"
 
 LEAVES: Final = {
     *("background_tasks", "bounded_map", "control_characters", "errors", "exact_json", "json_types", "plugin"),
+    "whole_file",
     "__init__",
 }
-"""Importable by all; among themselves in this order: background_tasks, bounded_map, control_characters, json_types,
-exact_json, errors, plugin."""
+"""Importable by all; among themselves in this order: background_tasks, bounded_map, control_characters, whole_file,
+json_types, exact_json, errors, plugin."""
 
 MAY_IMPORT: Final[dict[str, set[str]]] = {
     "background_tasks": set(),
     "bounded_map": set(),
     "control_characters": set(),
+    "whole_file": set(),
     "json_types": set(),
     "exact_json": {"json_types"},
     "errors": {"json_types"},

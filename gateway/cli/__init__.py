@@ -2,8 +2,8 @@
 
 In: the words of the command line. Out: text on standard output and error, and an exit code.
 
-The commands stand in `commands`, with their table. What they share: `arguments`, `client`, `output`, and `dry_run`,
-which makes a file ready without serving it.
+The commands stand in `commands`, with their table. What they share: `parser`, `options` and `positional` for what is
+typed, `console` and `results` for what is read, `client`, and `dry_run`, which makes a file ready without serving it.
 """
 
 import os
@@ -13,9 +13,9 @@ from difflib import get_close_matches
 from io import TextIOWrapper
 
 from gateway import __version__
-from gateway.cli.arguments.parser import EXIT_CODES, Parser
 from gateway.cli.commands import COMMANDS, load, load_report
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
+from gateway.cli.parser import EXIT_CODES, Parser
 
 
 def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] = lambda: None) -> int:

@@ -11,11 +11,11 @@ from typing import Final
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import Explained, explaining
-from gateway.cli.arguments.options import one_shot_settings
 from gateway.cli.client.file_arguments import with_files
+from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
-from gateway.cli.output.console import Console, protect_stdout
-from gateway.cli.output.results import show_raw
+from gateway.cli.options import one_shot_settings
+from gateway.cli.results import show_raw
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject

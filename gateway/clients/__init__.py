@@ -1,1 +1,1 @@
-"""The MCP clients: the entry that each expects in its configuration file, and the file's notation."""
+"""The MCP clients: the entry that each expects in its configuration file, the file's notation, and its change."""

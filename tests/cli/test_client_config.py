@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 import pytest
 import yaml
 
-from gateway.cli.commands.client_config.command import _variable_for
+from gateway.cli.commands.client_config import _variable_for
 from gateway.clients.clients import CLIENTS
 from tests.cli.typed import Run, started
 from tests.fork_server import FORKED

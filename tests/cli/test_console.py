@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.output.console import Console, say
-from gateway.cli.output.results import Piece, pieces_of, show_tool_result
+from gateway.cli.console import Console, say
+from gateway.cli.results import Piece, pieces_of, show_tool_result
 
 
 class Terminal(io.StringIO):

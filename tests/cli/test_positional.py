@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.arguments.positional import arguments_of, split_config
+from gateway.cli.positional import arguments_of, split_config
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 

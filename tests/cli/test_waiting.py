@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
 from tests.cli.typed import CONFIG
 from tests.fork_server import FORKED
 

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from gateway.app.gateway import CLEAN_UP_SECONDS
-from gateway.cli.arguments.options import settings_of
 from gateway.cli.commands.serve import parser as serve_parser
+from gateway.cli.options import settings_of
 from tests.programs import need
 
 UNITS: Final = Path(__file__).parents[2] / "deploy" / "systemd"

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
-from gateway.cli.arguments.options import settings_of
 from gateway.cli.client.client import RemoteError
 from gateway.cli.client.remote import TOKEN, credentials, decoded, endpoint, unreachable
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
+from gateway.cli.options import settings_of
 from gateway.config.definition_source import load_definitions
 from gateway.config.fs_checks import exists
 from gateway.config.models.address import Address

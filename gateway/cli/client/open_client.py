@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from gateway.app.gateway import Gateway
-from gateway.cli.arguments.options import one_shot_settings
 from gateway.cli.client.client import Client
 from gateway.cli.client.remote import remote_client
-from gateway.cli.output.console import Console, protect_stdout
-from gateway.cli.output.waiting import waiting
+from gateway.cli.console import Console, protect_stdout, waiting
+from gateway.cli.options import one_shot_settings
 
 
 def open_client(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.cli.client.client import Client, Listener
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 

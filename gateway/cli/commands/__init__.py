@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
-from gateway.cli.arguments.parser import Parser
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
+from gateway.cli.parser import Parser
 from gateway.json_types import Json
 
 
@@ -47,12 +47,10 @@ COMMANDS: Final = {
     "prompt": Command("get a prompt", "gateway.cli.commands.prompt"),
     "plan": Command("show what serving another file would change, and for whom", "gateway.cli.commands.plan"),
     "test": Command("run the tests under `tests:` of the tools", "gateway.cli.commands.test.command"),
-    "client-config": Command("print what to paste into a client", "gateway.cli.commands.client_config.command"),
-    "bundle": Command(
-        "pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle.command"
-    ),
+    "client-config": Command("print what to paste into a client", "gateway.cli.commands.client_config"),
+    "bundle": Command("pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle"),
     "publish-info": Command(
-        "write the server.json with which a registry lists the server", "gateway.cli.commands.publish_info.command"
+        "write the server.json with which a registry lists the server", "gateway.cli.commands.publish_info"
     ),
     "status": Command("show how a running server is doing", "gateway.cli.commands.status"),
     "tasks": Command("list, show or cancel the tasks of a running server", "gateway.cli.commands.tasks"),

@@ -3,16 +3,15 @@
 from argparse import Namespace
 from typing import Final
 
-from gateway.cli.arguments.options import add_explain, add_output, add_url
-from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
-from gateway.cli.arguments.positional import arguments_of, name_and_pairs, split_config
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
 from gateway.cli.client.task_calls import call_tool
+from gateway.cli.console import Console, say, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.output.console import Console, say
-from gateway.cli.output.results import pieces_of, save, show_raw, show_tool_result
-from gateway.cli.output.waiting import waiting
+from gateway.cli.options import add_explain, add_output, add_url
+from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
+from gateway.cli.positional import arguments_of, name_and_pairs, split_config
+from gateway.cli.results import pieces_of, save, show_raw, show_tool_result
 from gateway.json_types import JsonObject
 
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}

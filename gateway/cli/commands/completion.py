@@ -9,11 +9,11 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from gateway.cli.arguments.options import one_shot_settings
-from gateway.cli.arguments.parser import Parser
-from gateway.cli.arguments.positional import split_config
 from gateway.cli.commands import COMMANDS, load
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
+from gateway.cli.options import one_shot_settings
+from gateway.cli.parser import Parser
+from gateway.cli.positional import split_config
 from gateway.config.definition_source import load_definitions
 from gateway.json_types import Json
 

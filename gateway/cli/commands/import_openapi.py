@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.cli.arguments.parser import Parser
-from gateway.cli.output.console import Console
-from gateway.cli.output.waiting import waiting
+from gateway.cli.console import Console, waiting
+from gateway.cli.parser import Parser
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.errors import ConfigError, DeadlineExceededError, ExecutionError

@@ -4,14 +4,13 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.cli.arguments.options import add_json, add_url
-from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, Parser
-from gateway.cli.arguments.positional import split_config
 from gateway.cli.client.client import Client, every_page
 from gateway.cli.client.open_client import open_client
-from gateway.cli.output.console import Console
-from gateway.cli.output.results import show_raw
-from gateway.cli.output.waiting import waiting
+from gateway.cli.console import Console, waiting
+from gateway.cli.options import add_json, add_url
+from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.positional import split_config
+from gateway.cli.results import show_raw
 from gateway.errors import ConfigError, ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 

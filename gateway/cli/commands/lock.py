@@ -8,14 +8,14 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.lockfile.lock import Difference, differences, read_lock, rendered
-from gateway.cli.arguments.options import add_config, one_shot_settings
-from gateway.cli.arguments.parser import Parser
+from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
-from gateway.cli.output.console import Console, protect_stdout
-from gateway.cli.output.whole_file import whole_file
+from gateway.cli.options import add_config, one_shot_settings
+from gateway.cli.parser import Parser
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
+from gateway.whole_file import whole_file
 
 _MODE: Final = 0o644
 """The lock holds no secret, and reviewers must be able to read it."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.catalog.manifest import Manifest
-from gateway.cli.arguments.options import TOKEN_HINT, add_json, add_log_level, one_shot_settings
-from gateway.cli.arguments.parser import Parser
 from gateway.cli.client.admin_api import ask_daemon
 from gateway.cli.client.client import RemoteError
+from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import manifest_of
-from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.options import TOKEN_HINT, add_json, add_log_level, one_shot_settings
+from gateway.cli.parser import Parser
 from gateway.errors import ConfigError, Problem
 from gateway.reload.planning import ChangeKind, Plan, plan
 

@@ -2,13 +2,12 @@
 
 from argparse import Namespace
 
-from gateway.cli.arguments.options import add_explain, add_output, add_url
-from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.client.open_client import open_client
+from gateway.cli.console import Console, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.output.console import Console
-from gateway.cli.output.results import pieces_of, show_contents
-from gateway.cli.output.waiting import waiting
+from gateway.cli.options import add_explain, add_output, add_url
+from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.results import pieces_of, show_contents
 from gateway.errors import ConfigError
 
 

@@ -7,8 +7,8 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from gateway.cli.arguments.parser import Parser
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
+from gateway.cli.parser import Parser
 from gateway.config.docs.reference import keys_reference, markdown_table
 from gateway.config.docs.schema import document_schema
 from gateway.language.templates.filters import FILTERS, TESTS

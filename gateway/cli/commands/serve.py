@@ -11,7 +11,8 @@ from gateway.app.gateway import Gateway
 from gateway.app.listeners import take_sockets
 from gateway.app.signals import StartSignals
 from gateway.app.workers.worker import take_worker
-from gateway.cli.arguments.options import (
+from gateway.cli.console import Console
+from gateway.cli.options import (
     ALLOW_ANONYMOUS,
     HTTP,
     POLL,
@@ -21,8 +22,7 @@ from gateway.cli.arguments.options import (
     given_by,
     settings_of,
 )
-from gateway.cli.arguments.parser import EXIT_CODES, Parser
-from gateway.cli.output.console import Console
+from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.settings import Settings, flag_of, variable_of
 from gateway.errors import ConfigError
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
-from gateway.cli.arguments.options import TOKEN_HINT, add_config, add_json
-from gateway.cli.arguments.parser import Parser
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
-from gateway.cli.output.console import Console, counted
-from gateway.cli.output.results import show_raw
+from gateway.cli.console import Console, counted
+from gateway.cli.options import TOKEN_HINT, add_config, add_json
+from gateway.cli.parser import Parser
+from gateway.cli.results import show_raw
 from gateway.config.settings import variable_of
 from gateway.json_types import Json, JsonObject
 

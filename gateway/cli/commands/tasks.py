@@ -4,12 +4,12 @@ from argparse import Namespace
 from typing import Final
 from urllib.parse import quote
 
-from gateway.cli.arguments.options import TOKEN_HINT, add_json
-from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, Parser
-from gateway.cli.arguments.positional import split_config
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
-from gateway.cli.output.console import Console, say
-from gateway.cli.output.results import show_raw
+from gateway.cli.console import Console, say
+from gateway.cli.options import TOKEN_HINT, add_json
+from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.positional import split_config
+from gateway.cli.results import show_raw
 from gateway.config.settings import variable_of
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject

@@ -115,7 +115,7 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
-    """Those of a model's keys whose own models have this key."""
+    """The keys of a model whose own models have this key."""
     for name, field in owner.model_fields.items():
         models = (each for each in _alternatives(field.annotation) if isinstance(each, type))
         if any(issubclass(each, BaseModel) and key in keys_of(each) for each in models):
@@ -123,7 +123,7 @@ def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
 
 
 def _mapping(model: type[BaseModel] | None) -> str:
-    """What a model expects, by two of its keys: those that it cannot be without come first."""
+    """The form that a model expects, by two of its keys: those that it cannot be without come first."""
     fields = {} if model is None else model.model_fields
     keys = sorted(fields, key=lambda name: not fields[name].is_required())[:2]
     such_as = " and ".join(f"`{fields[name].alias or name}`" for name in keys)

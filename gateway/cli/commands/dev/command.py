@@ -1,6 +1,10 @@
 """The command `dev`: serves a file while it is written, and shows calls, clients and changes."""
 
+import html
 import os
+import sys
+import threading
+import webbrowser
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,7 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from gateway.cli.arguments.options import (
+from gateway.cli.commands.dev.developing import develop
+from gateway.cli.commands.dev.plain_view import PlainView, View
+from gateway.cli.commands.dev.raw_terminal import raw_terminal
+from gateway.cli.console import Console
+from gateway.cli.options import (
     ALLOW_ANONYMOUS,
     HTTP,
     POLL,
@@ -21,17 +29,15 @@ from gateway.cli.arguments.options import (
     add_option,
     settings_of,
 )
-from gateway.cli.arguments.parser import EXIT_CODES, Parser
-from gateway.cli.commands.dev.browser import open_in_browser
-from gateway.cli.commands.dev.developing import develop
-from gateway.cli.commands.dev.plain_view import PlainView, View
-from gateway.cli.commands.dev.raw_terminal import raw_terminal
-from gateway.cli.output.console import Console
+from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.settings import NO_STATE
 
 _DRAIN: Final = timedelta(seconds=1)
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
 """Needs the extra `dev`, and is imported only when there is a terminal."""
+_PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
+_WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of which one is set where a browser has a window: one in the terminal would take that away."""
 
 
 def parser(name: str) -> Parser:
@@ -83,6 +89,17 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
         if options.open:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
             # Its URL is a line of the log in any case.
-            show_console = partial(open_in_browser, folder=Path(folder))
+            show_console = partial(_open_in_browser, folder=Path(folder))
         await develop(settings, view.report, on_exit=terminal.leave, show_console=show_console)
     return 0
+
+
+def _open_in_browser(url: str, *, folder: Path) -> None:
+    """Open a URL by a file in a folder that nobody else may read, if there is a browser; does not wait for it."""
+    # Through a file: everybody on the machine sees the arguments of a program, and the link has a token in it.
+    if sys.platform != "darwin" and not any(os.environ.get(name) for name in _WITH_WINDOWS):
+        return
+    page = folder / "console.html"
+    page.write_text(_PAGE.format(url=html.escape(url)))
+    # A daemon thread: some browsers end only when their window is closed.
+    threading.Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True, name="browser").start()

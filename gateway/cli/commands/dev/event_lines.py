@@ -12,7 +12,7 @@ from gateway.json_types import Json
 from gateway.reload.planning import ChangeKind
 
 Piece = tuple[str, str]
-"""Text and its style on a terminal: one that `gateway.cli.output.console` knows, or the empty string."""
+"""Text and its style on a terminal: one that `gateway.cli.console` knows, or the empty string."""
 Line = list[Piece]
 
 _MAX_ARGUMENTS_LENGTH: Final = 120

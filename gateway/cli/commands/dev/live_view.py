@@ -19,7 +19,7 @@ from rich.text import Text
 
 from gateway.cli.commands.dev.developing import DevEvent
 from gateway.cli.commands.dev.event_lines import EventLines, Line, cut, log_line, shown_seconds, title_of_problems
-from gateway.cli.output.console import Console, counted
+from gateway.cli.console import Console, counted
 from gateway.config.diagnostics.render import render
 
 _KINDS: Final = ("tool", "resource", "prompt")

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from gateway.cli.commands.dev.developing import DevEvent
 from gateway.cli.commands.dev.event_lines import EventLines, Line, log_line
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
 
 
 class View(Protocol):

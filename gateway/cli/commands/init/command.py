@@ -5,11 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from gateway.cli.arguments.parser import Parser
-from gateway.cli.commands.init.first_file import FIRST_FILE, of_document, of_servers
-from gateway.cli.commands.init.sqlite_tables import NoTablesError, of_database
-from gateway.cli.output.console import Console
-from gateway.cli.output.waiting import waiting
+from gateway.cli.commands.init.first_file import FIRST_FILE, of_database, of_document, of_servers
+from gateway.cli.console import Console, waiting
+from gateway.cli.parser import Parser
 from gateway.config.fs_checks import is_directory
 from gateway.errors import ConfigError
 
@@ -83,7 +81,4 @@ def _text_of(kind: str, file: str, *, path: Path) -> str:
     is_url = "://" in file and kind == "openapi"
     if not is_url and not Path(file).is_file():
         raise ConfigError.at(file, "there is no such file")
-    try:
-        return _KINDS[kind](file, path.parent)
-    except NoTablesError as error:
-        raise ConfigError.at(file, str(error)) from error
+    return _KINDS[kind](file, path.parent)

@@ -1,10 +1,15 @@
-"""The texts of first files: of one's own tools, of servers behind it, of a document."""
+"""The texts of first files: of one's own tools, of servers behind it, of a document, of a database."""
 
 import json
 import os
 import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from gateway.errors import ConfigError
 
 FIRST_FILE: Final = """\
 # An MCP server, made of this file. Check it with `mcp-gateway validate`; saving it changes what is on offer.
@@ -88,6 +93,47 @@ server:
   name: {name}
 """
 
+_MAX_TABLES: Final = 20
+_MAX_FILTERS: Final = 6
+_TABLES: Final = """\
+SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'
+ORDER BY name"""
+_TYPES: Final = (("INT", "integer"), ("CHAR", "string"), ("CLOB", "string"), ("TEXT", "string"), ("BLOB", ""))
+"""Parts of a column's type and the input's, in the order in which SQLite looks for them (datatype3, "3.1")."""
+_NUMBERS: Final = ("REAL", "FLOA", "DOUB", "NUM", "DEC")
+
+_DATABASE: Final = """\
+# A database, read only: a query becomes a tool, and what callers send is bound to it, never a part of its text.
+# Needs the extra: pip install 'mcp-gateway-daemon[sql]'. `validate --connect` lets the database check each query.
+
+databases:
+  {name}: {{url: {url}}}
+
+tools:
+{tools}
+server:
+  name: {name}
+"""
+_TOOL: Final = """\
+  {tool}:
+    description: {description}
+    input:
+{inputs}
+    sql:
+      database: {database}
+      query: |
+        SELECT * FROM {table}
+{conditions}
+      max_rows: 100
+"""
+
+
+class _Column(NamedTuple):
+    name: str
+    input: str
+    """The name of the input, an identifier."""
+    type: str
+
 
 def of_servers(file: str, directory: Path) -> str:
     """The file with the servers that an MCP client has."""
@@ -101,3 +147,77 @@ def of_document(document: str, directory: Path) -> str:
     stem = Path(document.rstrip("/")).name.partition(".")[0]
     name = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_") or "api"
     return _DOCUMENT.format(name=name if name[0].isalpha() else f"api_{name}", document=json.dumps(document))
+
+
+def of_database(file: str, directory: Path) -> str:
+    """The file with a tool for each table of an SQLite database, which finds rows by the values of its columns.
+
+    Raises:
+        ConfigError: it is no database of SQLite's, or has nothing to ask for.
+    """
+    name = _identifier(Path(file).name.partition(".")[0])
+    url = f"sqlite:{os.path.relpath(file, directory)}"
+    try:
+        with closing(sqlite3.connect(f"{Path(file).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            tools = list(_tools(connection, name))
+    except sqlite3.Error as error:
+        raise ConfigError.at(file, f"cannot be read as a database of SQLite: {error}") from error
+    if not tools:
+        raise ConfigError.at(file, "has no tables")
+    return _DATABASE.format(name=name, url=json.dumps(url), tools="\n".join(tools))
+
+
+def _tools(connection: sqlite3.Connection, database: str) -> Iterator[str]:
+    taken: set[str] = set()
+    for (table,) in connection.execute(_TABLES).fetchall()[:_MAX_TABLES]:
+        columns = [
+            _Column(column, _identifier(column), kind)
+            for column, declared in connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
+            if (kind := _type_of(declared))
+        ]
+        # Two columns that would be one input are left to their database.
+        inputs = [column.input for column in columns]
+        columns = [column for column in columns if inputs.count(column.input) == 1][:_MAX_FILTERS]
+        tool = f"find_{_identifier(table)}"
+        if tool in taken or not columns:
+            continue
+        taken.add(tool)
+        yield _tool(tool, table, columns, database)
+
+
+def _tool(tool: str, table: str, columns: list[_Column], database: str) -> str:
+    conditions = [f"(:{column.input} IS NULL OR {_quoted(column.name)} = :{column.input})" for column in columns]
+    return _TOOL.format(
+        tool=tool,
+        description=json.dumps(f"Rows of {table} with these values; all rows without any.", ensure_ascii=False),
+        inputs="\n".join(_input(column) for column in columns),
+        database=database,
+        table=_quoted(table),
+        conditions="\n".join(
+            f"        {'WHERE' if number == 0 else '  AND'} {condition}" for number, condition in enumerate(conditions)
+        ),
+    )
+
+
+def _input(column: _Column) -> str:
+    description = json.dumps(f"The value of {column.name}", ensure_ascii=False)
+    return f"      {column.input}: {{type: {column.type}, required: false, description: {description}}}"
+
+
+def _type_of(declared: str) -> str:
+    """The type of an input for a column; empty for what is no text and no number."""
+    declared = declared.upper()
+    for part, kind in _TYPES:
+        if part in declared:
+            return kind
+    return "number" if any(part in declared for part in _NUMBERS) else "string"
+
+
+def _identifier(name: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return words if words[:1].isalpha() else f"x_{words}"
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'

@@ -12,12 +12,11 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from gateway.cli.arguments.options import add_json, add_log_level, one_shot_settings
-from gateway.cli.arguments.parser import CONFIG_AS_FIRST_WORD, Parser
-from gateway.cli.arguments.positional import split_config
 from gateway.cli.commands.test.running import Grade, Verdict, run_tests
-from gateway.cli.output.console import Console, protect_stdout
-from gateway.cli.output.waiting import waiting
+from gateway.cli.console import Console, protect_stdout, waiting
+from gateway.cli.options import add_json, add_log_level, one_shot_settings
+from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.positional import split_config
 from gateway.errors import ConfigError
 
 _MARKS: Final = {

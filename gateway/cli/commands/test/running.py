@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from gateway.catalog.compile.arguments import CompiledArguments
 from gateway.catalog.primitives import Tool
+from gateway.cli.client.file_arguments import data_uri
 from gateway.cli.commands.test.comparison import Mismatch, mismatch
-from gateway.cli.commands.test.given_files import given_files
 from gateway.cli.commands.test.stub_server import StubServer, diverted_to
 from gateway.cli.dry_run import DryRun, offline_gateway
 from gateway.config.diagnostics.problems import Problems
@@ -29,7 +29,12 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.tool_tests import ToolTest
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
+from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import Json, JsonObject
+from gateway.language.files.decoding import FileRule
+from gateway.language.files.file_places import FilePlaces
+from gateway.language.files.media_types import media_type_of
+from gateway.language.schemas.errors import Path as ArgumentPath
 from gateway.protocol.input_requests.requests import CONFIRMATION_KEY
 from gateway.transports.memory import MemoryClient
 
@@ -151,7 +156,7 @@ class _Attempt(msgspec.Struct, frozen=True):
         """The arguments, with files read where the test names one: `photo: {file: photo.png}`."""
         place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "with")
         places = tool.arguments.files if isinstance(tool.arguments, CompiledArguments) else None
-        return given_files(self.test.with_, places, directory=place.directory)
+        return _given_files(self.test.with_, places, directory=place.directory)
 
     def _directory(self) -> Path:
         place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "http", "file")
@@ -171,3 +176,33 @@ async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> 
         return result
     state = {key: value for key, value in result.items() if key == "requestState"}
     return await client.request("tools/call", {**params, "inputResponses": {CONFIRMATION_KEY: _ACCEPT}, **state})
+
+
+def _given_files(arguments: JsonObject, places: FilePlaces | None, *, directory: Path) -> JsonObject:
+    """Return the arguments with `data:` URIs in place of files that a test gives: `photo: {file: photo.png}`.
+
+    Paths are relative to `directory`.
+
+    Raises:
+        ExecutionError: a file cannot be read.
+    """
+    if places is None:
+        return arguments
+
+    def read(value: Json, rule: FileRule | None, _path: ArgumentPath) -> Json:
+        match value:
+            case {"file": str(name), **others} if rule is not None and not others:
+                return _data_uri(directory / name)
+            case _:
+                return value
+
+    given: JsonObject = places.replaced(arguments, read)
+    return given
+
+
+def _data_uri(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ExecutionError(f"the test's file {path} cannot be read: {error.strerror}") from error
+    return data_uri(content, media_type=media_type_of(path) or OCTETS, name=path.name)

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from gateway.audit.audit_log import check_audit_file
 from gateway.catalog.catalog import Unavailable
-from gateway.cli.arguments.options import add_config, add_json, one_shot_settings
-from gateway.cli.arguments.parser import Parser
 from gateway.cli.commands.test.running import check_test_files
 from gateway.cli.commands.validate.cross_check import cross_check_schemas
 from gateway.cli.commands.validate.query_check import refused_queries
+from gateway.cli.console import Console, counted, protect_stdout, waiting
 from gateway.cli.dry_run import AskedSources, DryRun, asked_sources, dry_run
-from gateway.cli.output.console import Console, counted, protect_stdout
-from gateway.cli.output.waiting import waiting
+from gateway.cli.options import add_config, add_json, one_shot_settings
+from gateway.cli.parser import Parser
 from gateway.config.diagnostics.render import as_json, render
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings

@@ -5,7 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.cli.arguments.parser import Parser
+from gateway.cli.parser import Parser
 from gateway.config.settings import NO_STATE, Settings, flag_of, read_settings, variable_of
 
 TOKEN_HINT: Final = "$MCP_GATEWAY_TOKEN is shown to it."  # noqa: S105 - the variable's name

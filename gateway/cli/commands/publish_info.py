@@ -1,37 +1,41 @@
 """The command `publish-info`: writes the `server.json` with which a registry of MCP servers lists this one."""
 
 import hashlib
+import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import orjson
 
+from gateway import __version__
 from gateway.app.listeners import check_view
 from gateway.catalog.compile.wire_definitions import server_info
-from gateway.cli.arguments.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
-from gateway.cli.arguments.parser import Parser
-from gateway.cli.commands.publish_info.server_json import (
-    BUNDLE_HOSTS,
-    Published,
-    bundle_package,
-    daemon_package,
-    is_version,
-    server_json,
-)
-from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.commands.bundle import DISTRIBUTION
+from gateway.cli.console import Console, protect_stdout
+from gateway.cli.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
+from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, complete_prerequisites_of
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.address import is_loopback_name
 from gateway.config.models.document import Document
+from gateway.config.reading.interpolation import Variable
 from gateway.errors import ConfigError
-from gateway.json_types import JsonObject
-from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, is_qualified, qualified_name
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, introduction, is_qualified, qualified_name, remotes
 from gateway.transports.http_sse import SSE_PATH
 
+_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+_RANGE: Final = re.compile(r"[\^~<>=*|]|(^|\.)[xX](\.|$)|^latest$")
+_MAX_VERSION: Final = 255
+_MAX_ICON_URL: Final = 255
+_ICON_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"})
+_SOURCES: Final = {"github.com": "github", "gitlab.com": "gitlab"}
+_BUNDLE_HOSTS: Final = frozenset({"github.com", "gitlab.com"})
+"""The hosts of whose releases the official registry takes bundles."""
 _OUTPUT: Final = Path("server.json")
 _MANIFEST: Final = "manifest.json"
 
@@ -79,10 +83,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         prerequisites = complete_prerequisites_of(settings)
         check_view(settings.view, prerequisites.views)
         loaded = load(settings.config)
-    published = _published(options, loaded, prerequisites, view=settings.view)
+    name, document = _published(options, loaded, prerequisites, view=settings.view)
     for hint in _doubts(options, loaded.document):
         hints.line(hint)
-    text = orjson.dumps(server_json(published), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if options.output == Path("-"):
         out.line(text.decode())
         return 0
@@ -90,34 +94,30 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         options.output.write_bytes(text)
     except OSError as error:
         raise ConfigError.at(str(options.output), f"cannot be written: {error.strerror}") from error
-    out.line(f"Wrote {options.output} of {published.name}.")
+    out.line(f"Wrote {options.output} of {name}.")
     return 0
 
 
 def _published(
     options: Namespace, loaded: LoadedConfig, prerequisites: Prerequisites, *, view: str | None
-) -> Published:
-    """All that is published, or a refusal of what a registry would not take."""
+) -> tuple[str, dict[str, Json]]:
+    """The name under which all is published, and the document; or a refusal of what a registry would not take."""
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
-    if not is_version(version):
+    if not _is_version(version):
         raise ConfigError.at(
             "server.version", f"is {version!r}; a registry takes one version such as 1.4.0, and no range"
         )
-    packages = [*_bundles(options, version), *([daemon_package(prerequisites.variables)] if options.pypi else [])]
+    packages = [*_bundles(options, version), *([_daemon_package(prerequisites.variables)] if options.pypi else [])]
     endpoint = _endpoint(loaded.document, view)
     if endpoint is None and not packages:
         raise ConfigError.at(
             "listen.public_url",
             "is not set: a registry would know no way to the server. Set it, or name a package (--bundle, --pypi)",
         )
-    return Published(
-        name=_name(options, loaded, view),
-        server_info=info,
-        endpoint=endpoint,
-        packages=packages,
-        repository=None if options.repository is None else _web_url("--repository", options.repository),
-    )
+    repository = None if options.repository is None else _web_url("--repository", options.repository)
+    name = _name(options, loaded, view)
+    return name, _server_json(name, info, endpoint, packages, repository)
 
 
 def _name(options: Namespace, loaded: LoadedConfig, view: str | None) -> str:
@@ -168,7 +168,7 @@ def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
         raise ConfigError.at(str(options.bundle), f"cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, KeyError) as error:
         raise ConfigError.at(str(options.bundle), "is no MCP bundle; `mcp-gateway bundle` makes one") from error
-    yield bundle_package(_web_url("--bundle-url", options.bundle_url), sha256=digest, version=version)
+    yield _bundle_package(_web_url("--bundle-url", options.bundle_url), sha256=digest, version=version)
 
 
 def _web_url(flag: str, url: str) -> str:
@@ -189,7 +189,89 @@ def _doubts(options: Namespace, document: Document) -> Iterator[str]:
         yield f"`server.description` is cut: a registry shows {MAX_TEXT} characters."
     if public_url is not None and public_url.startswith("http://"):
         yield f"{public_url} is not encrypted; the official registry wants https."
-    if options.bundle_url is not None and urlsplit(options.bundle_url).hostname not in BUNDLE_HOSTS:
+    if options.bundle_url is not None and urlsplit(options.bundle_url).hostname not in _BUNDLE_HOSTS:
         yield "The official registry takes bundles from releases at github.com and gitlab.com alone."
     if options.pypi:
         yield "The official registry lists a package for those who own it; others take this as it is."
+
+
+def _server_json(
+    name: str, info: JsonObject, endpoint: PublicEndpoint | None, packages: Sequence[JsonObject], repository: str | None
+) -> dict[str, Json]:
+    """The document in the form of `_SCHEMA`, its members in the order in which people read them."""
+    about = introduction(info, name=name)
+    icons = [icon for icon in _list(about.pop("icons", [])) if _is_listable(icon)]
+    optional: dict[str, Json] = {
+        "repository": None if repository is None else {"url": repository, "source": _source(repository)},
+        "icons": icons,
+        "remotes": [] if endpoint is None else list(remotes(endpoint)),
+        "packages": list(packages),
+    }
+    return {"$schema": _SCHEMA, **about, **{key: value for key, value in optional.items() if value}}
+
+
+def _daemon_package(variables: Mapping[str, Variable]) -> JsonObject:
+    """The daemon, as a client starts it with the configuration that its user has."""
+    return {
+        "registryType": "pypi",
+        "registryBaseUrl": "https://pypi.org",
+        "identifier": DISTRIBUTION,
+        "version": __version__,
+        "runtimeHint": "uvx",
+        "transport": {"type": "stdio"},
+        "packageArguments": [
+            {"type": "positional", "value": "serve"},
+            {
+                "type": "positional",
+                "valueHint": "config",
+                "description": "Path of the configuration",
+                "format": "filepath",
+                "isRequired": True,
+            },
+            {"type": "named", "name": "--stdio"},
+        ],
+        **({"environmentVariables": [_variable(*each) for each in variables.items()]} if variables else {}),
+    }
+
+
+def _bundle_package(url: str, *, sha256: str, version: str) -> JsonObject:
+    """An MCP bundle at a URL; it asks for variables by itself."""
+    return {
+        "registryType": "mcpb",
+        "identifier": url,
+        "version": version,
+        "fileSha256": sha256,
+        "transport": {"type": "stdio"},
+    }
+
+
+def _is_version(version: str) -> bool:
+    """Whether a registry takes it: one version, and no range."""
+    return 0 < len(version) <= _MAX_VERSION and _RANGE.search(version) is None
+
+
+def _variable(name: str, variable: Variable) -> JsonObject:
+    return {
+        "name": name,
+        "description": f"The value of {name}",
+        "isRequired": variable.is_needed,
+        "isSecret": variable.is_secret,
+    }
+
+
+def _source(url: str) -> str:
+    host = (urlsplit(url).hostname or "").removeprefix("www.")
+    return _SOURCES.get(host, host)
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _is_listable(icon: Json) -> bool:
+    """Whether a registry takes the icon: at a URL, of a type that it knows."""
+    if not isinstance(icon, Mapping):
+        return False
+    source = str(icon["src"])
+    is_known = icon.get("mimeType") is None or icon["mimeType"] in _ICON_TYPES
+    return is_known and source.startswith("https://") and len(source) <= _MAX_ICON_URL

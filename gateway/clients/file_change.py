@@ -4,10 +4,10 @@ import difflib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.cli.output.whole_file import whole_file
 from gateway.clients.clients import Client, Definition
 from gateway.clients.notations.notation import NotEditableError, nested
 from gateway.json_types import Json
+from gateway.whole_file import whole_file
 
 _COPY_SUFFIX: Final = ".bak"
 _NEW_MODE: Final = 0o600

@@ -4,7 +4,8 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Final, TextIO
 
@@ -13,6 +14,8 @@ from gateway.json_types import Json
 
 _ERASE: Final = "\r\x1b[2K"
 """ECMA-48 8.3.41: the line under the cursor."""
+_PATIENCE: Final = 1.0
+"""Seconds that nobody minds."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -103,6 +106,33 @@ def protect_stdout() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextmanager
+def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
+    """Show what is waited for, and for how long, once that has taken a second, in a line of a terminal that is redrawn.
+
+    Yields what changes the text. A thread draws, for the event loop is busy while a file is loaded.
+    """
+    if not console.is_redrawable:
+        yield lambda _: None
+        return
+    told = [text]
+    is_over = threading.Event()
+    thread = threading.Thread(target=_draw, args=(console, told, is_over), name="waiting line", daemon=True)
+    thread.start()
+    try:
+        yield lambda text: told.__setitem__(0, text)
+    finally:
+        is_over.set()
+        thread.join()
+        console.erase()
+
+
+def _draw(console: Console, told: list[str], is_over: threading.Event) -> None:
+    began = time.monotonic()
+    while not is_over.wait(_PATIENCE):
+        console.redraw(f"{told[0]} … {time.monotonic() - began:.0f} s")
 
 
 def say(value: Json) -> str:

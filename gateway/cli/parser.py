@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Final, NoReturn, TextIO
 
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
 
 EXIT_CODES: Final = """\
 exit codes:

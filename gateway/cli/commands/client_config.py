@@ -10,13 +10,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.app.listeners import check_view
-from gateway.cli.arguments.options import VIEW, add_log_level, add_option, one_shot_settings
-from gateway.cli.arguments.parser import Parser
 from gateway.cli.client.remote import AuthRequirement, probe_auth, view_url
-from gateway.cli.commands.client_config.file_change import Change, change_of
-from gateway.cli.output.console import Console, protect_stdout
+from gateway.cli.console import Console, protect_stdout
+from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
+from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, prerequisites_of
 from gateway.clients.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
+from gateway.clients.file_change import Change, change_of
 from gateway.clients.notations.notation import NotEditableError
 from gateway.config.settings import flag_of
 from gateway.errors import ConfigError

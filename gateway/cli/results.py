@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from gateway import exact_json
-from gateway.cli.output.console import Console
+from gateway.cli.console import Console
 from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
 

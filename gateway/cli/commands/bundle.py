@@ -1,0 +1,267 @@
+"""The command `bundle`: packs a file and what it names into an MCP bundle."""
+
+import re
+import zipfile
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import orjson
+
+from gateway import __version__
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.cli.console import Console, counted, protect_stdout
+from gateway.cli.dry_run import dry_run
+from gateway.cli.options import add_config, add_log_level, one_shot_settings
+from gateway.cli.parser import Parser
+from gateway.cli.prerequisites import complete_prerequisites_of
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.server import Server
+from gateway.config.reading.interpolation import Variable
+from gateway.errors import ConfigError
+from gateway.json_types import Json
+from gateway.whole_file import whole_file
+
+DISTRIBUTION: Final = "mcp-gateway-daemon"
+_DIRECTORY: Final = "server"
+"""The directory of the bundle in which the configuration lies."""
+_ENTRY_POINT: Final = f"{_DIRECTORY}/start.py"
+
+_PROJECT: Final = f"""\
+[project]
+name = "mcp-gateway-bundle"
+version = "0"
+requires-python = ">=3.11"
+dependencies = ["{DISTRIBUTION}=={__version__}"]
+"""
+"""The `pyproject.toml` from which the client's uv makes the environment."""
+
+_SHOWN: Final = 10
+"""Files that were left out, of those that are named."""
+_MAX_FILES: Final = 10_000
+_MAX_BYTES: Final = 256 * 2**20
+_PRIVATE_KEY: Final = b"PRIVATE KEY-----"
+"""The end of the first line of a PEM file with a private key (RFC 7468 §10, §11)."""
+_CACHES: Final = frozenset({"__pycache__"})
+_TIME: Final = (1980, 1, 1, 0, 0, 0)
+"""The time of every member: the same files make the same bundle."""
+
+
+class _Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a bundle, and those that were left out."""
+
+    files: Mapping[str, Path]
+    """By the path relative to the configuration's directory."""
+    outside: tuple[Path, ...]
+    """Files that lie elsewhere: they must be on the machine that the bundle is installed on."""
+    secret: tuple[Path, ...]
+    """Files that hold secrets."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Pack a file and what it names into an MCP bundle, which a desktop client installs by double click.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml -o ops.mcpb --author "Ops team"
+
+The client asks its user for the variables that the file reads, and keeps secrets in its own
+store; no value of them is packed, nor files that hold secrets. What the file names outside of
+its directory must be on the machine where the bundle is installed.""",
+    )
+    add_config(arguments)
+    arguments.add_argument(
+        "-o", "--output", type=Path, default=None, metavar="FILE", help="the bundle (default: <server's name>.mcpb)"
+    )
+    arguments.add_argument("--author", default=None, metavar="NAME", help="who made it (default: the server's name)")
+    add_log_level(arguments)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    settings = one_shot_settings(options, None)
+    dependencies = FileDependencies()
+    with protect_stdout():
+        prerequisites = complete_prerequisites_of(settings)
+        with dry_run(settings, dependencies=dependencies) as dry:
+            contents = _contents_of(dry.loaded, dependencies, config=settings.config)
+            document = _manifest(
+                dry.loaded.document.server,
+                dry.catalog,
+                prerequisites.variables,
+                author=options.author or prerequisites.name,
+            )
+    main = settings.config.absolute()
+    script = _start_script("." if main.is_dir() else main.name)
+    made = {
+        "manifest.json": orjson.dumps(document, option=orjson.OPT_INDENT_2),
+        "pyproject.toml": _PROJECT.encode(),
+        _ENTRY_POINT: script.encode(),
+    }
+    output = options.output or Path(f"{document['name']}.mcpb")
+    try:
+        _pack(output, made, contents)
+    except OSError as error:
+        raise ConfigError.at(str(output), f"cannot be written: {error.strerror}") from error
+    for path in contents.secret:
+        hints.line(f"Not packed, for it holds a secret: {path}")
+    for path in contents.outside[:_SHOWN]:
+        hints.line(f"Not packed, for it lies outside of the file's directory: {path}")
+    if len(contents.outside) > _SHOWN:
+        hints.line(f"… and {counted(len(contents.outside) - _SHOWN, 'file')} more")
+    out.line(f"Wrote {output} with {counted(len(contents.files), 'file')}.")
+    return 0
+
+
+def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:
+    """Write the archive whole or not at all.
+
+    Raises:
+        OSError: it cannot be written, or a file cannot be read.
+    """
+    with whole_file(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in made.items():
+            _add(archive, member, content, mode=0o644)
+        for member, path in contents.files.items():
+            _add(archive, f"{_DIRECTORY}/{member}", path.read_bytes(), mode=path.stat().st_mode & 0o755)
+
+
+def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) -> None:
+    info = zipfile.ZipInfo(member, _TIME)
+    info.external_attr = mode << 16
+    info.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(info, content)
+
+
+def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config: Path) -> _Contents:
+    """Find the files.
+
+    Raises:
+        ConfigError: there are too many, or some without which nothing is served lie elsewhere.
+    """
+    files: dict[str, Path] = {}
+    outside: list[Path] = []
+    secret: list[Path] = []
+    secret_files = {path.resolve() for path in loaded.secret_files}
+    root = loaded.root.resolve()
+    needed = _files(_needed(loaded, dependencies))
+    size = 0
+    for path in sorted(needed | _files(_useful(dependencies)) | secret_files):
+        if path in secret_files or _holds_private_key(path):
+            secret.append(path)
+        elif path.is_relative_to(root):
+            files[path.relative_to(root).as_posix()] = path
+            size += path.stat().st_size
+        elif path in needed:
+            raise ConfigError.at(str(config), f"{path} lies outside of {root}, of which the bundle is made")
+        else:
+            outside.append(path)
+        if len(files) > _MAX_FILES or size > _MAX_BYTES:
+            message = f"the files are more than {_MAX_FILES:,}, or larger than {_MAX_BYTES // 2**20} MiB"
+            raise ConfigError.at(str(config), message)
+    return _Contents(files=files, outside=tuple(outside), secret=tuple(secret))
+
+
+def _files(paths: Iterable[Path]) -> set[Path]:
+    """The real paths of those that are files."""
+    return {path.resolve() for path in paths if path.is_file()}
+
+
+def _needed(loaded: LoadedConfig, dependencies: FileDependencies) -> Iterator[Path]:
+    """The files of the configuration, and the code of plugins."""
+    yield from loaded.files.keys() - loaded.secret_files
+    for tree in dependencies.trees:
+        for path in tree.rglob("*"):
+            if not _CACHES.intersection(path.parts):
+                yield path
+
+
+def _useful(dependencies: FileDependencies) -> Iterator[Path]:
+    """The files that primitives serve or run."""
+    yield from dependencies.files
+    for globs in dependencies.globs:
+        for file in globs.listing(at_most=_MAX_FILES).files:
+            yield Path(globs.root, file.path)
+
+
+def _holds_private_key(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _PRIVATE_KEY in file.readline(200)
+
+
+def _start_script(config: str) -> str:
+    """The program that the client starts: it serves the configuration over stdio."""
+    return f'''\
+"""Serves the configuration of this bundle over standard input and output."""
+
+import sys
+from pathlib import Path
+
+from gateway.__main__ import main
+
+sys.argv[1:] = ["serve", str(Path(__file__).with_name({config!r})), "--stdio", "--no-watch"]
+sys.exit(main())
+'''
+
+
+def _manifest(server: Server, catalog: Catalog, variables: Mapping[str, Variable], *, author: str) -> dict[str, Json]:
+    """The manifest of a bundle whose configuration reads these variables of the environment.
+
+    https://github.com/modelcontextprotocol/mcpb, MANIFEST.md, version 0.4
+    """
+    known = catalog.sanitizer
+    optional = {
+        "display_name": server.title,
+        "long_description": server.instructions,
+        "homepage": server.website_url,
+    }
+    return {
+        "manifest_version": "0.4",
+        "name": re.sub(r"[^a-z0-9]+", "-", server.name.lower()).strip("-") or "mcp-gateway",
+        **{key: known.text(value) for key, value in optional.items() if value is not None},
+        "version": server.version or "0.1.0",
+        "description": known.text(server.description or f"Tools of {server.name}"),
+        "author": {"name": author},
+        "server": {
+            "type": "uv",
+            "entry_point": _ENTRY_POINT,
+            "mcp_config": {
+                "command": "uv",
+                "args": ["run", "--directory", "${__dirname}", _ENTRY_POINT],
+                "env": {name: f"${{user_config.{_key(name)}}}" for name in variables},
+            },
+        },
+        "tools": [
+            {"name": tool.name, "description": _first_line(tool.definition.get("description"))}
+            for tool in catalog.tools.values()
+        ],
+        "tools_generated": True,
+        "prompts_generated": True,
+        "compatibility": {"platforms": ["linux", "darwin"], "runtimes": {"python": ">=3.11"}},
+        "user_config": {_key(name): _setting(name, variable) for name, variable in variables.items()},
+    }
+
+
+def _key(variable: str) -> str:
+    return variable.lower()
+
+
+def _setting(name: str, variable: Variable) -> dict[str, Json]:
+    """The setting that the client asks its user for. An optional variable that is left empty is as good as not set."""
+    return {
+        "type": "string",
+        "title": name,
+        "description": f"The value of {name}" + ("" if variable.is_needed else ", which may be left empty"),
+        "required": variable.is_needed,
+        "sensitive": variable.is_secret,
+        **({} if variable.is_needed else {"default": ""}),
+    }
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]

@@ -1,1 +1,0 @@
-"""The output of commands. In: results and other values. Out: lines for people, or JSON for programs."""

@@ -51,9 +51,13 @@ _MOST_PASSED: Final = 16
 _UNUSED: Final = 100
 """Descriptors from here on are nobody's."""
 _PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_CLONE: Final = {"x86_64": 56, "aarch64": 220}
+_CLONE_PARENT: Final = 0x8000
+"""clone(2), its number for each kind of machine, and its flag."""
 _NUMBER: Final = 4
 """Bytes of a process id, and of a length."""
+_libc: Final = ctypes.PyDLL(None, use_errno=True)
+"""With the interpreter's own functions; calls keep its lock."""
 
 
 class ForkServer:
@@ -70,7 +74,7 @@ class ForkServer:
     ) -> int:
         """Start a child of this process and return its id; the first three that it is passed are its streams."""
         order = orjson.dumps({"words": words, "environ": environ, "folder": folder, "has_session": has_session})
-        with self._lock, _Subreaper():
+        with self._lock:
             connection = self._connection = self._connection or self._connected()
             socket.send_fds(connection, [len(order).to_bytes(_NUMBER)], passed)
             connection.sendall(order)
@@ -92,21 +96,6 @@ class ForkServer:
         atexit.register(process.wait)
         atexit.register(ours.close)  # before, which ends it
         return ours
-
-
-class _Subreaper:
-    """Makes this process the parent of orphans below it for a while: the fork server orphans each child (prctl(2))."""
-
-    _libc: Final = ctypes.CDLL(None, use_errno=True)
-
-    def __enter__(self) -> None:
-        was = ctypes.c_int()
-        self._libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
-        self._was = was.value
-        self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-    def __exit__(self, *_: object) -> None:
-        self._libc.prctl(_PR_SET_CHILD_SUBREAPER, self._was, 0, 0, 0)
 
 
 def install() -> None:
@@ -171,7 +160,7 @@ def _serve(connection: socket.socket) -> None:
         if not length:
             sys.exit()
         order = orjson.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
-        pid = _orphan()
+        pid = _fork_sibling()
         if pid == 0:
             connection.close()
             _take_on(order, passed)
@@ -181,20 +170,23 @@ def _serve(connection: socket.socket) -> None:
         connection.sendall(pid.to_bytes(_NUMBER))
 
 
-def _orphan() -> int:
-    """Fork a child whose parent ends at once; return its id, and 0 in it."""
-    reading, writing = os.pipe()
-    if parent := os.fork():
-        os.close(writing)
-        os.waitpid(parent, 0)
-        with os.fdopen(reading, "rb") as file:
-            return int.from_bytes(file.read())
-    os.close(reading)
-    if child := os.fork():
-        os.write(writing, child.to_bytes(_NUMBER))
-        os._exit(0)
-    os.close(writing)
-    return 0
+def _fork_sibling() -> int:
+    """Fork a child of this process's parent; return its id, and 0 in it.
+
+    `os.fork` with a flag that it has no argument for: whoever ordered the child waits for it, and a second fork, which
+    would make an orphan of it, costs as much as all else of a start.
+    """
+    _libc.PyOS_BeforeFork()
+    call = (_CLONE[os.uname().machine], _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    child = int(_libc.syscall(*(ctypes.c_long(each) for each in call)))
+    if child == 0:
+        _libc.PyOS_AfterFork_Child()
+        return 0
+    _libc.PyOS_AfterFork_Parent()
+    if child < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return child
 
 
 def _take_on(order: Any, passed: Sequence[int]) -> None:

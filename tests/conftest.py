@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import fork_server
+from tests import fork_server, worker_reports
 from tests.examples import DEFAULT, IS_BUILD, share_of
 from tests.postgresql import Postgresql, running_postgresql
 
@@ -62,6 +62,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     # Two more than there are processors, since many a test waits for another process, or for a time to pass.
     return min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker_reports.install(config)
 
 
 @pytest.hookimpl(wrapper=True)

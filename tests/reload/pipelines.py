@@ -12,6 +12,7 @@ from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
+from gateway.reload.interpreter import gc_paused
 from gateway.reload.pipeline import ReloadPipeline
 
 
@@ -33,7 +34,9 @@ async def opened(
             audit=AuditRecorder(key=b"", generation=lambda: 0),
             grace=grace,
         )
-        await pipeline.open(load(path))
+        with gc_paused():  # as a daemon does
+            loaded = load(path)
+        await pipeline.open(loaded)
         yield pipeline
         await pipeline.close()
 

@@ -3,6 +3,8 @@
 import hashlib
 from functools import cache
 
+import orjson
+
 from gateway.catalog.compile.backends import file_of
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.sql import query_digests
@@ -11,6 +13,7 @@ from gateway.config.models.base import Model
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.executors.files.regular_files import FileFacts, facts_of
 from gateway.executors.python.signature import Signature
+from gateway.json_types import Json
 
 
 def definition_version(
@@ -40,15 +43,15 @@ def _code_of(signature: Signature | None) -> str:
 
 
 def _digest(*facts: object) -> str:
-    return hashlib.sha256(repr([_given(each) for each in facts]).encode()).hexdigest()
+    return hashlib.sha256(orjson.dumps(facts, default=_plain, option=orjson.OPT_PASSTHROUGH_SUBCLASS)).hexdigest()
 
 
-def _given(value: object) -> object:
-    """The values that a model was given: its `repr` would go through the defaults of some forty fields, too."""
+def _plain(value: object) -> Json:
+    """The values that a model was given; the `repr` of what JSON has not, such as text with half a surrogate pair."""
     if not isinstance(value, Model):
-        return value
+        return repr(value)
     names = sorted(value.model_fields_set & _deciding_fields(type(value)))
-    return type(value).__name__, [(name, _given(getattr(value, name))) for name in names]
+    return type(value).__name__, [(name, getattr(value, name)) for name in names]
 
 
 @cache

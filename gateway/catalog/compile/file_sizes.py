@@ -10,7 +10,7 @@ from gateway.config.models.definitions import Tool
 from gateway.config.models.file_inputs import FileInput
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.decoding import size_in_words
-from gateway.language.files.file_inputs import all_schemas, is_file_input
+from gateway.language.files.file_inputs import file_inputs_in
 
 _ENVELOPE: Final = 1024
 """Bytes of a message around its file: method, name, metadata."""
@@ -22,8 +22,8 @@ def check_file_sizes(loaded: LoadedConfig, problems: Problems) -> None:
     most = (max_body - _ENVELOPE) * 3 // 4
     for name, tool in loaded.document.tools.items():
         for root, schema in _written(tool):
-            for path, found in all_schemas(schema):
-                size = _max_size(found) if is_file_input(found) else None
+            for path, found in file_inputs_in(schema):
+                size = _max_size(found)
                 if size is not None and size > most:
                     problems.at("tools", name, *root, *path, "max_size").warning(
                         f"in base64 such a file is longer than a message may be: `listen.max_body` is "

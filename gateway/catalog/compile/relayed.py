@@ -62,9 +62,6 @@ class RelayedPrompt(Prompt):
         return "upstream"
 
 
-def relayed_of(config: object) -> Relayed | None:
+def relayed_of(config: Tool | Resource | Prompt) -> Relayed | None:
     """The relayed backend of a definition; None of one that is carried out here."""
-    if not isinstance(config, RelayedTool | RelayedResource | RelayedPrompt):
-        return None
-    relayed: Relayed = config.upstream
-    return relayed
+    return getattr(config, "upstream") if config.backend == "upstream" else None  # noqa: B009 - of the classes above

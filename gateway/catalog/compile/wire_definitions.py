@@ -6,8 +6,8 @@ from typing import Final
 
 import gateway
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.config.models.definition_keys import ContentAnnotations, Definition, Icon
-from gateway.config.models.definitions import PromptArgument, Resource, Tool, ToolAnnotations
+from gateway.config.models.definition_keys import ContentAnnotations, Icon
+from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool, ToolAnnotations
 from gateway.config.models.server import Server
 from gateway.config.models.skills import SKILL_FILE
 from gateway.control_characters import visible
@@ -112,7 +112,7 @@ def displayed(path: str) -> str:
 
 
 def prompt_definition(
-    name: str, config: Definition, *, description: str | None, arguments: Mapping[str, PromptArgument]
+    name: str, config: Prompt, *, description: str | None, arguments: Mapping[str, PromptArgument]
 ) -> JsonObject:
     described = [
         _given(name=key, title=value.title, description=value.description, required=value.required)
@@ -121,7 +121,7 @@ def prompt_definition(
     return _described(name, config, description=description, arguments=described or None)
 
 
-def _described(name: str, config: Definition, *, description: str | None, **fields: Json) -> JsonObject:
+def _described(name: str, config: Tool | Resource | Prompt, *, description: str | None, **fields: Json) -> JsonObject:
     written = _given(
         name=name, title=config.title, description=description, icons=_icons(config.icons), _meta=config.meta, **fields
     )

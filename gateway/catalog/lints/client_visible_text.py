@@ -1,10 +1,9 @@
 """Collects the texts of a document that clients and their models see, each with its place. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
-import msgspec
 from pydantic import BaseModel
 
 from gateway.config.models.definition_keys import Definition
@@ -13,45 +12,43 @@ from gateway.config.models.field_use import Use, use_of
 from gateway.config.models.server import Server
 from gateway.json_types import DocumentPath, Json, JsonObject
 
-
-class ClientVisibleText(msgspec.Struct, frozen=True, kw_only=True):
-    path: DocumentPath
-    text: str
-    role: Use
-
+ClientVisibleText = tuple[DocumentPath, str, Use]
+"""Where a text stands, the text, and what it is used as."""
 
 _LINTED: Final = frozenset({Use.NAME, Use.DESCRIPTION, Use.BODY})
 _WIRE: Final = {"description": "description", "input": "inputSchema", "input_schema": "inputSchema"}
 
 
-def texts_of_server(config: Server) -> Iterator[ClientVisibleText]:
-    """Yield the texts of the section `server`, at paths below it."""
-    yield from _of_model(config, ())
+def texts_of_server(config: Server) -> list[ClientVisibleText]:
+    """The texts of the section `server`, at paths below it."""
+    return _of_model(config, ())
 
 
-def texts_of_definition(config: Definition, compiled: JsonObject | None, *, name: str) -> Iterator[ClientVisibleText]:
-    """Yield the texts of a definition, at paths below it, then those of its plugin: docstring, schemas of the function.
+def texts_of_definition(config: Definition, compiled: JsonObject | None, *, name: str) -> list[ClientVisibleText]:
+    """The texts of a definition, at paths below it, then those of its plugin: docstring, schemas of the function.
 
     `compiled` is its wire form, if it is served.
     """
-    yield ClientVisibleText(path=(), text=name, role=Use.NAME)
-    yield from _of_model(config, ())
+    texts: list[ClientVisibleText] = [((), name, Use.NAME), *_of_model(config, ())]
     if compiled is not None and isinstance(config, Tool | Prompt) and config.python is not None:
         said = _said_by(config) if isinstance(config, Tool) else config.model_fields_set
-        yield from _derived(compiled, ("python",), said=said)
+        texts += _derived(compiled, ("python",), said=said)
+    return texts
 
 
-def _of_model(config: BaseModel, path: DocumentPath) -> Iterator[ClientVisibleText]:
-    """Yield the texts of the fields that are declared as ones that models or people read, where they were written."""
+def _of_model(config: BaseModel, path: DocumentPath) -> list[ClientVisibleText]:
+    """The texts of the fields that are declared as ones that models or people read, where they were written."""
+    texts: list[ClientVisibleText] = []
     given = config.model_fields_set
     for name, key, use in _fields(type(config)):
         if name not in given:
             continue
         value = getattr(config, name)
-        if use in _LINTED:
-            yield from _texts(value, (*path, key), use)
+        if use is not Use.PLAIN:
+            _add(texts, value, (*path, key), use)
         elif isinstance(value, BaseModel):
-            yield from _of_model(value, (*path, key))
+            texts += _of_model(value, (*path, key))
+    return texts
 
 
 @cache
@@ -67,26 +64,28 @@ def _said_by(config: Tool) -> set[str]:
     return said | {"outputSchema"} if config.output is not None and config.output.schema_ is not None else said
 
 
-def _derived(definition: Mapping[str, Json], path: DocumentPath, *, said: Iterable[str]) -> Iterator[ClientVisibleText]:
+def _derived(definition: Mapping[str, Json], path: DocumentPath, *, said: Iterable[str]) -> list[ClientVisibleText]:
+    texts: list[ClientVisibleText] = []
     for key in ("description", "inputSchema", "outputSchema", "arguments"):
         if key not in said:
-            for text in _texts(definition.get(key), path, Use.DESCRIPTION):
-                yield ClientVisibleText(path=path, text=text.text, role=text.role)
+            _add(texts, definition.get(key), path, Use.DESCRIPTION)
+    return [(path, text, use) for _, text, use in texts]
 
 
-def _texts(value: object, path: DocumentPath, role: Use) -> Iterator[ClientVisibleText]:
-    match value:
-        case str():
-            yield ClientVisibleText(path=path, text=value, role=role)
-        case dict():
-            for key, member in value.items():
-                yield ClientVisibleText(path=(*path, key), text=key, role=Use.NAME)
-                yield from _texts(member, (*path, key), role)
-        case list() | tuple():
-            for index, item in enumerate(value):
-                yield from _texts(item, (*path, index), role)
-        case BaseModel():
-            for name in type(value).model_fields:
-                if name in value.model_fields_set:
-                    key = type(value).model_fields[name].alias or name
-                    yield from _texts(getattr(value, name), (*path, key), role)
+def _add(texts: list[ClientVisibleText], value: object, path: DocumentPath, use: Use) -> None:
+    """Add the texts of a value, and the keys in it. To a list: generators within generators take twice as long."""
+    if isinstance(value, str):
+        texts.append((path, value, use))
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            below = (*path, key)
+            texts.append((below, key, Use.NAME))
+            _add(texts, member, below, use)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _add(texts, item, (*path, index), use)
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            if name in value.model_fields_set:
+                key = type(value).model_fields[name].alias or name
+                _add(texts, getattr(value, name), (*path, key), use)

@@ -34,8 +34,11 @@ _DOUBLES: Final = {
     "y": "\u0443\u03b3",
 }
 """Small Latin letters → digits, and letters of Cyrillic, Greek and Armenian, that are taken for them (Unicode TR39)."""
-_ALIKE: Final = {ord(double): letter for letter, doubles in _DOUBLES.items() for double in doubles}
-_SEPARATORS: Final = re.compile(r"[-_. ]")
+_ALIKE: Final[dict[int, str | None]] = {
+    **{ord(double): letter for letter, doubles in _DOUBLES.items() for double in doubles},
+    **dict.fromkeys(map(ord, "-_. ")),
+}
+"""What stands for each character in a skeleton; nothing for separators."""
 _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 """Scripts whose letters are taken for each other's, by the first word of their letters' names."""
 
@@ -68,4 +71,4 @@ def _script(letter: str) -> str:
 
 def _skeleton(name: str) -> str:
     """The same text for names that look alike: no case, no separators, one letter for all that look like it."""
-    return _SEPARATORS.sub("", unicodedata.normalize("NFKC", name).casefold()).translate(_ALIKE)
+    return unicodedata.normalize("NFKC", name).casefold().translate(_ALIKE)

@@ -88,15 +88,15 @@ def _lint_definition(
 
 
 def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) -> None:
-    for text in texts:
-        for message in _warnings_of(text.role, text.text):
-            problems.at(*text.path).warning(message)
+    for path, text, use in texts:
+        for message in _warnings_of(use, text):
+            problems.at(*path).warning(message)
 
 
 @lru_cache(maxsize=8192)
-def _warnings_of(role: Use, text: str) -> tuple[str, ...]:
+def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
     """The warnings about one text. Most texts of a file are keywords of schemas and names of inputs, which recur."""
-    return tuple(_WARNINGS[role](text))
+    return tuple(_WARNINGS[use](text))
 
 
 def _of_name(name: str) -> Iterator[str]:
@@ -155,10 +155,8 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
             _warn_of_keywords(schema, problems=problems.at("input", name))
     key = ("input",) if config.input is not None else ("input_schema", "properties")
     properties = tool.definition["inputSchema"].get("properties")
-    for name, schema in (properties if isinstance(properties, Mapping) else {}).items():
-        is_described = isinstance(schema, Mapping) and any(
-            schema.get(each) for each in ("description", "title", "$ref")
-        )
+    for name, schema in (properties if isinstance(properties, dict) else {}).items():
+        is_described = isinstance(schema, dict) and any(schema.get(each) for each in ("description", "title", "$ref"))
         if not is_described and _says_little(name):
             place = problems.at("python") if config.python is not None else problems.at(*key, name)
             place.warning(f"the input `{name}` has no `description`, and its name says little")

@@ -31,18 +31,18 @@ def entries_named_by(config: Model) -> Iterator[tuple[str, str]]:
 
 def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]:
     """Yield the models of a kind within a value, itself included."""
-    if isinstance(value, Model):
-        if isinstance(value, kind):
-            yield value
-        for name in _leading_fields(type(value), kind):
-            if member := getattr(value, name):  # most fields are not given
-                yield from models_in(member, kind)
-    elif isinstance(value, dict):
+    if isinstance(value, dict):
         for member in value.values():
             yield from models_in(member, kind)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from models_in(item, kind)
+    elif isinstance(value, Model):
+        if isinstance(value, kind):
+            yield value
+        for name in _leading_fields(type(value), kind):
+            if member := getattr(value, name):  # most fields are not given
+                yield from models_in(member, kind)
 
 
 @cache

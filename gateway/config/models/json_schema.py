@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator
 
 from gateway.config.models.base import plain_text, typed_interpolation
+from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.json_types import Json
 
 _NUMBERS_AND_FLAGS: Final = frozenset(
@@ -18,6 +19,8 @@ _NUMBERS_AND_FLAGS: Final = frozenset(
 _VALUES: Final = frozenset({"default", "const"})
 _LISTS_OF_VALUES: Final = frozenset({"enum", "examples"})
 """Keywords that hold values of the type that the schema describes."""
+_CHANGED: Final = (dict, list, InterpolatedText)
+"""Values that are copied or typed; any other is the same afterwards."""
 
 
 def interpolated_schema(schema: Json) -> Json:
@@ -35,6 +38,8 @@ def _takes_text(of: Json) -> bool:
 
 
 def _typed(keyword: str, value: Json, *, takes_text: bool) -> Json:
+    if not isinstance(value, _CHANGED):
+        return value
     if keyword in _VALUES and not takes_text:
         return plain_text(typed_interpolation(value))
     if keyword in _LISTS_OF_VALUES and not takes_text and isinstance(value, list):

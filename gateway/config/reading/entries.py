@@ -103,8 +103,9 @@ class EntryReader:
     def _read_anew(
         self, model: type[M], item: MapItem, path: DocumentPath, *, key: bytes | None, directory: str
     ) -> M | None:
-        remarks, references = self._interpolation.remarks, len(self._interpolation.references)
-        data = self._interpolation.fill(item.node, path)
+        interpolation = self._interpolation
+        remarks, changes, references = interpolation.remarks, interpolation.changes, len(interpolation.references)
+        data = interpolation.fill(item.node, path)
         try:
             content, value = self._validated.validate(model, data)
         except ValidationError as error:
@@ -113,13 +114,14 @@ class EntryReader:
             return None
         if self._of_files and _has_invalid(data):  # in an anchor, outside of the entry that uses it
             return None
-        if key is not None and isinstance(item.node, Mapping) and self._interpolation.remarks == remarks:
+        if key is not None and isinstance(item.node, Mapping) and interpolation.remarks == remarks:
             node, line = item.node, item.key_start.line
-            self.digests[path] = digest_of_written(plain(node), directory)
+            written = data if interpolation.changes == changes else plain(node)
+            self.digests[path] = digest_of_written(written, directory)
             self.entries[key] = KnownEntry(
                 model=value,
                 content=content,
-                references=tuple(self._interpolation.references[references:]),
+                references=tuple(interpolation.references[references:]),
                 directory=directory,
                 digest=self.digests[path],
                 start=Point(node.start.line - line, node.start.column),

@@ -72,6 +72,8 @@ class Interpolator:
         """Every variable that is asked for, set or not."""
         self.references: list[Reference] = []
         """Each `${…}` that was filled in, in this order."""
+        self.changes = 0
+        """The number of values so far that are others than were written."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
         self._path: list[str | int] = []
@@ -148,6 +150,7 @@ class Interpolator:
         return self._text(value, node.source, use)
 
     def _text(self, text: str, source: SourceFile, use: Use) -> str:
+        self.changes += 1
         parts: list[Part] = []
         literal = ""
         end = 0

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import msgspec
+import orjson
 from pydantic import ValidationError
 
 from gateway.config.diagnostics.problems import Problems
@@ -25,6 +26,7 @@ Place = Callable[[SchemaPath], SchemaPath]
 
 FILE: Final = "file"
 """The type, in a schema of ours; JSON Schema has no such type."""
+_WORD: Final = b'"file"'
 _OURS: Final = frozenset({"max_size", "media_types"})
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
@@ -52,25 +54,39 @@ def compile_file_inputs(
 
     Mistakes are reported, each where `place` says that it was written below `problems`.
     """
-    if not any(is_file_input(found) for _, found in all_schemas(schema)):
+    inputs = file_inputs_in(schema)
+    if not inputs:
         return schema, None
     finder = _Finder(root=schema, problems=problems, place=place)
     places = finder.places_of(schema, ())
-    for path, found in all_schemas(schema):
-        if is_file_input(found) and id(found) not in finder.made:
+    for path, found in inputs:
+        if id(found) not in finder.made:
             message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
             problems.at(*place((*path, "type"))).error(message)
     shown: JsonObject = _shown(schema)
     return shown, places
 
 
-def all_schemas(schema: JsonObject, path: SchemaPath = ()) -> Iterator[tuple[SchemaPath, JsonObject]]:
-    """Yield a schema and those in it, each with its path."""
-    waiting = [(path, schema)]
+def file_inputs_in(schema: JsonObject) -> list[tuple[SchemaPath, JsonObject]]:
+    """The schemas of `type: file` within a schema, itself included, each with its path."""
+    if not _mentions_file(schema):  # as most
+        return []
+    inputs: list[tuple[SchemaPath, JsonObject]] = []
+    waiting: list[tuple[SchemaPath, JsonObject]] = [((), schema)]
     while waiting:
-        at, found = waiting.pop()
-        yield at, found
-        waiting += [((*at, *step), below) for step, below in subschemas(found)]
+        path, found = waiting.pop()
+        if is_file_input(found):
+            inputs.append((path, found))
+        waiting += [((*path, *step), below) for step, below in subschemas(found)]
+    return inputs
+
+
+def _mentions_file(schema: JsonObject) -> bool:
+    """Whether the word stands anywhere in a schema, be it as the value of something else."""
+    try:
+        return _WORD in orjson.dumps(schema)
+    except (TypeError, RecursionError):  # no JSON, which is reported where it is compiled
+        return True
 
 
 class _Finder(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,9 @@
 
 Imports are most of what a start costs, and the suite starts some five hundred. A command whose first word is `FORKED`
 becomes a child of the test's process as any other, with its own environment, directory and standard streams, and runs
-`python -m gateway` from its first line; only its modules are there already. Tests of what comes before that line, or of
-what the system knows of a process (`/proc/PID/environ`), start `sys.executable` themselves. So does a `FORKED` with an
-option that only a real start can have.
+`python -m gateway` from its first line; only its modules are there already, and `/proc/PID/cmdline` is the server's.
+Tests of what comes before that line start `sys.executable` themselves. So does a `FORKED` with an option that only a
+real start can have.
 
 A `FORKED` differs from another command in three: in a session of its own, a terminal on standard input is the one that
 Ctrl-C is typed on; descriptors of `pass_fds` are those from 3 on, handed over with LISTEN_PID (sd_listen_fds(3)); and
@@ -50,6 +50,8 @@ _UNUSUAL: Final = ("preexec_fn", "gids")
 _MOST_PASSED: Final = 16
 _UNUSED: Final = 100
 """Descriptors from here on are nobody's."""
+_ROOM: Final = {"ROOM": 65_536 * "x"}
+"""A variable in place of which a fork's own are to be seen in `/proc/PID/environ`."""
 _PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE_PARENT: Final = 0x8000
@@ -88,7 +90,7 @@ class ForkServer:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
                 cwd=_PROJECT,
-                env=self.environ,
+                env={**self.environ, **_ROOM},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -205,10 +207,18 @@ def _take_on(order: Any, passed: Sequence[int]) -> None:
     os.environ.update(order["environ"])
     if handed_over := len(passed) - FIRST:
         os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(handed_over)}
+    _show_environ()
     os.chdir(order["folder"])
     sys.path[0] = order["folder"]
     sys.argv[1:] = order["words"]
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _show_environ() -> None:
+    """Let `/proc/PID/environ`, which is what a process was started with, show the variables that there are now."""
+    begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])  # proc(5): env_start
+    shown = b"".join(b"%b=%b\0" % each for each in os.environb.items())[: end - begin]
+    ctypes.memmove(begin, shown.ljust(end - begin, b"\0"), end - begin)
 
 
 def _moved_away(descriptor: int) -> int:

@@ -22,7 +22,7 @@ from tests.attacks.backend import Backend
 from tests.attacks.canary import Canary
 from tests.attacks.client import PATIENCE_SECONDS, Client, Fields
 from tests.attacks.tap import Sieve, Tap
-from tests.fork_server import FORKED, REAL
+from tests.fork_server import FORKED
 
 COUNTED: Final = (
     "sessions",
@@ -63,8 +63,6 @@ class Plan:
     """More that must never be sent or logged."""
     is_stdio: bool = False
     """Whether standard input and output are served, too."""
-    is_forked: bool = True
-    """Whether a fork will do (`tests/fork_server.py`), whose `/proc/PID/environ` has none of the seeded secrets."""
 
 
 @dataclass(kw_only=True)
@@ -308,13 +306,7 @@ def _started(plan: Plan, served: Path) -> "subprocess.Popen[bytes]":
     own = {name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")}
     flags = ["--http", "127.0.0.1:0", "--log-format", "json", *plan.flags]
     return subprocess.Popen(
-        [
-            *((FORKED,) if plan.is_forked else REAL),
-            "serve",
-            str(served),
-            *flags,
-            *(["--stdio"] if plan.is_stdio else []),
-        ],
+        [FORKED, "serve", str(served), *flags, *(["--stdio"] if plan.is_stdio else [])],
         stdin=subprocess.PIPE if plan.is_stdio else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -17,7 +17,6 @@ from tests.attacks.target import Plan, Target
 from tests.examples import examples, share_of
 
 PLAN = Plan(
-    is_forked=False,
     file="""
     resources:
       docs:

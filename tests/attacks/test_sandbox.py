@@ -22,7 +22,6 @@ from tests.examples import examples
 from tests.programs import need_sandboxes
 
 PLAN = Plan(
-    is_forked=False,
     file=f"""
     tools:
       inside:

@@ -79,7 +79,6 @@ def candidates(value: str) -> list[str]:
 '''
 
 PLAN = Plan(
-    is_forked=False,
     file="""
     audit: {file: audit.log, arguments: full}
     plugins: [plugins]

@@ -14,7 +14,6 @@ from tests.attacks.payloads import LEADING_DASH, SHELL, TEXTS
 from tests.attacks.target import Plan, Target
 
 PLAN = Plan(
-    is_forked=False,
     file=r"""
     tools:
       bare:

@@ -23,7 +23,6 @@ from tests.examples import share_of
 
 HEAD = "---\nname: {name}\ndescription: Public.\n---\n"
 PLAN = Plan(
-    is_forked=False,
     file="skills: [skills/*]",
     files={
         "skills/guide/SKILL.md": HEAD.format(name="guide"),

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.app.components import Components
 from gateway.app.reports.daemon_info import endpoint_url
-from gateway.config.models.console import ConsolePage
+from gateway.config.models.server import ConsolePage
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi
 from gateway.console.api.config import ConfigApi, ConfigFileReader

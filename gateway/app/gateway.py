@@ -33,7 +33,7 @@ from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.loader import load
 from gateway.config.models.address import Address
-from gateway.config.models.console import ConsolePage
+from gateway.config.models.server import ConsolePage
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile

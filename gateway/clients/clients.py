@@ -8,10 +8,10 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gateway.clients.notations.json_notation import JsonNotation
-from gateway.clients.notations.notation import Notation
-from gateway.clients.notations.toml_notation import TomlNotation
-from gateway.clients.notations.yaml_notation import YamlNotation
+from gateway.clients.json_notation import JsonNotation
+from gateway.clients.notation import Notation
+from gateway.clients.toml_notation import TomlNotation
+from gateway.clients.yaml_notation import YamlNotation
 from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json
 

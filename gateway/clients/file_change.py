@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.clients.clients import Client, Definition
-from gateway.clients.notations.notation import NotEditableError, nested
+from gateway.clients.notation import NotEditableError, nested
 from gateway.json_types import Json
 from gateway.whole_file import whole_file
 

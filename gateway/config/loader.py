@@ -6,6 +6,7 @@ to the compiler, whose problems join the same report, and which does not miss wh
 (`LoadedConfig.is_hidden`).
 """
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -16,7 +17,7 @@ import msgspec
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.auth import MIN_KEY_LENGTH
 from gateway.config.models.document import Document
-from gateway.config.reading.entries import NO_LOAD, EntryReader, LoadRecord
+from gateway.config.reading.entries import NO_LOAD, EntryReader, LoadRecord, ValidatedModels
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import Inclusion
 from gateway.config.reading.interpolation import Interpolator, Variable
@@ -25,7 +26,6 @@ from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.permissions import files_open_to_all
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.source_map import LeftOutOperation, Origin, WrittenSources
-from gateway.config.reading.validated import ValidatedModels
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import own_secrets
 from gateway.errors import Problem, Severity
@@ -81,6 +81,15 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     def trees(self) -> frozenset[Path]:
         """Directories below which changes matter at any depth: globs may mean files of directories yet to be made."""
         return frozenset(pattern.directory for pattern in self.globs if pattern.is_deep)
+
+    @property
+    def digest(self) -> str:
+        """One digest of all files, whatever their names, and of what sources offer: equal where the same was read.
+
+        A secret is not in it: its own digest has a key that each process draws for itself, and would differ.
+        """
+        written = (digest for path, digest in self.files.items() if path not in self.secret_files)
+        return hashlib.sha256("".join([*written, *self.fingerprints]).encode()).hexdigest()
 
     def is_hidden(self, *path: str) -> bool:
         """Whether an error that is reported already may be why `document` lacks this section or definition."""

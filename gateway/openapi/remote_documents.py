@@ -19,7 +19,7 @@ from yarl import URL
 from gateway.config.definition_source import DocumentStore
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
-from gateway.config.reading.validated import content_key
+from gateway.config.reading.entries import content_key
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.http.sender import origin_of
 from gateway.executors.shared_services import Services

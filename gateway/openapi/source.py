@@ -16,8 +16,8 @@ from gateway.config.models.definition_keys import Access, Definition
 from gateway.config.models.definitions import Resource, Tool, ToolAnnotations
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi, OperationOverride
+from gateway.config.reading.entries import content_key
 from gateway.config.reading.source_map import LeftOutOperation
-from gateway.config.reading.validated import content_key
 from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.templates.expressions import did_you_mean

@@ -51,8 +51,7 @@ from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.freeing import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
 from gateway.reload.interpreter import gc_paused
 from gateway.reload.listener_identity import with_identity
-from gateway.reload.loaded_files import digest_of, watch_dependencies, watch_loaded
-from gateway.reload.watch_plan import WatchPlan
+from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
 from gateway.transports.listener.server_tls import ServerIdentity, ServerTls
 
 log: Final = structlog.get_logger()
@@ -297,7 +296,7 @@ class ReloadPipeline:
             document=config.document,
             root=config.root,
             files={**config.files, **code},
-            digest=hashlib.sha256("".join([digest_of(config), *code.values()]).encode()).hexdigest(),
+            digest=hashlib.sha256("".join([config.digest, *code.values()]).encode()).hexdigest(),
             catalog=replace(catalog, steps=NO_STEPS),  # which calls in flight keep longer than this is good for
             steps=catalog.steps,
             identity=identity,

@@ -16,7 +16,10 @@ from typing import Final
 
 import msgspec
 
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.lockfile.lock import LOCK_NAME
 from gateway.config.fs_checks import is_directory
+from gateway.config.loader import LoadedConfig
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.executors.files.globs import Globs
 
@@ -125,6 +128,27 @@ class WatchPlan:
             yield from _walk(str(tree))
         for globs in self.globs:
             yield from _meant(globs)
+
+
+def watch_loaded(config: LoadedConfig) -> WatchPlan:
+    """Plan to watch what was read."""
+    return WatchPlan(
+        files=frozenset(config.files),
+        directories=config.directories,
+        patterns=frozenset(config.globs),
+        trees=config.trees,
+        present=frozenset(path for path, digest in config.files.items() if digest),
+    )
+
+
+def watch_dependencies(root: Path, dependencies: FileDependencies) -> WatchPlan:
+    """Plan to watch what was compiled in beside that, and the lock."""
+    return WatchPlan(
+        files=frozenset({*dependencies.files, root / LOCK_NAME}),
+        trees=frozenset(dependencies.trees),
+        globs=frozenset(dependencies.globs),
+        present=frozenset({*dependencies.trees, *(Path(globs.root) for globs in dependencies.globs)}),
+    )
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

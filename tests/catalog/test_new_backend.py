@@ -13,8 +13,8 @@ import pytest
 
 import gateway
 from gateway.catalog.compile.backends import BACKENDS
-from gateway.config.docs.schema import document_schema
 from gateway.config.models.definitions import Resource, Tool, backends_of
+from gateway.config.schema import document_schema
 
 MODEL: Final = '''
 

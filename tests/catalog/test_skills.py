@@ -13,7 +13,7 @@ from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import Lock
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.skills.links import leads_out
+from gateway.catalog.skills.skill_file import leads_out
 from gateway.catalog.skills.snapshot import MAX_BYTES, MAX_FILES
 from gateway.config.loader import load
 from gateway.errors import ConfigError, ExecutionError, Problem

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.clients.notations.json_notation import JsonNotation
-from gateway.clients.notations.notation import Notation, NotEditableError
-from gateway.clients.notations.toml_notation import TomlNotation
-from gateway.clients.notations.yaml_notation import YamlNotation
+from gateway.clients.json_notation import JsonNotation
+from gateway.clients.notation import Notation, NotEditableError
+from gateway.clients.toml_notation import TomlNotation
+from gateway.clients.yaml_notation import YamlNotation
 
 JSON, TOML, YAML = JsonNotation(), TomlNotation(), YamlNotation()
 ENTRY: dict[str, Any] = {"command": "/bin/x", "args": ["a b", "c"]}

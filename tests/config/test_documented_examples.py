@@ -7,11 +7,11 @@ from typing import Final
 import jsonschema_rs
 import pytest
 
-from gateway.config.docs.schema import document_schema
 from gateway.config.loader import load
 from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import plain
 from gateway.config.reading.source_file import SourceFile
+from gateway.config.schema import document_schema
 from gateway.errors import ConfigError, Problem
 
 DESCRIPTION: Final = Path(__file__).parents[3] / "shared" / "CONFIG.md"

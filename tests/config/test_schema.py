@@ -9,12 +9,12 @@ import jsonschema_rs
 import pytest
 
 from gateway.cli.commands.schema import reference
-from gateway.config.docs.schema import document_schema
 from gateway.config.loader import load
 from gateway.config.models.document import Document
 from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import plain
 from gateway.config.reading.source_file import SourceFile
+from gateway.config.schema import document_schema
 from gateway.json_types import Json
 
 PROJECT: Final = Path(__file__).parents[2]

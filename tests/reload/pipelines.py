@@ -35,8 +35,8 @@ async def opened(
             grace=grace,
         )
         with gc_paused():  # as a daemon does
-            loaded = load(path)
-        await pipeline.open(loaded)
+            loaded = [load(path)]
+        await pipeline.open(loaded.pop())  # which frees it once it is compiled
         yield pipeline
         await pipeline.close()
 

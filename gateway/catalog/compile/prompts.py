@@ -11,9 +11,9 @@ from gateway.catalog.compile.backends import cached, described, signature_of, wa
 from gateway.catalog.compile.call_limits import call_settings_of
 from gateway.catalog.compile.completion import compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
-from gateway.catalog.compile.definition_digest import definition_version
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.requirements import required_capabilities
+from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import Completer, Prompt, PromptArgument
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models

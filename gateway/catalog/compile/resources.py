@@ -19,9 +19,9 @@ from gateway.catalog.compile.backends import (
 from gateway.catalog.compile.call_limits import call_settings_of
 from gateway.catalog.compile.completion import FixedValues, compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
-from gateway.catalog.compile.definition_digest import file_version, resource_version
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.requirements import required_capabilities
+from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Access, Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import new_each_time

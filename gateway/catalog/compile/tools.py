@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from gateway.catalog.compile import wire_definitions
@@ -10,14 +11,14 @@ from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.compile.backends import BACKENDS, compile_backend, described, signature_of
 from gateway.catalog.compile.call_limits import call_settings_of
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
-from gateway.catalog.compile.definition_digest import definition_version
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.requirements import required_capabilities
-from gateway.catalog.compile.task_rules import compile_task_rules
-from gateway.catalog.primitives import Confirmation, Tool
+from gateway.catalog.compile.version import definition_version
+from gateway.catalog.primitives import Confirmation, TaskRules, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.definition_keys import Output
+from gateway.config.models.tasks import TaskDefaults
 from gateway.executors.content import ContentExecutor
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
 from gateway.executors.output.expected_schema import announced
@@ -33,6 +34,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 _MAX_NAME_LENGTH: Final = 64
 """Several models' programming interfaces refuse a longer name."""
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def compile_tool(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> Tool | None:
@@ -66,7 +69,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     if description is None:
         problems.warning("has no `description`: models choose tools by it")
     call_settings = call_settings_of(config, context=context)
-    task = compile_task_rules(config, defaults=context.defaults.task, problems=problems)
+    task = _task_rules(config, defaults=context.defaults.task, problems=problems)
     return Tool(
         name=name,
         definition=wire_definitions.tool_definition(
@@ -166,3 +169,24 @@ def _most_bytes(config: models.Tool, output: Output) -> int:
 def _reshapes(output: Output) -> bool:
     """Say whether the result is another value than the function returned."""
     return output.schema_ is not None or output.select is not None or output.format not in {"auto", "json"}
+
+
+def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Problems) -> TaskRules | None:
+    """The rules of the tool's tasks; None where its calls never become tasks."""
+    task = config.task
+    if task is None:
+        return None
+    if task.restart and not (config.annotations is not None and config.annotations.idempotent):
+        problems.at("task", "restart").error(
+            "only what is idempotent may be begun again: say `annotations: {idempotent: true}`, if it is"
+        )
+    if task.mode == "never":
+        return None
+    return TaskRules(
+        is_required=task.mode == "required",
+        asks_before=task.ask == "before",
+        after=task.after.total_seconds() if task.mode == "optional" else 0,
+        ttl_ms=(task.ttl or defaults.ttl) // _MILLISECOND,
+        poll_ms=task.poll // _MILLISECOND,
+        restarts=task.restart,
+    )

@@ -6,11 +6,12 @@ is read as YAML 1.2 within the values of JSON, since hosts compare their own rea
 
 import re
 from collections.abc import Iterator
+from posixpath import normpath
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
-from gateway.catalog.skills.links import outward_links
 from gateway.config.reading.composer import compose
 from gateway.config.reading.front_matter import UNCLOSED, front_matter
 from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, place_of, plain
@@ -32,6 +33,12 @@ _NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 """Agent Skills specification, "name field"."""
 
 _RESERVED: Final = "io.modelcontextprotocol/"
+
+_FENCE: Final = re.compile(r" {0,3}(```+|~~~+)")
+_CODE: Final = re.compile(r"`[^`]*`")
+_INLINE: Final = re.compile(r"\]\([ \t]*<?([^\s<>()]+)")
+_DEFINITION: Final = re.compile(r"^ {0,3}\[[^\]\[]+\]:[ \t]*<?([^\s<>]+)")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +64,7 @@ def read_skill_file(source: SourceFile, *, directory: str) -> SkillFile:
         found.append(Diagnostic(message="front matter is a mapping (`name: …`)", place=start))
     if isinstance(head, Mapping):
         found += _size_problems(head, start) or _field_problems(head, start, directory=directory)
-    found += outward_links(source, start=front.body_start)
+    found += _outward_links(source, start=front.body_start)
     if found and any(each.severity is Severity.ERROR for each in found):
         return SkillFile(diagnostics=tuple(found))
     return SkillFile(frontmatter={} if head is None else plain(head), diagnostics=tuple(found))
@@ -103,3 +110,32 @@ def _text_of(key: str, head: Mapping, start: Place) -> tuple[str | None, Place]:
         return None, start
     value = entry.node.value if isinstance(entry.node, Scalar) else None
     return value if isinstance(value, str) else None, place_of(entry, entry.node)
+
+
+def _outward_links(source: SourceFile, *, start: int) -> Iterator[Diagnostic]:
+    """Report each link after the character `start` that names a place outside the directory.
+
+    Fenced code and code within a line are text. What a link names is not looked for: an agent resolves it among the
+    files of the skill (SEP-2640, "Relative References").
+    """
+    first = source.text.count("\n", 0, start)
+    fence = ""
+    for number, line in enumerate(source.text[start:].split("\n"), first + 1):
+        if (mark := _FENCE.match(line)) and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        if fence or mark:
+            continue
+        text = _CODE.sub(lambda code: " " * len(code[0]), line)
+        for pattern in (_INLINE, _DEFINITION):
+            for link in pattern.finditer(text):
+                if leads_out(link[1]):
+                    message = f"the link `{link[1]}` leads outside the skill's directory, which agents cannot follow"
+                    yield Diagnostic(message=message, place=Place(source, number, link.start(1) + 1))
+
+
+def leads_out(target: str) -> bool:
+    """Say whether a link of a file in a directory's root names a place outside of it. Web links are no files."""
+    if _SCHEME.match(target):
+        return target.lower().startswith("file:")
+    path = unquote(re.split(r"[?#]", target, maxsplit=1)[0])
+    return path.startswith("/") or normpath(path).split("/")[0] == ".."

@@ -17,7 +17,7 @@ from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, prerequisites_of
 from gateway.clients.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
 from gateway.clients.file_change import Change, change_of
-from gateway.clients.notations.notation import NotEditableError
+from gateway.clients.notation import NotEditableError
 from gateway.config.settings import flag_of
 from gateway.errors import ConfigError
 

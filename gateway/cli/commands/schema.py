@@ -9,8 +9,8 @@ from typing import Final
 
 from gateway.cli.console import Console
 from gateway.cli.parser import Parser
-from gateway.config.docs.reference import keys_reference, markdown_table
-from gateway.config.docs.schema import document_schema
+from gateway.config.reference import keys_reference, markdown_table
+from gateway.config.schema import document_schema
 from gateway.language.templates.filters import FILTERS, TESTS
 
 _HEAD: Final = """\

@@ -1,7 +1,7 @@
-"""host:port, as it is written in `listen.http`, `--http` and MCP_GATEWAY_HTTP."""
+"""Addresses as they are written: host:port (`listen.http`, `--http`), and ranges (`listen.trusted_proxies`)."""
 
 import re
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Self
 
 import msgspec
@@ -67,3 +67,41 @@ def is_loopback_name(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+Network = IPv4Network | IPv6Network
+
+UNIX: Final = "unix:"
+"""Any peer of a Unix socket, whose file's mode says who may connect."""
+_EXPECTED_NETWORK: Final = "expected an address, a range such as 10.0.0.0/8 or fd00::/8, or unix:"
+_MAPPED_BITS: Final = 96
+"""`::ffff:0:0/96` holds the IPv4 addresses (RFC 4291 §2.5.5.2)."""
+
+
+def parse_network(text: str) -> Network:
+    """Read one; IPv4 in its IPv6 form is IPv4.
+
+    Raises:
+        ValueError: it is none; the text says what is expected.
+    """
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError(_EXPECTED_NETWORK) from None
+    if not _is_exact(text):
+        # `10.1.2.3/8` may be meant as the address or as the range, and the one is a great deal wider.
+        raise ValueError(f"{text} is an address within the range {network}; write the range, or the address alone")
+    if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+    return network
+
+
+def _is_exact(text: str) -> bool:
+    """Whether no bit is set outside of the range's own."""
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True

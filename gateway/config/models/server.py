@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.address import Address
+from gateway.config.models.address import UNIX, Address, parse_network
+from gateway.config.models.auth import ScopeToken
 from gateway.config.models.base import (
     Duration,
     Flag,
@@ -20,10 +21,8 @@ from gateway.config.models.base import (
     defaults_of,
     matching,
 )
-from gateway.config.models.console import WrittenConsole
 from gateway.config.models.definition_keys import Icon
 from gateway.config.models.field_use import Use
-from gateway.config.models.network import UNIX, parse_network
 from gateway.config.models.rates import Rate, WrittenRateLimit
 from gateway.config.models.tasks import TaskLimits
 from gateway.json_types import Json
@@ -123,6 +122,21 @@ _PublicUrl = Annotated[
     # No user, for whom it would be published, and no path that a client or a proxy takes for another one.
     matching(rf"https?://{_AUTHORITY}(/(?!\.\.?(/|$))[^/?#\s]+)*/?", "a URL such as https://tools.example.com/ops"),
 ]
+
+
+class ConsolePage(Model):
+    """The console: a page at `/-/console/` that shows what the daemon does and calls its tools."""
+
+    scopes: list[ScopeToken] = ["console"]
+    """Scopes that a caller needs, all of them, where there is `auth`. They open everything that the page shows."""
+
+
+def _switch(value: Json) -> Json:
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+WrittenConsole = Annotated[ConsolePage | None, ShortForm(_switch, {"type": "boolean"})]
+"""`true` turns it on with its defaults; `false` is as if the key were not there."""
 
 
 class Listen(Model):

@@ -22,7 +22,9 @@ Refused here, and the damage that each would do:
 
 import re
 from collections.abc import Callable
+from collections.abc import Mapping as Map
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, NoReturn
 
 import msgspec
@@ -66,6 +68,8 @@ class Composition(msgspec.Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...]
     referring_lines: tuple[int, ...] = ()
     """Lines with an anchor or an alias: what stands there is no text of its own."""
+    keys: Map[tuple[str, str], bytes] = MappingProxyType({})
+    """The section and name of each entry that a later load may know again, and its `Excerpt.key`."""
 
 
 def compose(  # noqa: PLR0913 - what differs between the kinds of files

@@ -11,7 +11,6 @@ from collections.abc import Mapping as Map
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway.config.reading.composer import MAX_NODES, Composition, compose
@@ -21,15 +20,7 @@ from gateway.config.reading.nodes import MapItem, Mapping, Node, Point
 from gateway.config.reading.source_file import SourceFile
 
 
-class ComposedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of a file, and the entries in it that a later load may know again."""
-
-    composition: Composition
-    keys: Map[tuple[str, str], bytes]
-    """The section and name of each entry that was cut out rightly, and `Excerpt.key`."""
-
-
-def compose_file(source: SourceFile, earlier: Map[bytes, KnownEntry]) -> ComposedFile:
+def compose_file(source: SourceFile, earlier: Map[bytes, KnownEntry]) -> Composition:
     """Compose a file, but for the entries that are known."""
     directory = str(source.directory)
     excerpts = cut(source.text)
@@ -39,8 +30,8 @@ def compose_file(source: SourceFile, earlier: Map[bytes, KnownEntry]) -> Compose
     if composition is None:
         composition, known = compose(source), []
     confirmed = _confirmed(excerpts, {excerpt.start for excerpt, _ in known}, composition)
-    return ComposedFile(
-        composition=composition,
+    return replace(
+        composition,
         keys={excerpt.path: key for excerpt, key in zip(excerpts, keys, strict=True) if excerpt.start in confirmed},
     )
 

@@ -35,7 +35,7 @@ class Part(msgspec.Struct, frozen=True):
     is_main: bool
     """Whether the sections that stand in the main file alone may stand here."""
     keys: Map[tuple[str, str], bytes]
-    """`ComposedFile.keys`."""
+    """`Composition.keys`."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -164,8 +164,7 @@ class Inclusion:
         source = self.source(path, blame)
         if source is None:
             return
-        file = compose_file(source, self._earlier)
-        composed = file.composition
+        composed = compose_file(source, self._earlier)
         self.diagnostics.extend(composed.diagnostics)
         is_main = identity in self._roots
         if composed.root is None:
@@ -179,7 +178,7 @@ class Inclusion:
                 "expected a mapping (`key: value`) as the file's content", place_at(source, composed.root.start)
             )
         else:
-            self.parts.append(Part(source, composed.root, is_main, file.keys))
+            self.parts.append(Part(source, composed.root, is_main, composed.keys))
             self._includes(composed.root, chain=(*chain, identity))
 
     def _includes(self, root: Mapping, *, chain: tuple[str, ...]) -> None:

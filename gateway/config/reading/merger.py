@@ -22,7 +22,7 @@ from gateway.config.models.document import MAIN_FILE_ONLY, Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.upstreams import Upstream
 from gateway.config.models.views import View
-from gateway.config.reading.entries import EntryReader
+from gateway.config.reading.entries import EntryReader, ValidatedModels
 from gateway.config.reading.inclusion import Inclusion, Part, Request
 from gateway.config.reading.interpolation import Interpolator
 from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
@@ -41,7 +41,6 @@ from gateway.config.reading.nodes import (
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.prompt_file import read_prompt
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.validated import ValidatedModels
 from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, nearest, unknown_key
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json

@@ -14,9 +14,8 @@ import msgspec
 from gateway.config.diagnostics.problems import TextOffset
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.reading.entries import digest_of_written
-from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, find, place_of, plain
+from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, find, place_at, place_of, plain
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.text_places import place_in
 from gateway.config.secrets.literal_secrets import SECRET_KEY, TOKENS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem
@@ -34,6 +33,10 @@ _PASSED_ON: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'
 
 _SECRET_MEMBER: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)", re.IGNORECASE)
 """In a file whose structure is not known: everything that follows a key which looks like a secret's."""
+
+_BLOCK: Final = re.compile(r"[|>]([-+]?)([1-9]?)")
+_ENOUGH: Final = 12
+"""Characters that are compared, to see that the place is right."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +106,7 @@ class WrittenSources:
         if path and isinstance(offset := path[-1], TextOffset):
             _, text, taken = find(self._root, path := path[:-1])
             if taken == len(path) and isinstance(text, Scalar):
-                return place_in(text, offset)
+                return _place_in(text, offset)
         entry, node, taken = find(self._root, path)
         if taken == 0 and node is self._root:
             return None
@@ -194,3 +197,28 @@ class WrittenSources:
 def _masked(line: str, start: int, end: int) -> str:
     """Mask a part of the line, as wide as it was, so that a caret below still points at its column."""
     return line[:start] + MASK[: end - start].ljust(end - start) + line[end:]
+
+
+def _place_in(scalar: Scalar, offset: int) -> Place:
+    """The place of the character at `offset` of a scalar's text; the scalar's own where that cannot be told.
+
+    It cannot where YAML's notation and the text differ: folded lines, escapes, interpolation.
+    """
+    text, lines = str(scalar.value), scalar.source.lines
+    whole = place_at(scalar.source, scalar.start)
+    row, column = text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)
+    line = scalar.start.line
+    if line >= len(lines):
+        return whole
+    written = lines[line][scalar.start.column :]
+    if _BLOCK.match(written):
+        following = next((each for each in lines[line + 1 :] if each.strip()), "")
+        first = next((each for each in text.split("\n") if each.strip()), "")
+        line, column = line + 1 + row, column + following.find(first.rstrip())
+    elif row:
+        return whole
+    else:
+        column += scalar.start.column + written.startswith(("'", '"'))
+    expected = text[offset : offset + _ENOUGH].split("\n", maxsplit=1)[0]
+    is_there = line < len(lines) and column >= 0 and lines[line][column:].startswith(expected)
+    return Place(scalar.source, line + 1, column + 1) if is_there else whole

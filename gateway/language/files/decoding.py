@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
-from gateway.language.files.signatures import agrees, has_signature, is_text, media_type_in
+from gateway.language.files.media_types import agrees, has_signature, is_text, media_type_in
 
 _MAX_HEAD: Final = 1024
 """Characters of a `data:` URI before its comma."""

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config.models.network import UNIX, parse_network
+from gateway.config.models.address import UNIX, parse_network
 
 IpAddress = IPv4Address | IPv6Address
 Lines = tuple[str, ...]

@@ -6,7 +6,7 @@ from typing import Final
 
 import yaml
 
-from gateway.clients.notations.notation import NotEditableError, nested
+from gateway.clients.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gateway.clients.notations.notation import NotEditableError, nested
+from gateway.clients.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 _TOKEN: Final = re.compile(

@@ -5,8 +5,8 @@ from typing import Final
 
 import orjson
 
-from gateway.config.docs.schema import document_schema
 from gateway.config.models.base import INTERPOLATION_SCHEMA
+from gateway.config.schema import document_schema
 from gateway.json_types import Json, JsonObject
 
 _SECTION_OF: Final = "#/$defs/"

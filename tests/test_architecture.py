@@ -128,9 +128,11 @@ def test_no_import_of_our_own_hides_inside_a_function() -> None:
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "app/gateway.py": {"gateway.app.console_setup", "gateway.app.workers.all_workers"},
+    "app/listeners.py": {"gateway.app.http_serving"},
     "app/optional_sources.py": {
         *("gateway.upstreams.source", "gateway.openapi.source", "gateway.openapi.remote_documents"),
     },
+    "app/reports/metrics.py": {"gateway.app.reports.metric_sources"},
     "cli/commands/__init__.py": {
         EVENT_LOOP,
         ERROR_REPORT,

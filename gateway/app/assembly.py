@@ -15,10 +15,11 @@ from gateway.app.client_counts import RecentClients
 from gateway.app.components import Components
 from gateway.app.json_fetcher import JsonFetcher
 from gateway.app.optional_sources import Upstreams, openapi_documents
-from gateway.app.reports.metric_sources import names
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings, variable_of
 from gateway.errors import ConfigError, Problem
@@ -141,10 +142,23 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     dispatcher.notifier.watch_changed = lambda: _watch_upstreams(components)
     dispatcher.notifier.roots_changed = upstreams.roots_changed
     dispatcher.notifier.session_ended = upstreams.session_ended
-    pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(names(catalog)))
+    pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
     stack.push_async_callback(reloader.close)
     return components
+
+
+def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
+    """The names under which calls are counted, by kind: what the catalog does not have must not become a label."""
+    prompts = frozenset(catalog.prompts)
+    own = OWN_NAMES if catalog.searches else ()
+    resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))
+    return {
+        "tool": frozenset((*catalog.tools, *own)),
+        "resource": resources,
+        "prompt": prompts,
+        "completion": prompts | resources,
+    }
 
 
 def given_keys(settings: Settings) -> SigningKeys | None:

@@ -23,6 +23,7 @@ from gateway.transports.write_quota import WriteQuota
 
 if TYPE_CHECKING:
     from gateway.openapi.source import OpenApiSource
+    from gateway.transports.http_server import HttpServer
 
 
 class Components(msgspec.Struct, kw_only=True, eq=False):
@@ -41,6 +42,11 @@ class Components(msgspec.Struct, kw_only=True, eq=False):
     recent_clients: RecentClients
     listeners: Listeners | None = None
     """Set once the daemon listens."""
+
+    @property
+    def http(self) -> "HttpServer | None":
+        """The HTTP server, once the daemon listens; None where HTTP is not served."""
+        return None if self.listeners is None else self.listeners.http
 
     @property
     def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:

@@ -32,7 +32,6 @@ from gateway.telemetry.observer import Observer
 from gateway.transports.http.admin_api import OPERATORS
 from gateway.transports.http.middleware import Endpoint
 from gateway.transports.http.request import HttpRequest
-from gateway.transports.http_server import HttpServer
 
 
 class ConsoleSetup:
@@ -123,15 +122,12 @@ class ConsoleSetup:
 
 
 def _daemon(components: Components, health: Health) -> Daemon:
-    def http() -> HttpServer | None:
-        return None if components.listeners is None else components.listeners.http
-
     return Daemon(
         pipeline=components.pipeline,
         reloader=components.reloader,
         dispatcher=components.dispatcher,
         upstreams=lambda: components.upstreams.servers,
-        http=http,
+        http=lambda: components.http,
         open_sessions=components.open_sessions,
         status=health.status,
         state=lambda: health.state,
@@ -167,6 +163,6 @@ def _clients(components: Components, request: HttpRequest) -> Iterable[JsonObjec
 
 
 def _mcp_endpoint(components: Components) -> Endpoint:
-    if components.listeners is None:
+    if components.http is None:
         raise RuntimeError("not listening")
-    return components.listeners.http.streamable_http.handle
+    return components.http.streamable_http.handle

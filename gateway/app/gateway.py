@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +19,9 @@ import structlog
 
 from gateway.app.assembly import assembled, given_keys
 from gateway.app.components import Components
-from gateway.app.listeners import Listeners, check_view, take_sockets
-from gateway.app.reports.daemon_info import daemon_info
-from gateway.app.reports.metric_sources import UpstreamMetrics, metric_sources
+from gateway.app.listeners import HTTP_SERVING, Listeners, check_view, take_sockets
+from gateway.app.reports.metrics import DaemonMetrics
 from gateway.app.reports.status import sources
-from gateway.app.reports.tasks import TaskReport
 from gateway.app.signals import ExitWatchdog, StopSignals, on_sighup
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.worker import Worker
@@ -39,24 +36,20 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
 from gateway.reload.interpreter import gc_paused, tune_interpreter
-from gateway.reload.pipeline import Candidate
 from gateway.reload.reloader import Trigger
 from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
-from gateway.telemetry.metrics_exposition import MetricsExposition
 from gateway.telemetry.observer import Observer
-from gateway.transports.http.admin_api import AdminApi
-from gateway.transports.http_server import HttpServer, ServerLimits
 from gateway.transports.listener.socket_activation import Inherited
 from gateway.transports.memory import MemoryClient
 from gateway.transports.stdio.standard_streams import StandardStreams
-from gateway.transports.streamable_http.sessions import SessionPersistence
 
 if TYPE_CHECKING:
     from gateway.app.console_setup import ConsoleSetup
     from gateway.app.workers.all_workers import AllWorkers
     from gateway.console.console import Console
+    from gateway.transports.http_server import HttpServer
 
 log: Final = structlog.get_logger()
 
@@ -186,7 +179,7 @@ class Gateway:
         listeners = Listeners(
             self._settings,
             served,
-            http=self._http_server(served),
+            http=self._http_server() if self._settings.serves_http else None,
             dispatcher=self._components.dispatcher,
             health=self._health,
             inherited=self._inherited,
@@ -262,12 +255,12 @@ class Gateway:
     @property
     def url(self) -> str | None:
         """The URL of the MCP endpoint; None if HTTP is not served."""
-        return None if self._components.listeners is None else self._components.listeners.http.url
+        return None if self._components.http is None else self._components.http.url
 
     @property
     def http_address(self) -> Address | None:
         """The address of the HTTP listener, with its port; None if there is none."""
-        return None if self._components.listeners is None else self._components.listeners.http.address
+        return None if self._components.http is None else self._components.http.address
 
     async def _prepare(self, stack: AsyncExitStack) -> None:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=str)
@@ -315,45 +308,25 @@ class Gateway:
         finally:
             await tasks.cancel()
 
-    def _http_server(self, served: Candidate) -> HttpServer:
-        document = served.document
-        metrics, worker = self._metrics(), self._worker
+    def _http_server(self) -> "HttpServer":
+        metrics, worker = DaemonMetrics(self._components, health=self._health), self._worker
         if worker is not None:
             self._all_workers = import_module(_ALL_WORKERS).AllWorkers(
                 worker, health=self._health, metrics=metrics, logs=self._logs, reload=self._sighup
             )
-        workers = self._all_workers
         self._console = self._make_console()
-        return HttpServer(
-            document.listen,
-            ServerLimits.of(document.listen, document.limits),
-            dispatcher=self._components.dispatcher,
-            authenticator=self._components.authenticator,
-            admin_api=AdminApi(
-                health=self._health,
-                metrics=workers or metrics,
-                logs=self._logs,
-                reload=self._reload if workers is None else partial(workers.reload, self._reload),
-                config=self._config,
-                tasks=TaskReport(
-                    self._components.dispatcher.tasks.runner,
-                    mask=self._mask,
-                    progress=None if self._console_setup is None else self._console_setup.task_progress.shown,
-                ),
-                about=partial(daemon_info, self._components, has_console=self._console is not None),
-                workers=workers,
-                console=self._console,
-            ),
-            tls=self._components.pipeline.tls,
-            is_draining=lambda: self._health.is_stopping,
-            mask=self._mask,
-            persistence=SessionPersistence(
-                keys=self._components.state.keys,
-                store=self._components.state.sessions,
-                clock=self._components.state.clock,
-                replica=self._components.state.replica,
-            ),
+        server: HttpServer = import_module(HTTP_SERVING).http_server(
+            self._components,
+            health=self._health,
+            metrics=metrics,
+            logs=self._logs,
+            reload=self._reload,
+            config=self._config,
+            workers=self._all_workers,
+            console=self._console,
+            console_setup=self._console_setup,
         )
+        return server
 
     def _make_console(self) -> "Console | None":
         if self._console_setup is None:
@@ -377,17 +350,11 @@ class Gateway:
 
     def _announce_console(self, listeners: Listeners) -> None:
         """Log the link to the console. Of several workers one does: the others would log the same."""
-        if self._console is None or listeners.http.own_url is None or (self._worker and self._worker.number):
+        own_url = None if listeners.http is None else listeners.http.own_url
+        if self._console is None or own_url is None or (self._worker and self._worker.number):
             return
-        self.console_link = self._console.link(
-            self._components.pipeline.first.listen.public_url or listeners.http.own_url
-        )
+        self.console_link = self._console.link(self._components.pipeline.first.listen.public_url or own_url)
         log.info("console", url=self.console_link)
-
-    def _metrics(self) -> MetricsExposition:
-        components = self._components
-        sources = metric_sources(components, health=self._health)
-        return MetricsExposition(sources, counted=[components.call_metrics, UpstreamMetrics(components.upstreams)])
 
     async def _sighup(self) -> JsonObject:
         """Reopen the audit log, as log rotation expects of SIGHUP (logrotate(8)), and reload the files."""
@@ -419,6 +386,3 @@ class Gateway:
     def _is_activated(self) -> bool:
         """Whether the service manager holds the sockets of the main listener."""
         return bool(self._inherited.get("")) and (self._worker is None or self._worker.is_activated)
-
-    def _mask(self, text: str) -> str:
-        return self._components.pipeline.redactor.text(text)

@@ -4,30 +4,32 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from gateway.config.models.address import Address
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.language.templates.expressions import did_you_mean
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
-from gateway.reload.exposure import exposed
 from gateway.reload.pipeline import Candidate
 from gateway.telemetry.health import Health
 from gateway.transports.http.quota import ResourceQuota
-from gateway.transports.http_server import HttpServer, ListenAddress
-from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
+from gateway.transports.listener.socket_activation import Inherited, InheritedError, take_inherited
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.stdio.stdio import Stdio
 from gateway.transports.write_quota import WriteQuota
 
+if TYPE_CHECKING:
+    from gateway.transports.http_server import HttpServer
+
 log: Final = structlog.get_logger()
 
-_INHERITED: Final = "LISTEN_FDS"
+HTTP_SERVING: Final = "gateway.app.http_serving"
+"""Imported where HTTP is served."""
 _NOTICE_SHARE: Final = 0.25
 """The share of the time to drain for which connections are still accepted."""
 _MAX_NOTICE_SECONDS: Final = 10.0
@@ -66,7 +68,7 @@ class Listeners:
         settings: Settings,
         served: Candidate,
         *,
-        http: HttpServer,
+        http: "HttpServer | None",
         dispatcher: Dispatcher,
         health: Health,
         inherited: Inherited,
@@ -76,6 +78,7 @@ class Listeners:
     ) -> None:
         """Open nothing yet. The sections `listen` and `limits` of `served` hold until the end."""
         self.http: Final = http
+        """None where HTTP is not served."""
         self._settings: Final = settings
         self._served: Final = served
         self._dispatcher: Final = dispatcher
@@ -92,11 +95,9 @@ class Listeners:
         Raises:
             ConfigError: an address cannot be listened on, or must not be without authentication.
         """
-        if self._settings.serves_http:
-            main, admin = self._main_address(), self._admin_address()
-            for where in filter(None, (admin, main)):
-                self._require_auth_or_loopback(where)
-            await self.http.open(stack, main, admin=admin)
+        if self.http is not None:
+            open_http = import_module(HTTP_SERVING).open_http
+            await open_http(self.http, stack, settings=self._settings, served=self._served, inherited=self._inherited)
         if self._standard_streams is not None:
             check_view(self._settings.view, self._served.document.views)
             self._open_stdio(self._standard_streams, stack)
@@ -104,61 +105,46 @@ class Listeners:
     @property
     def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
         """The quotas of HTTP, by their keys under `limits`."""
-        return self.http.quotas
+        return {} if self.http is None else self.http.quotas
 
     def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
         """The open sessions of the legacy era, each with its transport."""
-        yield from self.http.open_sessions()
+        if self.http is not None:
+            yield from self.http.open_sessions()
         if self._stdio is not None:
             yield from ((Binding.STDIO, session) for session in self._stdio.open_sessions)
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing that lasts, let load balancers notice, and give the calls in flight this long to end."""
-        self.http.begin_draining()
-        notice = self._notice(seconds)
+        notice = 0.0 if self.http is None else await self._stop_accepting(self.http, seconds)
+        self._dispatcher.notifier.close()
+        async with asyncio.TaskGroup() as group:
+            if self.http is not None:
+                group.create_task(self.http.drain(seconds - notice))
+            if self._stdio is not None:
+                group.create_task(self._stdio.drain(seconds - notice))
+
+    async def _stop_accepting(self, http: "HttpServer", seconds: float) -> float:
+        """Let load balancers notice, then accept no more connections; return the seconds that this took."""
+        http.begin_draining()
+        notice = self._notice(http, seconds)
         await asyncio.sleep(notice)
-        self.http.stop_accepting()
+        http.stop_accepting()
         if self._leaves_sockets():
             # Connections that were taken just now, and those that are kept, are answered before they are closed: a
             # request that is on its way then is lost (RFC 9112 §9.5).
             notice = min(seconds, _HANDOVER_SECONDS)
             await asyncio.sleep(notice)
-        self._dispatcher.notifier.close()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.http.drain(seconds - notice))
-            if self._stdio is not None:
-                group.create_task(self._stdio.drain(seconds - notice))
+        return notice
 
-    def _notice(self, seconds: float) -> float:
+    def _notice(self, http: "HttpServer", seconds: float) -> float:
         """Seconds to accept connections for although `/-/ready` says no, so that a load balancer refuses nobody.
 
         None if nobody has asked for it; nor if another process holds the sockets, in which connections then wait.
         """
-        if self.http.address is None or self._leaves_sockets() or not self._health.is_watched:
+        if http.address is None or self._leaves_sockets() or not self._health.is_watched:
             return 0
         return min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS)
-
-    def _main_address(self) -> ListenAddress:
-        if sockets := self._inherited.get("", ()):
-            return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
-        if self._settings.http is not None:
-            return ListenAddress(source=flag_of("http"), address=self._settings.http)
-        return ListenAddress(source="listen.http", address=Address.parse(self._served.document.listen.http))
-
-    def _admin_address(self) -> ListenAddress | None:
-        if sockets := self._inherited.get(ADMIN, ()):
-            return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
-        admin = self._served.document.listen.admin
-        return None if admin is None else ListenAddress(source="listen.admin", address=Address.parse(admin))
-
-    def _require_auth_or_loopback(self, where: ListenAddress) -> None:
-        """Refuse an address beyond loopback: without authentication, everybody who reaches it may run the tools."""
-        if self._served.document.auth is not None or where.address.is_loopback:
-            return
-        if not self._settings.allow_anonymous:
-            problem = self._served.exposures.get(where.source)
-            raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
-        log.warning("anybody who reaches this address is served", address=str(where.address))
 
     def _open_stdio(self, streams: StandardStreams, stack: AsyncExitStack) -> None:
         self._stdio = stdio = Stdio(

@@ -7,36 +7,29 @@ Prometheus library, which are safe for threads, make a call's metrics three time
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
-
-from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, SECONDS_BUCKETS
+from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.telemetry.observer import Call, CallResult, Outcome
 
 UNKNOWN: Final = "<unknown>"
 """The name of primitives that are not in the catalog."""
 _COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
-_BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 Key = tuple[str, str, str]
 """Kind, name and era."""
 
 
-class CallMetrics(Collector):
-    """The metrics of calls."""
+class CallMetrics:
+    """The metrics of calls, which `metrics_exposition.CallCollector` renders."""
 
     def __init__(self) -> None:
-        self._series: Final[dict[Key, _Series]] = {}
-        self._found: Final[dict[tuple[str, str, str | None, str], _Series]] = {}
+        self._series: Final[dict[Key, Series]] = {}
+        self._found: Final[dict[tuple[str, str, str | None, str], Series]] = {}
         """The same series by fields of a call, so that the labels are not made for each call."""
-        self._running: Final[dict[str, _Series]] = {}
+        self._running: Final[dict[str, Series]] = {}
         """By call id, so that a call ends in the series in which it began, whatever a reload did meanwhile."""
 
     def began(self, call: Call) -> None:
@@ -63,27 +56,18 @@ class CallMetrics(Collector):
         # Otherwise a name that comes back with a later reload would be counted in a series that is never shown.
         self._found.clear()
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of calls that have ended. Runs in another thread, which may see a call in part."""
-        calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
-        seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
-        for key, series in list(self._series.items()):
-            for outcome, count in list(series.outcomes.items()):
-                calls.add_metric((*key, outcome.value), count)
-            if series.outcomes:
-                buckets = list(zip(_BOUNDS, accumulate(series.within), strict=True))
-                seconds.add_metric(key, buckets, series.seconds)
-        yield calls
-        yield seconds
+    def series(self) -> Sequence["Series"]:
+        """The series of calls that have ended. Another thread may ask, and see a call in part."""
+        return list(self._series.values())
 
-    def _find(self, fields: tuple[str, str, str | None, str], call: Call) -> "_Series":
+    def _find(self, fields: tuple[str, str, str | None, str], call: Call) -> "Series":
         kind = _COMPLETION if call.method == _COMPLETES else call.kind
         key = (kind, call.name or UNKNOWN, call.era.value)
-        series = self._found[fields] = self._series.setdefault(key, _Series(key))
+        series = self._found[fields] = self._series.setdefault(key, Series(key))
         return series
 
 
-class _Series:
+class Series:
     """The calls of one key that have ended."""
 
     __slots__ = ("key", "outcomes", "seconds", "within")
@@ -93,5 +77,5 @@ class _Series:
         self.outcomes: Final[Counter[Outcome]] = Counter()
         self.seconds = 0.0
         """Sum of all durations."""
-        self.within: Final = [0] * len(_BOUNDS)
-        """Calls by bucket: no longer than its bound, and longer than the bound before."""
+        self.within: Final = [0] * (len(SECONDS_BUCKETS) + 1)
+        """Calls by bucket: no longer than its bound, and longer than the bound before; the last bucket has no bound."""

@@ -6,17 +6,22 @@ is done in a thread, beside running calls.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import Metric, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
-from gateway.telemetry.metric_definitions import READ, MetricDefinition
+from gateway.telemetry.call_metrics import CallMetrics
+from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
 
 Reading = float | Mapping[tuple[str, ...], float]
 """A number, or numbers by the values of the labels."""
+
+_BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 
 class MetricsExposition:
@@ -46,6 +51,29 @@ class _Exposition(Collector):
         for collector in self._counted:
             yield from collector.collect()
         yield from (_family(metric, reading) for metric, reading in self._readings)
+
+
+class CallCollector(Collector):
+    """The metrics of calls that have ended. Runs in another thread."""
+
+    def __init__(self, calls: CallMetrics) -> None:
+        self._calls: Final = calls
+
+    def collect(self) -> Iterator[Metric]:
+        calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
+        seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
+        for series in self._calls.series():
+            for outcome, count in list(series.outcomes.items()):
+                calls.add_metric((*series.key, outcome.value), count)
+            if series.outcomes:
+                seconds.add_metric(series.key, buckets(series.within), series.seconds)
+        yield calls
+        yield seconds
+
+
+def buckets(within: Iterable[int]) -> list[tuple[str, int]]:
+    """Return the buckets of a histogram, each of which holds those before, from counts that do not."""
+    return list(zip(_BOUNDS, accumulate(within), strict=True))
 
 
 def _family(metric: MetricDefinition, reading: Reading) -> Metric:

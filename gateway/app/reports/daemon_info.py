@@ -35,8 +35,8 @@ def daemon_info(components: Components, base_url: str | None, *, has_console: bo
 
 def endpoint_url(components: Components, base_url: str | None) -> str | None:
     """Return the URL of the MCP endpoint, as a caller reaches it who came by `base_url`; None where there is none."""
-    listen, listeners = components.pipeline.first.listen, components.listeners
+    listen, http = components.pipeline.first.listen, components.http
     base_url = listen.public_url.rstrip("/") if listen.public_url else base_url
     if base_url is not None:
         return f"{base_url}{listen.path}"
-    return None if listeners is None else listeners.http.url
+    return None if http is None else http.url

@@ -1,20 +1,20 @@
-"""The sources of metrics that are read at each scrape, rather than counted, and the durations at upstreams."""
+"""The sources of metrics that are read at each scrape, rather than counted, and the durations at upstreams.
+
+Imported by the first scrape: see `gateway.app.reports.metrics`.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import accumulate
 from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from gateway import __version__
 from gateway.app.components import Components
 from gateway.app.optional_sources import Upstreams
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.search_tools import OWN_NAMES
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools
 from gateway.protocol.dispatcher import Dispatcher
@@ -23,15 +23,19 @@ from gateway.reload.reloader import Reloader
 from gateway.state.replica import Replica
 from gateway.tasks.task import TaskStatus
 from gateway.telemetry.health import Health
-from gateway.telemetry.metric_definitions import SECONDS_BUCKETS, UPSTREAM_SECONDS
-from gateway.telemetry.metrics_exposition import Reading
+from gateway.telemetry.metric_definitions import UPSTREAM_SECONDS
+from gateway.telemetry.metrics_exposition import CallCollector, MetricsExposition, Reading, buckets
 
 Sources = Mapping[str, Callable[[], Reading]]
 
-_BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
+
+def metrics_exposition(components: Components, *, health: Health) -> MetricsExposition:
+    """Make the exposition of all metrics of the daemon."""
+    counted = [CallCollector(components.call_metrics), UpstreamMetrics(components.upstreams)]
+    return MetricsExposition(_sources(components, health=health), counted=counted)
 
 
-def metric_sources(components: Components, *, health: Health) -> Sources:
+def _sources(components: Components, *, health: Health) -> Sources:
     """A source for each metric of `gateway.telemetry.metric_definitions.READ`."""
     return {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
@@ -68,22 +72,8 @@ class UpstreamMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
         for name, server in list(self._upstreams.servers.items()):
-            buckets = list(zip(_BOUNDS, accumulate(server.pool.within), strict=True))
-            family.add_metric((name,), buckets, server.pool.seconds)
+            family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
         yield family
-
-
-def names(catalog: Catalog) -> dict[str, frozenset[str]]:
-    """The names under which calls are counted, by kind: what the catalog does not have must not become a label."""
-    prompts = frozenset(catalog.prompts)
-    own = OWN_NAMES if catalog.searches else ()
-    resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))
-    return {
-        "tool": frozenset((*catalog.tools, *own)),
-        "resource": resources,
-        "prompt": prompts,
-        "completion": prompts | resources,
-    }
 
 
 def _work(services: Services, dispatcher: Dispatcher) -> Sources:
@@ -110,12 +100,10 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
 
 def _clients(components: Components) -> Sources:
     def streams() -> Reading:
-        listeners = components.listeners
-        return 0 if listeners is None else len(listeners.http.limits.streams)
+        return 0 if components.http is None else len(components.http.limits.streams)
 
     def restored() -> Reading:
-        listeners = components.listeners
-        return 0 if listeners is None else listeners.http.sessions.restored
+        return 0 if components.http is None else components.http.sessions.restored
 
     counters = components.dispatcher.notifier.counters
     return {

@@ -51,8 +51,8 @@ def sources(components: Components, *, config: Path) -> Sources:
         "databases": components.services.databases.status,
         "openapi": components.documents.status,
         "auth": components.authenticator.status,
-        "sessions": lambda: len(open_.http.sessions) if (open_ := components.listeners) else 0,
-        "streams": lambda: len(open_.http.limits.streams) if (open_ := components.listeners) else 0,
+        "sessions": lambda: len(http.sessions) if (http := components.http) else 0,
+        "streams": lambda: len(http.limits.streams) if (http := components.http) else 0,
         **_work(components.dispatcher, components.services),
         "refused": lambda: dict(components.refusals),
     }

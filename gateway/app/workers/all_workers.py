@@ -10,13 +10,13 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from gateway.app.reports.metrics import DaemonMetrics
 from gateway.app.workers.combined_reports import joined, metrics_of_all, readiness_of_all, status_of_all
 from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
 from gateway.app.workers.worker import Worker
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
-from gateway.telemetry.metrics_exposition import MetricsExposition
 
 _PLAIN: Final = "text/plain"
 
@@ -28,9 +28,7 @@ AnswerConsole = Callable[[str, str, Mapping[str, str]], Awaitable[Json]]
 class AllWorkers:
     """This worker and its siblings."""
 
-    def __init__(
-        self, worker: Worker, *, health: Health, metrics: MetricsExposition, logs: Logs, reload: Reload
-    ) -> None:
+    def __init__(self, worker: Worker, *, health: Health, metrics: DaemonMetrics, logs: Logs, reload: Reload) -> None:
         """Ask nobody yet; all given are those of this worker alone, `reload` as SIGHUP does it."""
         self._worker: Final = worker
         self._siblings: Final = Siblings(Path(worker.directory), without=worker.number)

@@ -22,12 +22,26 @@ MAX_BYTES: Final = 32 * 2**20
 """The largest document, with all that it refers to."""
 _MAX_NODES: Final = 3_000_000
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
 
 
 class DocumentError(Exception):
     """A document, or a part of it, cannot be used; the text is for the operator."""
+
+
+def check_readable(document: str) -> None:
+    """Check that a document is named by a path or a URL that is read here.
+
+    Raises:
+        DocumentError: it has another scheme.
+    """
+    scheme, separator, path = document.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme) or scheme.lower() in {"http", "https"}:
+        return
+    hint = f"; write its path: {path}" if scheme.lower() == "file" else ""
+    raise DocumentError(f"a document is read from a file, or by http: or https:, and not by {scheme}:{hint}")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

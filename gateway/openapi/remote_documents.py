@@ -81,10 +81,10 @@ class RemoteDocuments:
         self._ending: Final[set[asyncio.Task[None]]] = set()
         self._is_at_start = is_at_start
 
-    def opened(self, name: str, config: OpenApi) -> FetchedDocuments | None:
-        """The document of an entry; None while it is not known."""
+    def opened(self, name: str) -> FetchedDocuments | None:
+        """The document of an entry; of its earlier URL until another is fetched, None while none is known."""
         followed = self._followed.get(name)
-        return None if followed is None or followed.url != config.document else followed.fetched
+        return None if followed is None else followed.fetched
 
     def reason(self, name: str) -> str:
         """The reason why a document is not known, or is an old one; empty if there is none."""
@@ -106,8 +106,8 @@ class RemoteDocuments:
             if known is not None:
                 self._end(known)
             made = _Followed(name, config, key=key, documents=self._documents)
-            # The document goes on being served until it is fetched with the new options.
-            if known is not None and known.url == made.url:
+            # The document goes on being served until it is fetched with the new options, or the other one is.
+            if known is not None:
                 made.fetched = known.fetched
             fetcher = compile_fetcher(config, connection, document=document, services=self._services)
             made.is_awaited = self._is_at_start
@@ -166,8 +166,8 @@ class _Followed:
 
     async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
         try:
-            if self.fetched is None:
-                self.fetched = await self._recalled()
+            if self.fetched is None or self.fetched.uri != self.url:
+                self.fetched = await self._recalled() or self.fetched
             if self.fetched is not None:
                 self._make_known(changed)
             while True:

@@ -28,7 +28,7 @@ from gateway.openapi.definitions import (
     SkippedOperation,
     definitions_of,
 )
-from gateway.openapi.document import DocumentError, Source, location_of
+from gateway.openapi.document import DocumentError, Source, check_readable, location_of
 from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.references import References
 from gateway.openapi.remote_documents import FetchedDocuments, RemoteDocuments
@@ -113,11 +113,16 @@ class OpenApiSource:
             return _nothing(documents.files)
 
     def _opened(self, name: str, entry: OpenApi, place: Problems) -> OpenedDocuments | None:
+        try:
+            check_readable(entry.document)
+        except DocumentError as error:
+            place.at("document").error(str(error))
+            return None
         if not entry.is_remote:
             return LocalDocuments(place.directory / entry.document)
         if self._remote is None:
             return None
-        documents = self._remote.opened(name, entry)
+        documents = self._remote.opened(name)
         if documents is None:
             place.at("document").warning(f"is not known yet: {self._remote.reason(name) or 'no answer in time'}")
         return documents

@@ -11,7 +11,7 @@ import uritemplate
 from gateway.catalog.compile.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
-from gateway.config.models.definition_keys import Access, Definition
+from gateway.config.models.definition_keys import UNFIT_PREFIX, Access, Definition, may_begin_names
 from gateway.config.models.definitions import PromptArgument, ToolAnnotations
 from gateway.config.models.tasks import ToolTask
 from gateway.config.models.upstreams import (
@@ -80,7 +80,11 @@ def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
 def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.tools
     has_pages = any(map(names_page, lists.tools))
-    for wire in _chosen(entry, "tools", selection, lists.tools, by="name"):
+    chosen = _chosen(entry, "tools", selection, lists.tools, by="name")
+    if chosen and not may_begin_names(entry.prefix):  # of a name in a client's file, which may hold spaces
+        entry.warnings.append(((), f"its tools are not offered: `{entry.prefix}` {UNFIT_PREFIX}; give it a `prefix`"))
+        return
+    for wire in chosen:
         remote = wire["name"]
         override = selection.override.get(remote, ToolOverride())
         name = f"{entry.prefix}{override.name or remote}"

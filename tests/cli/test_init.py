@@ -57,6 +57,7 @@ def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path)
         (["sqlite", "nothing.db"], "nothing.db: there is no such file"),
         (["sqlite", "config.yaml"], "config.yaml: cannot be read as a database of SQLite"),
         (["sqlite", "empty.db"], "empty.db: has no tables"),
+        (["openapi", "ftp://example.com/shop.yaml"], "not by ftp:"),
         (["word", "config.yaml"], "there is no kind 'word'; expected one of mcp-json, openapi, sqlite"),
     ],
 )

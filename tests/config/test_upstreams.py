@@ -76,3 +76,11 @@ def test_a_sandbox_may_say_read_and_write(tmp_path: Path) -> None:
 
     assert sandbox is not None
     assert (sandbox.writable, sandbox.readable) == (["/srv"], ["/data"])
+
+
+@pytest.mark.parametrize("content", ["{}", '{"mcpServers": {}}', '{"servers": {}, "inputs": []}'])
+def test_a_clients_file_may_have_no_servers_yet(tmp_path: Path, content: str) -> None:
+    config = loaded(tmp_path, "mcp_json: [a.json]", a=content)
+
+    assert not config.problems
+    assert not config.document.upstreams

@@ -256,6 +256,23 @@ async def test_a_document_that_cannot_be_read_is_an_error_with_its_place(
     assert message in problem.message
 
 
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("ftp://example.com/shop.json", "from a file, or by http: or https:, and not by ftp:"),
+        ("file:///srv/shop.json", "not by file:; write its path: /srv/shop.json"),
+    ],
+)
+async def test_a_document_by_another_scheme_is_refused(
+    tmp_path: Path, services: Services, document: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compiled(config_of({}, tmp_path, document=document), services)
+    [problem] = caught.value.problems
+    assert problem.path == "openapi.shop.document"
+    assert message in problem.message
+
+
 async def test_a_document_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, services: Services) -> None:
     config = config_of({}, tmp_path)
     with (tmp_path / "shop.openapi.json").open("wb") as file:

@@ -215,6 +215,30 @@ async def test_the_last_good_document_is_served_while_its_server_is_down_even_af
             assert await tools_of(gateway) == ["shop_a"]
 
 
+async def test_another_url_keeps_the_tools_until_its_document_is_fetched(tmp_path: Path) -> None:
+    first, second = Publisher(), Publisher()
+    second.document, second.status = shop("b"), 503
+    async with (
+        first.publishing() as url,
+        second.publishing() as other,
+        serving(written_config(tmp_path, url, allow_private=True)) as gateway,
+    ):
+        written_config(tmp_path, f"{other}#/", allow_private=True)
+        await gateway._reload()
+
+        async def is_told() -> bool:
+            return "503" in (gateway.status()["openapi"]["shop"]["problem"] or "")
+
+        await until(is_told)
+        assert await tools_of(gateway) == ["shop_a"]
+        second.status = 200
+
+        async def is_taken_up() -> bool:
+            return await tools_of(gateway) == ["shop_b"]
+
+        await until(is_taken_up)
+
+
 async def test_a_private_address_is_refused_unless_the_entry_allows_it(tmp_path: Path) -> None:
     publisher = Publisher()
     async with publisher.publishing() as url:

@@ -483,3 +483,16 @@ async def test_an_upstream_that_comes_back_is_offered_from_memory(tmp_path: Path
         config(tmp_path, odd=odd("good"))
         await running._reload()
         await until_listed(running, "odd_work")
+
+
+async def test_a_name_that_cannot_begin_tools_names_is_one_warning_that_names_the_prefix(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, **{"my server": odd("good")})) as running:
+        await running.start()
+        client = running.memory_client()
+
+        async def is_told() -> bool:
+            return any("give it a `prefix`" in each for each in running.status()["warnings"])
+
+        await until(is_told)
+        assert await tools(client) == []
+        assert len(running.status()["warnings"]) == 1

@@ -15,7 +15,7 @@ from gateway.errors import ConfigError, DeadlineExceededError, ExecutionError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, SkippedOperation, definitions_of
-from gateway.openapi.document import DocumentError
+from gateway.openapi.document import DocumentError, check_readable
 from gateway.openapi.document_fetcher import compile_fetcher
 from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.operations import Operation, clean, operations_of
@@ -158,7 +158,8 @@ def _title(root: JsonObject) -> str:
 
 
 async def _documents(document: str) -> LocalDocuments | FetchedDocuments:
-    if not document.startswith(("https://", "http://")):
+    check_readable(document)
+    if not document.lower().startswith(("https://", "http://")):
         return LocalDocuments(Path(document))
     # Whoever typed the URL may reach it.
     config = OpenApi.model_validate({"document": document, "allow_private": True})

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.config.models.base import Flag, Model, NotEmpty, matching
+from gateway.config.models.base import DISTINCT, Flag, Model, NotEmpty, matching
 from gateway.config.models.field_use import Use
 
 Origin = Annotated[
@@ -32,9 +32,9 @@ class App(Model):
     """The page, HTML in one file; path relative to this file. It is read at each request."""
     csp: ContentSecurityPolicy | None = None
     """The origins that the page may reach."""
-    permissions: list[Literal["camera", "microphone", "geolocation", "clipboardWrite"]] = []
+    permissions: Annotated[list[Literal["camera", "microphone", "geolocation", "clipboardWrite"]], DISTINCT] = []
     """What the page asks the browser for; the host decides."""
-    visibility: Annotated[list[Literal["model", "app"]], Field(min_length=1)] = ["model", "app"]
+    visibility: Annotated[list[Literal["model", "app"]], Field(min_length=1), DISTINCT] = ["model", "app"]
     """Who may call the tool: the model, the page, or both. Hosts hold to it."""
     border: Flag | None = None
     """Whether the host should draw a border around it; otherwise the host decides."""

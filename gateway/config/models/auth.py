@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.address import host_of, is_loopback_name
-from gateway.config.models.base import ONE_OR_MANY, Flag, Model, NotEmpty, matching
+from gateway.config.models.base import DISTINCT, ONE_OR_MANY, Flag, Model, NotEmpty, matching
 
 MAX_KEY_LENGTH: Final = 4096
 """Characters. It travels in a header field, of which no server takes much more."""
@@ -67,7 +67,7 @@ class ApiKey(Model):
     """The key itself, or several while one replaces another."""
     sha256: Annotated[list[Digest], ONE_OR_MANY] = []
     """The key's SHA-256 in hexadecimal, instead."""
-    scopes: list[ScopeToken] = []
+    scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """What its holder may do."""
 
     @model_validator(mode="after")
@@ -86,9 +86,9 @@ class OAuth(Model):
     """Whom tokens must be meant for. Default: `public_url` and `path`."""
     jwks_url: TrustedUrl | None = None
     """Where its keys are; otherwise discovered."""
-    required_scopes: list[ScopeToken] = []
+    required_scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes that every token must have."""
-    scopes_supported: list[ScopeToken] = []
+    scopes_supported: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes that are advertised to clients."""
 
 
@@ -116,7 +116,7 @@ class Rule(Model):
 
     match: Match
     """The definitions that need the scopes."""
-    scopes: Annotated[list[ScopeToken], Field(min_length=1)]
+    scopes: Annotated[list[ScopeToken], Field(min_length=1), DISTINCT]
     """Scopes that the caller must hold; without them the definition is as unknown."""
     visible: Flag = False
     """List them to callers without the scopes, unless another rule or their own `access` does not."""

@@ -8,7 +8,9 @@ from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag,
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.base import (
+    DISTINCT,
     ONE_OR_MANY,
+    SOME_DISTINCT,
     TEXT_SCHEMA,
     Count,
     Duration,
@@ -122,11 +124,11 @@ class Shell(Model):
     """Working directory, relative to this file."""
     env: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
     """Variables of the child."""
-    inherit_env: Items[str] = ()
+    inherit_env: Annotated[Items[str], DISTINCT] = ()
     """Names, beyond PATH, HOME, LANG, LC_*, TZ and TMPDIR."""
     stdin: Annotated[Template | None, Use.SECRET] = None
     """What the child reads; otherwise nothing."""
-    success_codes: Items[ExitCode] = (0,)
+    success_codes: Annotated[Items[ExitCode], SOME_DISTINCT] = (0,)
     """Exit codes that are not an error."""
     progress: Literal["stdout", "stderr"] | None = None
     """Send each line of this stream as a progress message."""
@@ -181,7 +183,7 @@ class Retry(Model):
 
     attempts: PositiveCount = 3
     """How often a request is sent at the most, the first time included."""
-    on: Items[RetryCondition] = (429, 502, 503, 504, "timeout")
+    on: Annotated[Items[RetryCondition], SOME_DISTINCT] = (429, 502, 503, 504, "timeout")
     """Statuses, classes of them, and `timeout`, which includes connection errors."""
 
 
@@ -296,7 +298,7 @@ class Http(Model):
     """Any other body: text, or a file."""
     optional_body: Flag = False
     """Send no body, and no Content-Type, where nothing was given that would stand in it."""
-    success: Items[StatusPattern] = ("2xx",)
+    success: Annotated[Items[StatusPattern], SOME_DISTINCT] = ("2xx",)
     """Statuses that are not an error."""
     timeout: PositiveDuration | None = None
     """How long one attempt may take. The definition's own `timeout` bounds the call: all attempts, and the waits
@@ -305,7 +307,7 @@ class Http(Model):
     """When to send the request again."""
     cache: Duration | None = None
     """An old name for `cache` beside `http`; for GET and HEAD."""
-    forward_headers: Items[str] = ()
+    forward_headers: Annotated[Items[str], DISTINCT] = ()
     """Header fields of the caller's request to pass on. Never Authorization or Cookie."""
     follow_redirects: Count = 3
     """How many redirects are followed; each is checked like the first address."""

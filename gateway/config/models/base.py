@@ -5,7 +5,7 @@ a shorter form than its own says so to the generated schema, too, which must acc
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final, TypeVar, cast
@@ -166,6 +166,7 @@ def plain_text(value: Json) -> Json:
 
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Sequence[Any])
 
 Items = Annotated[tuple[T, ...], Field(strict=False)]
 """A list. Kept as a tuple: where it is left out, all models share the default, and pydantic copies none."""
@@ -266,6 +267,35 @@ def _no_less_than_a_millisecond(value: timedelta) -> timedelta:
 
 PositiveDuration = Annotated[Duration, AfterValidator(_no_less_than_a_millisecond)]
 PositiveSize = Annotated[Size, Field(ge=1)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distinct:
+    """Refuses a list that has an item twice, or too few: neither can be meant."""
+
+    at_least: int = 0
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "uniqueItems": True, **({"minItems": self.at_least} if self.at_least else {})}
+
+    def _check(self, items: S) -> S:
+        if len(items) < self.at_least:
+            raise PydanticCustomError("few_given", "needs {at_least} item or more", {"at_least": self.at_least})
+        seen = set()
+        for index, item in enumerate(items):
+            if item in seen:
+                raise PydanticCustomError("repeated", "has this item twice", {"culprit": index})
+            seen.add(item)
+        return items
+
+
+DISTINCT: Final = Distinct()
+SOME_DISTINCT: Final = Distinct(at_least=1)
 
 
 def _listed_if_single(value: Json) -> Json:

@@ -1,12 +1,14 @@
 """Keys that tools, resources and prompts share: appearance, access, limits, and the shape of results."""
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.auth import ScopeToken
 from gateway.config.models.base import (
+    DISTINCT,
     ONE_OR_MANY,
     Count,
     Duration,
@@ -49,7 +51,7 @@ class Icon(Model):
 class Access(Model):
     """The scopes that a definition needs. Needs `auth`."""
 
-    scopes: Annotated[list[ScopeToken], Field(min_length=1)]
+    scopes: Annotated[list[ScopeToken], Field(min_length=1), DISTINCT]
     """Scopes that the caller must hold; without them the definition is as unknown."""
     visible: Flag = False
     """List it to callers without the scopes and answer 403 `insufficient_scope`, so that clients can step up."""
@@ -58,25 +60,44 @@ class Access(Model):
 class Requires(Model):
     """Requirements; while one is unmet, the definition is left out and `status` says why. `client` is per call."""
 
-    commands: Items[str] = ()
+    commands: Annotated[Items[str], DISTINCT] = ()
     """Programs that must be on PATH."""
-    env: Items[str] = ()
+    env: Annotated[Items[str], DISTINCT] = ()
     """Variables that must be set in the daemon's environment."""
-    platforms: Items[str] = ()
+    platforms: Annotated[Items[str], DISTINCT] = ()
     """Systems that it works on, as Python's `sys.platform` calls them: linux, darwin …"""
-    client: Items[Literal["sampling", "elicitation", "roots"]] = ()
+    client: Annotated[Items[Literal["sampling", "elicitation", "roots"]], DISTINCT] = ()
     """Capabilities that the calling client must have declared."""
 
 
 class ContentAnnotations(Model):
     """Hints for the client about one piece of content."""
 
-    audience: list[Literal["user", "assistant"]] | None = None
+    audience: Annotated[list[Literal["user", "assistant"]], DISTINCT] | None = None
     """Whom it is meant for."""
     priority: Annotated[Number, Field(ge=0, le=1)] | None = None
     """From 0 (optional) to 1 (required)."""
     last_modified: str | None = None
     """ISO 8601."""
+
+
+_BEGINNING: Final = re.compile(r"[A-Za-z0-9_.-]{0,63}")
+UNFIT_PREFIX: Final = "cannot begin a tool's name: that has at most 64 of the characters A-Z a-z 0-9 _ . -"
+
+
+def may_begin_names(prefix: str) -> bool:
+    """Whether names of tools may begin so."""
+    return _BEGINNING.fullmatch(prefix) is not None
+
+
+def _fit(prefix: str) -> str:
+    if not may_begin_names(prefix):
+        raise PydanticCustomError("prefix", UNFIT_PREFIX)
+    return prefix
+
+
+NamePrefix = Annotated[str, AfterValidator(_fit)]
+"""Put before the names of an entry's tools."""
 
 
 class Definition(Model):
@@ -90,9 +111,9 @@ class Definition(Model):
     """Pictures that clients may show."""
     meta: Annotated[VerbatimObject | None, Use.DESCRIPTION] = None
     """`_meta` of the definition, sent as it is."""
-    tags: Annotated[Items[str], Use.SHOWN] = ()
+    tags: Annotated[Items[str], DISTINCT, Use.SHOWN] = ()
     """Words for grouping and rules."""
-    aliases: Annotated[Items[str], Use.NAME] = ()
+    aliases: Annotated[Items[str], DISTINCT, Use.NAME] = ()
     """Old names that still work; not listed."""
     access: Access | None = None
     """Who may use it; without this everybody."""

@@ -288,9 +288,9 @@ class PromptArgument(Model):
 class PromptMessage(Model):
     """One message; exactly one of the keys."""
 
-    user: Blocks | None = None
+    user: Annotated[Blocks, Field(min_length=1)] | None = None
     """What the user says: text, a content block, or a list of these."""
-    assistant: Blocks | None = None
+    assistant: Annotated[Blocks, Field(min_length=1)] | None = None
     """What the model says: text, a content block, or a list of these."""
 
     @property

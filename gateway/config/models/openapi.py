@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.models.backends import AllowPrivate, Retry
 from gateway.config.models.base import (
+    DISTINCT,
     ONE_OR_MANY,
     Flag,
     Model,
@@ -18,7 +19,7 @@ from gateway.config.models.base import (
     defaults_of,
     misplaced,
 )
-from gateway.config.models.definition_keys import Access, Definition, Output, Requires
+from gateway.config.models.definition_keys import Access, Definition, NamePrefix, Output, Requires
 from gateway.config.models.definitions import ToolAnnotations
 from gateway.config.models.field_use import Use
 from gateway.config.models.rates import WrittenRateLimit
@@ -33,11 +34,11 @@ OperationPattern = NotEmpty
 class OperationFilter(Model):
     """A choice of operations. Different keys narrow it, values of one key add to it."""
 
-    tags: Annotated[list[str], ONE_OR_MANY] = []
+    tags: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
     """Tags of the document."""
-    operations: Annotated[list[OperationPattern], ONE_OR_MANY] = []
+    operations: Annotated[list[OperationPattern], DISTINCT, ONE_OR_MANY] = []
     """Each an operationId, or a method and a path such as `GET /items/{id}`; both may be globs: `* /items/*`."""
-    methods: Annotated[list[HttpMethod], ONE_OR_MANY] = []
+    methods: Annotated[list[HttpMethod], DISTINCT, ONE_OR_MANY] = []
     """Methods."""
     deprecated: Flag | None = None
     """True is all that are deprecated, false all that are not."""
@@ -50,7 +51,7 @@ class OperationFilter(Model):
 class OperationResources(Model):
     """The operations that become resource templates instead of tools."""
 
-    operations: Annotated[list[OperationPattern], ONE_OR_MANY] = []
+    operations: Annotated[list[OperationPattern], DISTINCT, ONE_OR_MANY] = []
     """As in `include`; GET alone."""
 
 
@@ -69,7 +70,7 @@ class OperationOverride(Definition):
     """What happens where the client cannot ask."""
     ask_timeout: PositiveDuration | None = None
     """How long a question may stay open. Default 10m."""
-    hide: Annotated[list[str], ONE_OR_MANY] = []
+    hide: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
     """Inputs that models are not asked for, and that are never sent."""
     set: Annotated[dict[str, Json], Use.SECRET] = {}
     """Inputs that models are not asked for, with the value that is always sent."""
@@ -98,7 +99,7 @@ class OpenApi(Model):
     connection: str | None = None
     """Name of one of `connections`, whose base URL, header fields, TLS and `auth` hold for its requests. Default the
     document's first server."""
-    prefix: Annotated[str | None, Use.NAME] = None
+    prefix: Annotated[NamePrefix | None, Use.NAME] = None
     """Put before the names of its tools. Default `<name>_`; may be empty."""
     include: OperationFilter = defaults_of(OperationFilter)
     """The operations that are offered. Default `methods: [get, head]`."""
@@ -116,7 +117,7 @@ class OpenApi(Model):
     """Offer operations without the credentials that the document says they need."""
     access: Access | None = None
     """Who may use its tools; without this everybody."""
-    tags: Annotated[list[str], Use.SHOWN] = []
+    tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Words for grouping and rules, beside the document's own tags."""
     requires: Requires = defaults_of(Requires)
     """Requirements that must be met for its tools to be offered."""
@@ -129,4 +130,4 @@ class OpenApi(Model):
 
     @property
     def is_remote(self) -> bool:
-        return self.document.startswith(("https://", "http://"))
+        return self.document.lower().startswith(("https://", "http://"))

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.auth import IssuerUrl, ScopeToken, TrustedUrl
-from gateway.config.models.base import Model, NotEmpty, exactly_one, matching, misplaced, not_together
+from gateway.config.models.base import DISTINCT, Model, NotEmpty, exactly_one, matching, misplaced, not_together
 
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 """Characters of an access token, which travels in a header field."""
@@ -54,7 +54,7 @@ class ClientCredentials(Model):
     """A private key in place of the secret (private_key_jwt, RFC 7523): PEM, or the path of a PEM file."""
     key_id: NotEmpty | None = None
     """The `kid` by which the authorization server knows the private key."""
-    scopes: list[ScopeToken] = []
+    scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes to ask for."""
     resource: (
         Annotated[str, matching(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+", "a URL such as https://api.example.com")] | None

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from gateway.config.models.base import TEXT_SCHEMA, Model, NotEmpty, ShortForm
+from gateway.config.models.base import DISTINCT, TEXT_SCHEMA, Model, NotEmpty, ShortForm
 from gateway.config.models.definition_keys import Access
 from gateway.config.models.field_use import Use
 from gateway.json_types import Json
@@ -13,7 +13,7 @@ class SkillDirectories(Model):
 
     dir: NotEmpty
     """A directory, or a glob of directories, relative to this file. Each is called like the skill in it."""
-    tags: Annotated[list[str], Use.SHOWN] = []
+    tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Words for grouping and rules."""
     access: Access | None = None
     """Who may read them; without this everybody."""

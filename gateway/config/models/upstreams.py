@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.models.backends import AllowPrivate, ClientTls, Sandbox
 from gateway.config.models.base import (
+    DISTINCT,
     ONE_OR_MANY,
     SCALAR_SCHEMA,
     Duration,
@@ -29,7 +30,7 @@ from gateway.config.models.base import (
     misplaced,
     typed_interpolation,
 )
-from gateway.config.models.definition_keys import Access, ContentAnnotations, Definition, Output, Requires
+from gateway.config.models.definition_keys import Access, ContentAnnotations, Definition, NamePrefix, Output, Requires
 from gateway.config.models.definitions import ToolAnnotations
 from gateway.config.models.field_use import Use
 from gateway.config.models.outbound_auth import PEM, OutboundAuth
@@ -98,9 +99,9 @@ class PromptOverride(Definition):
 class _Selection(Model):
     """The part of a list that is offered."""
 
-    include: Annotated[list[str], ONE_OR_MANY] = ["*"]
+    include: Annotated[list[str], DISTINCT, ONE_OR_MANY] = ["*"]
     """Globs; what fits none of them is not offered."""
-    exclude: Annotated[list[str], ONE_OR_MANY] = []
+    exclude: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
     """Globs; what fits one of them is not offered."""
 
 
@@ -192,9 +193,9 @@ class Upstream(Model):
     """Addresses that are otherwise refused: hosts and CIDR ranges; true is all, a cloud's metadata service too."""
     tls: Annotated[ClientTls | None, Use.SECRET] = None
     """Certificates."""
-    forward_headers: list[Annotated[str, AfterValidator(_may_be_forwarded)]] = []
+    forward_headers: Annotated[list[Annotated[str, AfterValidator(_may_be_forwarded)]], DISTINCT] = []
     """Header fields of the caller's request to pass on. Never those between the caller and this server."""
-    prefix: Annotated[str | None, Use.NAME] = None
+    prefix: Annotated[NamePrefix | None, Use.NAME] = None
     """Put before the names of tools and prompts. Default `<name>_`; may be empty."""
     uri_prefix: Annotated[str | None, Use.NAME] = None
     """Put before all its URIs: `docs+` makes `file:///a` `docs+file:///a`."""
@@ -227,7 +228,7 @@ class Upstream(Model):
     """How often each of its primitives may be called, such as 10/minute by each caller."""
     access: Access | None = None
     """Who may use them; without this everybody."""
-    tags: Annotated[list[str], Use.SHOWN] = []
+    tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Words for grouping and rules."""
     requires: Requires = defaults_of(Requires)
     """Requirements that must be met for them to be offered."""

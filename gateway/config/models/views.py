@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.base import Flag, Model, NotEmpty, misplaced
+from gateway.config.models.base import DISTINCT, Flag, Model, NotEmpty, misplaced
 from gateway.config.models.definition_keys import Access
 from gateway.config.models.field_use import Use
 
@@ -13,13 +13,13 @@ from gateway.config.models.field_use import Use
 class Selection(Model):
     """A choice among tools, resources and prompts: those that fit any of its keys."""
 
-    tags: list[NotEmpty] = []
+    tags: Annotated[list[NotEmpty], DISTINCT] = []
     """One of these `tags` of the definition, of whatever kind it is."""
-    tools: list[NotEmpty] = []
+    tools: Annotated[list[NotEmpty], DISTINCT] = []
     """Globs over the names of tools: `gh_*`."""
-    resources: list[NotEmpty] = []
+    resources: Annotated[list[NotEmpty], DISTINCT] = []
     """Globs over the names, URIs and URI templates of resources."""
-    prompts: list[NotEmpty] = []
+    prompts: Annotated[list[NotEmpty], DISTINCT] = []
     """Globs over the names of prompts."""
 
     @model_validator(mode="after")
@@ -43,7 +43,7 @@ class View(Model):
     search: Flag = False
     """List two tools in place of all: `search_tools` finds others, and `call_tool` calls them. Calls are checked,
     counted and recorded under the real name, which can be called as in any view."""
-    always: list[NotEmpty] = []
+    always: Annotated[list[NotEmpty], DISTINCT] = []
     """Globs over the names of tools that are listed beside the two of `search`."""
 
     @model_validator(mode="after")

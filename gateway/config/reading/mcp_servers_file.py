@@ -36,7 +36,8 @@ def read_mcp_servers_file(source: SourceFile) -> McpServersFile:
     if composed.root is None and composed.diagnostics:
         return McpServersFile(servers={}, diagnostics=_placed(composed.diagnostics))
     found = dict(_sections(composed.root))
-    if not found:
+    is_empty = isinstance(composed.root, MappingNode) and not composed.root.entries
+    if not found and not is_empty:  # some clients write `{}` before they have a server
         message = "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it"
         place = Place(source, 1, 1)
         return McpServersFile(servers={}, diagnostics=(Diagnostic(message=message, path=("mcp_json",), place=place),))

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config.models.base import ShortForm
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.reading.nodes import Diagnostic, Invalid, NodeRef, find, place_of
-from gateway.json_types import DocumentPath, Json
+from gateway.json_types import DocumentPath, Json, JsonObject
 
 _EXPECTED: Final = {
     "string_type": "text",
@@ -34,6 +35,13 @@ _BARE: Final = {
     "a number": re.compile(r"[-+]?[0-9]+(\.[0-9]+)?"),
 }
 """Values that are text only because of their quotes."""
+
+_SHORT_FORMS: Final = {
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "a whole number",
+}
+"""The words for a short form, by the type in its schema."""
 
 _LIMITS: Final = {
     "greater_than": "must be more than {gt}",
@@ -100,7 +108,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def expected(what: str, given: Json) -> str:
     """The message `expected …, got …`, with the remedy where it is known."""
     message = f"expected {what}, got {_shown(given)}"
-    if what == "text" and isinstance(given, bool | int | float):
+    if what.partition(",")[0] == "text" and isinstance(given, bool | int | float):
         return f"{message}; quote it"
     if what == "text" and given is None:
         return f'{message}; write "" for empty text'
@@ -130,14 +138,34 @@ def _mapping(model: type[BaseModel] | None) -> str:
     return f"a mapping with keys such as {such_as}" if such_as else "a mapping (`key: value`)"
 
 
+def _short_form(annotation: object, loc: Iterable[int | str]) -> str:
+    """`text, or ` where pydantic's path leads to something that has a short form; otherwise nothing."""
+    schemas = (schema for each in _annotations_at(annotation, loc) for schema in _short_schemas(each))
+    words = (_SHORT_FORMS.get(str(schema["type"])) for schema in schemas if schema is not None and "type" in schema)
+    return next((f"{word}, or " for word in words if word is not None), "")
+
+
+def _short_schemas(annotation: object) -> Iterator[JsonObject | None]:
+    if get_origin(annotation) is Annotated:
+        yield from (each.schema for each in get_args(annotation)[1:] if isinstance(each, ShortForm))
+        yield from _short_schemas(get_args(annotation)[0])
+    elif get_origin(annotation) in {Union, types.UnionType}:
+        for each in get_args(annotation):
+            yield from _short_schemas(each)
+
+
 def model_at(annotation: object, loc: Iterable[int | str]) -> type[BaseModel] | None:
     """The model that pydantic's path leads to, if it leads to one."""
+    models = (each for candidate in _annotations_at(annotation, loc) for each in _alternatives(candidate))
+    return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
+def _annotations_at(annotation: object, loc: Iterable[int | str]) -> list[object]:
     candidates = [annotation]
     for step in loc:
         below = [child for candidate in candidates for child in _children(candidate, step)]
         candidates = below or candidates  # a step that leads nowhere is the tag of a union
-    models = (each for candidate in candidates for each in _alternatives(candidate))
-    return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
+    return candidates
 
 
 def _written(loc: Iterable[int | str], data: Json) -> DocumentPath:
@@ -167,7 +195,8 @@ def _message(details: ErrorDetails, model: object) -> str:
     if kind == "literal_error":
         return _literal_message(details)
     if kind == "model_type" or kind in _EXPECTED:
-        return expected(_EXPECTED.get(kind) or _mapping(model_at(model, loc)), details["input"])
+        what = _EXPECTED.get(kind) or f"{_short_form(model, loc)}{_mapping(model_at(model, loc))}"
+        return expected(what, details["input"])
     if kind in _LIMITS:
         return _LIMITS[kind].format_map(details.get("ctx", {}))
     return details["msg"]
@@ -220,4 +249,4 @@ def _children(annotation: object, step: int | str) -> Iterator[object]:
         elif isinstance(each, type) and issubclass(each, BaseModel):
             for name, field in each.model_fields.items():
                 if step == (field.alias or name):
-                    yield field.annotation
+                    yield Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation

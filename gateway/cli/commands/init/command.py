@@ -10,6 +10,7 @@ from gateway.cli.console import Console, waiting
 from gateway.cli.parser import Parser
 from gateway.config.fs_checks import is_directory
 from gateway.errors import ConfigError
+from gateway.openapi.document import DocumentError, check_readable
 
 _KINDS: Final[dict[str, Callable[[str, Path], str]]] = {
     "mcp-json": of_servers,
@@ -79,6 +80,15 @@ def _text_of(kind: str, file: str, *, path: Path) -> str:
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"there is no kind {kind!r}; expected one of {', '.join(_KINDS)}")
     is_url = "://" in file and kind == "openapi"
-    if not is_url and not Path(file).is_file():
+    if is_url:
+        _check_url(file)
+    elif not Path(file).is_file():
         raise ConfigError.at(file, "there is no such file")
     return _KINDS[kind](file, path.parent)
+
+
+def _check_url(document: str) -> None:
+    try:
+        check_readable(document)
+    except DocumentError as error:
+        raise ConfigError.at(document, str(error)) from error

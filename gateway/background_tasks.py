@@ -21,8 +21,8 @@ class BackgroundTasks:
         return task
 
     async def wait(self) -> None:
-        """Wait for the ends of those that run."""
-        if self._tasks:
+        """Wait for the ends of those that run, and of those that are begun meanwhile."""
+        while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def cancel(self) -> None:

@@ -8,8 +8,7 @@ that is not there.
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import structlog
 
@@ -51,12 +50,8 @@ class Mailbox:
         self._is_open = False
         store.on_return(self._open)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Read no more."""
         await self._tasks.cancel()
 
     def on(self, kind: str, handler: Handler) -> None:

@@ -8,13 +8,13 @@ While Redis is away, what would be written waits here, and sessions go on: see `
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
 
 import msgspec
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
@@ -32,6 +32,8 @@ _TOLD_SECONDS: Final = 0.5
 """How long a change waits until those who hold the session know of it."""
 _AT_ONCE: Final = 50
 """Records that are written at the same time."""
+_WRITE: Final = "session: write"
+"""The name of the tasks that do so."""
 
 _LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
 _LIST, _URI, _HOLDER = "t", "+", "@"
@@ -97,23 +99,17 @@ class RedisSessionStore:
             MAX_WAITING, clock=clock
         )
         """Records that are to be written, each with the one that stands in Redis as far as is known."""
-        self._writing: Final[set[asyncio.Task[None]]] = set()
+        self._writing: Final = BackgroundTasks()
         self._permits: Final = asyncio.Semaphore(_AT_ONCE)
         self._mark = b""
         """What tells the data of this store from those of one that lost them."""
         self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
         store.on_return(self._returned)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         """Let what is being written be written."""
         # A session that has just ended must not be good elsewhere because this process was faster to end.
-        if self._writing:
-            await asyncio.gather(*self._writing, return_exceptions=True)
+        await self._writing.wait()
 
     async def load(self, nonce: str) -> SessionRecord | None:
         """Return the record, and hold the session from now on; None, too, where Redis is away."""
@@ -133,11 +129,12 @@ class RedisSessionStore:
         self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
     ) -> None:
         for nonce, record in records.items():
-            self._begin(self._written(nonce, record, before.get(nonce)))
+            self._writing.begin(self._written(nonce, record, before.get(nonce)), name=_WRITE)
 
     def release(self, nonce: str) -> None:
         if not self._store.is_away:
-            self._begin(self._quietly(self._store.command("HDEL", self._key(nonce), self._own_field)))
+            letting_go = self._quietly(self._store.command("HDEL", self._key(nonce), self._own_field))
+            self._writing.begin(letting_go, name=_WRITE)
 
     def forget_expired(self) -> None:
         """Keys that have expired go by themselves."""
@@ -204,9 +201,8 @@ class RedisSessionStore:
     async def _write_waiting(self) -> None:
         for nonce, (record, before) in list(self._waiting.items()):
             self._waiting.discard(nonce)
-            self._begin(self._written(nonce, record, before))
-        while self._writing:
-            await asyncio.wait(self._writing)
+            self._writing.begin(self._written(nonce, record, before), name=_WRITE)
+        await self._writing.wait()
 
     def _values(self, record: SessionRecord, before: SessionRecord | None) -> Iterable[str | bytes | float]:
         left = max(1, round((record.expires - self._clock()) * 1000))
@@ -228,11 +224,6 @@ class RedisSessionStore:
         mode = "all" if before is None else "some"
         # Milliseconds: Redis packs a number into half of what its text takes.
         return [self._own_field, round(record.expires * 1000), left, mode, len(fields), *pairs, *removed]
-
-    def _begin(self, writing: Coroutine[Json, Json, None]) -> None:
-        task = asyncio.get_running_loop().create_task(writing, name="session: write")
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
 
     @staticmethod
     async def _quietly(command: Awaitable[Json]) -> None:

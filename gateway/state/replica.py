@@ -46,8 +46,10 @@ class Replica:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            for part in (self.store, self.mailbox, self.sessions, self.places):
-                await stack.enter_async_context(part)
+            await stack.enter_async_context(self.store)
+            stack.push_async_callback(self.mailbox.close)
+            stack.push_async_callback(self.sessions.close)
+            await stack.enter_async_context(self.places)
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 

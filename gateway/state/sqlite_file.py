@@ -47,10 +47,6 @@ class NewerSchemaError(Exception):
     """The file was written by a newer version of the gateway, whose tables this one does not know."""
 
 
-class BrokenFileError(sqlite3.DatabaseError):
-    """The file's check has failed."""
-
-
 def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     _migrate(connection, schemas)
@@ -81,7 +77,9 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection) -> None:
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-        raise BrokenFileError(found)
+        error = sqlite3.DatabaseError(found)
+        error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+        raise error
 
 
 def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
@@ -113,7 +111,7 @@ def is_fault(error: BaseException) -> bool:
 
 
 def is_broken(error: BaseException) -> bool:
-    return isinstance(error, BrokenFileError) or _code(error) in _BROKEN
+    return _code(error) in _BROKEN
 
 
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, *, replace: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import structlog
 from msgspec.structs import replace
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
 from gateway.tasks.limiter import TaskLimiter
@@ -60,7 +61,7 @@ class TaskRunner:
         self._running: Final[dict[str, tuple[TaskRun, asyncio.Task[Ending]]]] = {}
         self._left: Sequence[Task] = ()
         self._abandoned: Final[set[asyncio.Task[Ending]]] = set()
-        self._writing: Final[set[asyncio.Task[None]]] = set()
+        self._writing: Final = BackgroundTasks()
         self._sweeper: asyncio.Task[None] | None = None
         self._sweep_at = 0.0
         self._expiry_moved: Final = asyncio.Event()
@@ -142,7 +143,7 @@ class TaskRunner:
     def follow(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
         """Write down how the work of a stored task ends."""
         self._running[run.task.id] = run, working
-        working.add_done_callback(lambda _: self._spawn(self._ended(run, working)))
+        working.add_done_callback(lambda _: self._writing.begin(self._ended(run, working), name="task: write"))
 
     async def get(self, task_id: str) -> Task | None:
         """The task as it is now, with the newest message of its work."""
@@ -200,13 +201,8 @@ class TaskRunner:
                 with suppress(StoreAwayError):  # its lease will end
                     await self._change(run.task.id, left_behind)
                 self._stop(run.task.id)
-        await self._settled(working)
-
-    async def _settled(self, working: Sequence[asyncio.Task[Ending]]) -> None:
-        if working:
-            await asyncio.gather(*working, return_exceptions=True)
-        while self._writing:
-            await asyncio.gather(*self._writing, return_exceptions=True)
+        await asyncio.gather(*working, return_exceptions=True)
+        await self._writing.wait()
 
     async def adopt(self, task: Task) -> None:
         """Begin again what another process has left, or write down that it failed."""
@@ -281,11 +277,6 @@ class TaskRunner:
     def _tell(self, task: Task) -> None:
         for observer in self.observers:
             observer.task_changed(task)
-
-    def _spawn(self, writing: Coroutine[Json, Json, None]) -> None:
-        task = asyncio.get_running_loop().create_task(writing, name="task: write")
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
 
     def _expect_expiry(self, task: Task) -> None:
         """Look for tasks whose time is over as soon as this one's is."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, Self
 
 import structlog
 from opentelemetry import context as contexts
@@ -24,7 +24,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
@@ -58,12 +58,12 @@ def begin() -> "Spans":
 
 
 class Spans:
-    """Records the spans of requests, as an observer of them."""
+    """Records the spans of requests, as an observer of them, and those of their steps, as the `Trace` of each."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider: Final = provider
         self._tracer: Final = provider.get_tracer("mcp-gateway", __version__)
-        self._requests: Final[dict[str, _Open]] = {}
+        self._requests: Final[dict[str, tuple[Span, Token[Context]]]] = {}
         """By call id."""
 
     def began(self, call: Call) -> None:
@@ -72,7 +72,7 @@ class Spans:
             _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
         )
         # Current from here on, so that what the call does, and what a plugin records, become its children.
-        self._requests[call.id] = _Open(span, contexts.attach(trace.set_span_in_context(span, parent)))
+        self._requests[call.id] = span, contexts.attach(trace.set_span_in_context(span, parent))
         LOG_CONTEXT.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
 
     def ended(self, call: Call, ending: CallResult) -> None:
@@ -86,8 +86,12 @@ class Spans:
                 _fail(span, str(ending.error.code))
         span.end()
 
-    def trace(self, context: TraceContext | None) -> "SpanTrace":  # noqa: ARG002 - the span that began with the call goes before
-        return SpanTrace(self._tracer)
+    def trace(self, context: TraceContext | None) -> Self:  # noqa: ARG002 - the span that began with the call goes before
+        """The trace whose span is current: steps become children of that span, whichever call it belongs to."""
+        return self
+
+    def step(self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]) -> "SpanStep":
+        return SpanStep(self._tracer.start_span(name, kind=_KINDS[kind], attributes=facts))
 
     async def close(self) -> None:
         """Export the queued spans, in a thread that is not waited for longer than `SHUTDOWN_GRACE_SECONDS`."""
@@ -106,23 +110,6 @@ class Spans:
                 await sent.wait()
         except TimeoutError:
             log.warning("the last spans were not sent: the collector does not answer")
-
-
-class _Open(NamedTuple):
-    span: Span
-    token: Token[Context]
-
-
-class SpanTrace:
-    """The trace whose span is current; its steps become children of that span."""
-
-    __slots__ = ("_tracer",)
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer: Final = tracer
-
-    def step(self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]) -> "SpanStep":
-        return SpanStep(self._tracer.start_span(name, kind=_KINDS[kind], attributes=facts))
 
 
 class SpanStep:

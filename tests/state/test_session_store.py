@@ -53,11 +53,11 @@ class InTurn:
         self.is_shared, self.knows_the_past = store.is_shared, store.knows_the_past
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        await self._written()
+        await self._store.close()
         return await self._store.load(nonce)
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        await self._written()
+        await self._store.close()
         await self._store.save(nonce, record, before=before)
 
     def save_soon(
@@ -70,10 +70,6 @@ class InTurn:
 
     def forget_expired(self) -> None:
         self._store.forget_expired()
-
-    async def _written(self) -> None:
-        while self._store._writing:
-            await asyncio.wait(self._store._writing)
 
 
 @pytest.fixture(params=["memory", "sqlite in memory", "file", "redis"])

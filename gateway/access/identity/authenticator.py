@@ -4,7 +4,6 @@ Without the section `auth` every request is anonymous and holds every scope. The
 cannot be reached from elsewhere (see `reload.exposure`).
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -17,6 +16,7 @@ from gateway.access.identity.identity import ANONYMOUS, Identity
 from gateway.access.identity.issuer import Fetch
 from gateway.access.identity.jose import is_installed
 from gateway.access.identity.jwks import JwksCache
+from gateway.background_tasks import BackgroundTasks
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import Address
@@ -45,7 +45,7 @@ class Authenticator:
         self._views: tuple[str, ...] = ()
         self.denied: Final = Counter({401: 0})
         """Denied requests, by the status of the response."""
-        self._closing: Final[set[asyncio.Task[None]]] = set()
+        self._closing: Final = BackgroundTasks()
 
     @property
     def is_open(self) -> bool:
@@ -131,9 +131,7 @@ class Authenticator:
     async def close(self) -> None:
         if self._signing_keys is not None:
             await self._signing_keys.close()
-        for task in self._closing:
-            task.cancel()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._closing.cancel()
 
     def _configure_issuer(self, oauth: OAuth | None) -> None:
         source = None if oauth is None else (oauth.issuer, oauth.jwks_url)
@@ -160,9 +158,7 @@ class Authenticator:
     def _drop_issuer(self) -> None:
         if self._signing_keys is not None:
             # A reload does not wait for the fetch from an issuer that it has just replaced.
-            closing = asyncio.get_running_loop().create_task(self._signing_keys.close(), name="issuer left")
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._closing.begin(self._signing_keys.close(), name="issuer left")
         self._signing_keys = None
 
 

@@ -1,21 +1,31 @@
 """The command `call`: one tool call, in this process or to a running server."""
 
+import asyncio
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Final
 
+from gateway.cli.client.client import Client, Listener
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
-from gateway.cli.client.task_calls import call_tool
 from gateway.cli.console import Console, say, waiting
 from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_explain, add_output, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.cli.positional import arguments_of, name_and_pairs, split_config
 from gateway.cli.results import pieces_of, save, show_raw, show_tool_result
-from gateway.json_types import JsonObject
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import Json, JsonObject
 
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
 """MCP 2026-07-28: a request that names a level is sent log messages from that level on."""
+_TASKS: Final = "io.modelcontextprotocol/tasks"
+_KNOWS_TASKS: Final[JsonObject] = {
+    "_meta": {"io.modelcontextprotocol/clientCapabilities": {"extensions": {_TASKS: {}}}},
+}
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+"""Seconds between questions for its status: somebody sits before the screen."""
 
 
 def parser(name: str) -> Parser:
@@ -66,7 +76,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     async with open_client(options, config, hints, about=name) as client:
         with_content = await with_files(client, params)
         with waiting(hints, f"Calling {name}"):
-            result = await call_tool(client, with_content, show=show, hints=hints)
+            result = await _call_tool(client, with_content, show=show, hints=hints)
     failed = result.get("isError") is True
     if options.raw:
         show_raw(result, out)
@@ -77,6 +87,55 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     else:
         show_tool_result(result, out=out, hints=hints)
     return 1 if failed else 0
+
+
+async def _call_tool(client: Client, params: JsonObject, *, show: Listener, hints: Console) -> JsonObject:
+    """The result of a call, as a task where the tool is called in no other way.
+
+    Raises:
+        RpcError: the answer is an error, or the task has failed, was cancelled, or asks something.
+    """
+    try:
+        return await client.request("tools/call", params, on_notification=show)
+    except RpcError as error:
+        if not _is_for_tasks_alone(error):
+            raise
+    result = await client.request("tools/call", {**params, **_KNOWS_TASKS})
+    if result.get("resultType") != "task":
+        return result
+    named = {"taskId": result["taskId"], **_KNOWS_TASKS}
+    try:
+        return await _task_result(client, named, hints)
+    except BaseException:  # the user has had enough, or nobody can answer what it asks
+        await asyncio.shield(client.request("tasks/cancel", named))
+        raise
+
+
+def _is_for_tasks_alone(error: RpcError) -> bool:
+    required = error.data.get("requiredCapabilities") if isinstance(error.data, Mapping) else None
+    extensions = required.get("extensions") if isinstance(required, Mapping) else None
+    return error.code == ErrorCode.MISSING_CLIENT_CAPABILITY and _TASKS in (extensions or {})
+
+
+async def _task_result(client: Client, named: JsonObject, hints: Console) -> JsonObject:
+    message, pause = None, _FIRST_PAUSE
+    while True:
+        task = await client.request("tasks/get", named)
+        status = task["status"]
+        if status == "completed":
+            result: JsonObject = task["result"]
+            return result
+        if status == "failed":
+            error: Json = task["error"]
+            raise RpcError(error["code"], error["message"], error.get("data"))
+        if status != "working":
+            why = "asks, and there is nobody to answer" if status == "input_required" else f"is {status}"
+            raise RpcError(ErrorCode.INVALID_REQUEST, f"The task {why}")
+        if task.get("statusMessage") not in {None, message}:
+            message = task["statusMessage"]
+            hints.foreign(str(message))
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _show_notification(message: JsonObject, hints: Console) -> None:

@@ -4,13 +4,12 @@ Why: jsonschema-rs decides here, but clients validate with libraries of their ow
 differently will not work with all of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import orjson
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import Tool
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 
@@ -20,50 +19,42 @@ _FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
 
 def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
     """Warnings for schemas that jsonschema refuses."""
-    validator = _SecondValidator()
+    accepted: set[tuple[Json, bytes]] = set()
     for tool in catalog.tools.values():
         for member, key in (("inputSchema", "input"), ("outputSchema", "output.schema")):
-            if (reason := _refusal(tool, member, validator)) is not None:
+            schema: JsonObject | None = tool.definition.get(member)
+            if schema is not None and (reason := _refusal(dict(schema), accepted)) is not None:
                 message = f"another JSON Schema validator (jsonschema) refuses the {member}: {reason}"
                 yield Problem(message=message, path=f"tools.{tool.name}.{key}", severity=Severity.WARNING)
 
 
-def _refusal(tool: Tool, member: str, validator: "_SecondValidator") -> str | None:
-    schema: JsonObject | None = tool.definition.get(member)
-    return None if schema is None else validator.refusal(dict(schema))
+def _refusal(schema: dict[str, Json], accepted: set[tuple[Json, bytes]]) -> str | None:
+    """Why jsonschema refuses a schema; None if it does not.
 
+    `accepted` takes the metaschema and the JSON of each part that it accepts, without free text: each check takes
+    milliseconds.
+    """
+    import jsonschema  # noqa: PLC0415 - takes longer to import than everything else here takes to run
 
-class _SecondValidator:
-    """Remembers what jsonschema accepts, schemas without their free text: each check takes milliseconds."""
+    dialect = jsonschema.validators.validator_for(schema)
 
-    def __init__(self) -> None:
-        self._accepted: Final[set[tuple[Json, bytes]]] = set()
-        """The metaschema and the JSON of each."""
-
-    def refusal(self, schema: dict[str, Json]) -> str | None:
-        import jsonschema  # noqa: PLC0415 - takes longer to import than everything else here takes to run
-
-        dialect = jsonschema.validators.validator_for(schema)
-
-        def refused(part: Json) -> str | None:
-            try:
-                dialect.check_schema(part)
-            except jsonschema.SchemaError as error:
-                return str(error.message)
-            return None
-
-        if all(self._accepts(part, dialect.META_SCHEMA.get("$schema"), refused) for part in _parts(schema)):
-            return None
-        return refused(schema)
-
-    def _accepts(self, part: Json, dialect: Json, refused: Callable[[Json], str | None]) -> bool:
+    def refused(part: Json) -> str | None:
         try:
-            key = dialect, orjson.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS)
+            dialect.check_schema(part)
+        except jsonschema.SchemaError as error:
+            return str(error.message)
+        return None
+
+    def accepts(part: Json) -> bool:
+        try:
+            key = dialect.META_SCHEMA.get("$schema"), orjson.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS)
         except TypeError:  # a value that JSON has no form for
             return False
-        if key not in self._accepted and refused(part) is None:
-            self._accepted.add(key)
-        return key in self._accepted
+        if key not in accepted and refused(part) is None:
+            accepted.add(key)
+        return key in accepted
+
+    return None if all(map(accepts, _parts(schema))) else refused(schema)
 
 
 def _parts(schema: dict[str, Json]) -> Iterator[Json]:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -23,14 +21,10 @@ from gateway.language.scope import Inputs, Scope
 
 _SECONDS: Final = 10.0
 """For all that one database is asked."""
+_Query = tuple[SqlCompletion, DocumentPath, Inputs]
+"""A query of the file, its place, and the inputs that it may name."""
 _DEFINING: Final = frozenset({"CREATE", "ALTER", "DROP"})
 """What follows such a statement in a query may name what is not there yet."""
-
-
-class _WrittenQuery(msgspec.Struct, frozen=True):
-    config: SqlCompletion
-    path: DocumentPath
-    inputs: Inputs
 
 
 async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProfile]) -> tuple[Problem, ...]:
@@ -38,7 +32,7 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
     problems = Problems(loaded.sources, redactor=loaded.redactor)
     async with DatabasePools() as pools:
         for profile in sorted(profiles, key=lambda each: each.name):
-            queries = [each for each in _queries_of(loaded) if each.config.database == profile.name]
+            queries = [each for each in _queries_of(loaded) if each[0].database == profile.name]
             place = problems.at("databases", profile.name)
             try:
                 async with asyncio.timeout(_SECONDS), pools.pool(profile, read_only=True).session() as session:
@@ -54,10 +48,10 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
     return tuple(problems)
 
 
-async def _check(query: _WrittenQuery, session: Session, *, profile: DatabaseProfile, problems: Problems) -> None:
-    place = problems.at(*query.path)
-    scope = Scope(inputs=query.inputs, problems=place)
-    compiled = compile_query(query.config, dialect=dialect_of(profile.dialect), scope=scope)
+async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, problems: Problems) -> None:
+    config, path, inputs = query
+    scope = Scope(inputs=inputs, problems=problems.at(*path))
+    compiled = compile_query(config, dialect=dialect_of(profile.dialect), scope=scope)
     for statement, text in zip(compiled.statements, compiled.texts, strict=True):
         bound = statement.bind({name: [None] for name in _lists_of(statement)})
         try:
@@ -79,21 +73,20 @@ def _lists_of(statement: Statement) -> set[str]:
     return {piece.name for piece in statement.pieces if isinstance(piece, ListParameter)}
 
 
-def _queries_of(loaded: LoadedConfig) -> Iterator[_WrittenQuery]:
-    """Yield every query of the file, with the schemas of its inputs."""
+def _queries_of(loaded: LoadedConfig) -> Iterator[_Query]:
     document, unnamed = loaded.document, Inputs(is_open=True)
     for name, tool in document.tools.items():
         if tool.sql is not None:
             unreported = loaded.start_problems().at("tools", name)
-            yield _WrittenQuery(tool.sql, ("tools", name, "sql"), compile_arguments(tool, unreported).inputs)
+            yield tool.sql, ("tools", name, "sql"), compile_arguments(tool, unreported).inputs
     for name, resource in document.resources.items():
         if resource.sql is not None:
-            yield _WrittenQuery(resource.sql, ("resources", name, "sql"), unnamed)
+            yield resource.sql, ("resources", name, "sql"), unnamed
         for variable, source in resource.complete.items():
             if isinstance(source, CommandCompletion) and source.sql is not None:
-                yield _WrittenQuery(source.sql, ("resources", name, "complete", variable, "sql"), unnamed)
+                yield source.sql, ("resources", name, "complete", variable, "sql"), unnamed
     for name, prompt in document.prompts.items():
         for key, argument in prompt.arguments.items():
             if isinstance(argument.complete, CommandCompletion) and argument.complete.sql is not None:
                 path = ("prompts", name, "arguments", key, "complete", "sql")
-                yield _WrittenQuery(argument.complete.sql, path, unnamed)
+                yield argument.complete.sql, path, unnamed

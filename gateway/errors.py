@@ -155,10 +155,10 @@ class TooManyRequestsError(RpcError):
 class MissingCapabilityError(RpcError):
     """The client did not declare what the primitive requires; `capabilities` has the shape of ClientCapabilities."""
 
-    def __init__(self, capabilities: JsonObject) -> None:
+    def __init__(self, capabilities: JsonObject, *, because: str = "This") -> None:
         super().__init__(
             ErrorCode.MISSING_CLIENT_CAPABILITY,
-            f"This needs a client with {_named(capabilities)}",
+            f"{because} needs a client with {_named(capabilities)}",
             {"requiredCapabilities": dict(capabilities)},
         )
         self.capabilities = capabilities
@@ -167,8 +167,11 @@ class MissingCapabilityError(RpcError):
 def _named(capabilities: JsonObject) -> str:
     extensions = sorted(capabilities.get("extensions", ()))
     others = sorted(capabilities.keys() - {"extensions"})
-    named = {"the capability": others, "the extension": extensions}
-    return " and ".join(f"{noun} {', '.join(names)}" for noun, names in named.items() if names)
+    several = {"the capability": "the capabilities", "the extension": "the extensions"}
+    named = zip(several, (others, extensions), strict=True)
+    return " and ".join(
+        f"{noun if len(names) == 1 else several[noun]} {' and '.join(names)}" for noun, names in named if names
+    )
 
 
 class InvalidRetryError(RpcError):

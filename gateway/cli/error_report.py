@@ -8,7 +8,7 @@ from gateway.cli.client.client import RemoteError
 from gateway.cli.console import Console, say
 from gateway.config.diagnostics.render import render
 from gateway.config.settings import variable_of
-from gateway.errors import ConfigError, RpcError
+from gateway.errors import ConfigError, ErrorCode, RpcError
 
 
 def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
@@ -18,7 +18,9 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
             hints.line(render(error.problems, colour=hints.has_colour))
             return 2
         case RpcError():
-            hints.line(hints.styled("error: ", "red") + error.message + (f" ({say(error.data)})" if error.data else ""))
+            # The text names missing capabilities already.
+            data = None if error.code == ErrorCode.MISSING_CLIENT_CAPABILITY else error.data
+            hints.line(hints.styled("error: ", "red") + error.message + (f" ({say(data)})" if data else ""))
         case RemoteError():
             hints.line(hints.styled("error: ", "red") + str(error))
         case _:

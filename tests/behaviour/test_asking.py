@@ -112,6 +112,10 @@ async def test_nobody_is_asked_who_did_not_say_that_they_can_be(cell: Cell, newc
             assert answer.status in {None, 400}
         else:
             assert answer.result["isError"]
+        if tool == "by_shell":  # `confirm`
+            told = answer.error["message"] if cell.is_modern else answer.text
+            needed = "the user must confirm this call, which needs a client with the capability elicitation"
+            assert told == f"Nothing was done: {needed}"
     assert await text(client, "without_asking") == "done"
     assert client.asked == []
 

@@ -34,11 +34,13 @@ async def confirm(
     question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
     try:
         answers = await requester.request({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
-    except MissingCapabilityError:
+    except MissingCapabilityError as error:
         if confirmation.is_optional:
             _tell(call, "unasked")
             return
-        raise
+        raise MissingCapabilityError(
+            error.capabilities, because="Nothing was done: the user must confirm this call, which"
+        ) from error
     answer = read_answer(answers[CONFIRMATION_KEY])
     _tell(call, answer.action)
     if answer.action != "accept":

@@ -237,6 +237,21 @@ async def test_a_file_that_cannot_be_served_is_shown_with_its_problem_and_a_care
         assert (await daemon.get("/catalog"))["entries"]
 
 
+async def test_warnings_that_say_the_same_are_one_of_the_overview(folder: Path) -> None:
+    bare = "".join(f"  bare{number}: {{content: x}}\n" for number in range(30))
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        text = daemon.config.read_text().replace("tools:\n", f"tools:\n{bare}", 1)
+        daemon.config.write_text(text)
+        await daemon.ask("POST", "/reload")
+        shown = await daemon.get("/overview")
+        [found] = [each for each in shown["problems"] if "has no `description`: models" in each["message"]]
+        assert found["path"] == "tools.bare0"
+        assert found["alike"] == [f"tools.bare{number}" for number in range(1, 21)]
+        assert found["alikeCount"] >= 29
+        counted = sum(1 + each["alikeCount"] for each in shown["problems"])
+        assert counted == sum(shown["problemCounts"].values())
+
+
 async def test_the_overview_has_a_snippet_for_each_client_and_no_key(folder: Path) -> None:
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
         shown = await as_ann(daemon).get("/overview")

@@ -1,8 +1,8 @@
 """`/-/api/overview`: whether the daemon is well, what happened in the last hour, and how clients find it."""
 
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -18,6 +18,8 @@ from gateway.transports.http.request import HttpRequest
 
 KEY_VARIABLE: Final = PREFIX + "TOKEN"
 """The variable of the client's environment in which it has its key; no key is ever shown."""
+_MOST_ALIKE: Final = 20
+"""Warnings alike that are named beside the first."""
 _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
 """Keys of the status that name each definition, of which `?names=0` asks for the number."""
 
@@ -68,10 +70,24 @@ class OverviewApi:
         }
 
         def made() -> Json:
-            shown = sorted(problems, key=_rank)[:most]
-            return {**answer, "problems": self._mask([problem_json(each) for each in shown])}
+            shown = list(_grouped(sorted(problems, key=_rank)).values())[:most]
+            return {**answer, "problems": self._mask([_group_json(each) for each in shown])}
 
         return await json_response_by_thread(made, request)
+
+
+def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[Problem]]:
+    """Problems by what they say, and by the section of the file: errors one by one, warnings with others alike."""
+    groups: defaultdict[tuple[str, str, str], list[Problem]] = defaultdict(list)
+    for problem in problems:
+        place = problem.path.partition(".")[0] if problem.severity is Severity.WARNING else str(problem)
+        groups[problem.severity, problem.message, place].append(problem)
+    return groups
+
+
+def _group_json(group: Sequence[Problem]) -> dict[str, Json]:
+    first, *others = group
+    return {**problem_json(first), "alike": [each.path for each in others[:_MOST_ALIKE]], "alikeCount": len(others)}
 
 
 def _rank(problem: Problem) -> bool:

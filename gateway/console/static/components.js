@@ -156,8 +156,15 @@ export function Problem({ problem, href }) {
     }
       ${problem.path && html` <code>${problem.path}</code>`}</p>
     <p class="problem-message">${problem.message}</p>
+    ${problem.alikeCount > 0 && html`<p class="problem-message">${alike(problem)}</p>`}
     ${problem.excerpt && html`<${Excerpt} text=${problem.excerpt} />`}
   </div>`;
+}
+
+/** The places of warnings that say the same. */
+function alike({ alike, alikeCount }) {
+  const more = alikeCount - alike.length;
+  return `The same holds for ${alikeCount} more: ${alike.join(", ")}${more > 0 ? `, … (${more} more)` : ""}`;
 }
 
 /** Lines of a file with a caret line beneath the place that is meant. */

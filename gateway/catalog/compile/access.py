@@ -14,8 +14,8 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models import definition_keys as models
 from gateway.config.models.auth import Match, Rule
 from gateway.config.models.definition_keys import Definition
-from gateway.config.models.definitions import Resource, Tool
-from gateway.config.models.document import Document
+from gateway.config.models.definitions import Tool
+from gateway.config.models.document import LISTS, Document
 from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind
 
@@ -25,27 +25,20 @@ Accesses = Mapping[tuple[ListKind, str], Access]
 _WILDCARD: Final = re.compile(r"[*?\[]")
 
 
-class SkillAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill as `access` and `auth.rules` see it: one definition of resources."""
+class Protected(msgspec.Struct, frozen=True):
+    """A definition as `access` and `auth.rules` see it; a skill is one definition of resources."""
 
-    key: str
-    """Its name among resources."""
-    name: str
-    config: Resource
-    place: DocumentPath
-    """Its entry in the file."""
-
-
-class _Candidate(msgspec.Struct, frozen=True):
     kind: ListKind
     key: str
-    name: str
-    """The name that rules match."""
+    """Its name in its list."""
     config: Definition
     place: DocumentPath
+    """Its entry in the file."""
+    name: str
+    """The name that rules match."""
 
 
-def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[SkillAccess] = ()) -> Accesses:
+def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[Protected] = ()) -> Accesses:
     """Collect the scopes that each definition of the file, and each skill, needs.
 
     `access` without `auth` is an error, and a rule that fits nothing a warning, unless an error elsewhere explains it.
@@ -56,7 +49,7 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
     indexed = _RulesByName(rules)
     fitting: set[int] = set()
     accesses: dict[tuple[ListKind, str], Access] = {}
-    for each in chain(_definitions(document), _skills(skills)):
+    for each in chain(_definitions(document), skills):
         kind, config = each.kind, each.config
         if config.access is not None and not has_auth:
             problems.at(*each.place, "access").error("goes with `auth`: without it nobody could hold a scope")
@@ -89,18 +82,10 @@ class _RulesByName:
         return sorted([*self._named.get(name, ()), *others])
 
 
-def _definitions(document: Document) -> Iterator[_Candidate]:
-    for name, tool in document.tools.items():
-        yield _Candidate("tools", name, name, tool, ("tools", name))
-    for name, resource in document.resources.items():
-        yield _Candidate("resources", name, name, resource, ("resources", name))
-    for name, prompt in document.prompts.items():
-        yield _Candidate("prompts", name, name, prompt, ("prompts", name))
-
-
-def _skills(skills: Iterable[SkillAccess]) -> Iterator[_Candidate]:
-    for skill in skills:
-        yield _Candidate("resources", skill.key, skill.name, skill.config, skill.place)
+def _definitions(document: Document) -> Iterator[Protected]:
+    for kind in LISTS:
+        for name, config in getattr(document, kind).items():
+            yield Protected(kind, name, config, (kind, name), name)
 
 
 def _fits(match: Match, kind: ListKind, config: Definition) -> bool:

@@ -31,29 +31,29 @@ def tool_meta(config: App, *, uri: str) -> JsonObject:
     return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
 
 
-def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> Resource | None:
-    """Compile the page of a tool, which needs the scopes of its tool; None if it has none.
+def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> list[Resource]:
+    """Compile the page of a tool, which needs the scopes of its tool; nothing if it has none.
 
     `problems` is the tool's place.
     """
     if config.app is None:
-        return None
+        return []
     uri = app_uri(name, server=context.server)
     page = models.Resource(
         uri=uri, file=config.app.file, mime_type=APP_MEDIA_TYPE, title=config.title, description=config.description
     )
-    compiled = compile_resource(uri, page, problems=problems.at("app"), context=context)
-    if compiled is None:
-        return None
-    [resource] = compiled.resources
     meta = {"ui": _page_meta(config.app)}
-    return replace(
-        resource,
-        access=context.access_to("tools", name),
-        tags=tuple(config.tags),
-        contents=_AppContents(page=resource.contents, meta=meta),
-        definition={**resource.definition, "name": name, "_meta": meta},
-    )
+    return [
+        replace(
+            resource,
+            access=context.access_to("tools", name),
+            tags=tuple(config.tags),
+            contents=_AppContents(page=resource.contents, meta=meta),
+            definition={**resource.definition, "name": name, "_meta": meta},
+        )
+        for resource in compile_resource(uri, page, problems=problems.at("app"), context=context)
+        if isinstance(resource, Resource)  # its URI has no variables
+    ]
 
 
 class _AppContents(msgspec.Struct, frozen=True, kw_only=True):

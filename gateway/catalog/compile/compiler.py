@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gateway.catalog.catalog import CallLimits, Catalog
 from gateway.catalog.compile import wire_definitions
-from gateway.catalog.compile.access import SkillAccess, compile_access
+from gateway.catalog.compile.access import Protected, compile_access
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.databases import compile_databases
 from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler, common_of
@@ -175,9 +175,9 @@ def _call_limits(limits: Limits) -> CallLimits:
     )
 
 
-def _access_of(skills: Iterable[FoundSkill]) -> list[SkillAccess]:
+def _access_of(skills: Iterable[FoundSkill]) -> list[Protected]:
     return [
-        SkillAccess(key=key_of(each.name), name=each.name, config=resource_config(each), place=("skills", each.index))
+        Protected("resources", key_of(each.name), resource_config(each), ("skills", each.index), each.name)
         for each in skills
     ]
 

@@ -1,9 +1,9 @@
 """Compiles sources of completion values, for a prompt's argument or a variable of a URI template."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -20,7 +20,7 @@ from gateway.executors.deadline import Deadline
 from gateway.executors.files.executor import compile_file_globs
 from gateway.executors.files.globs import Globs
 from gateway.executors.invocation import Executor, Failure, Invocation, RawOutput
-from gateway.executors.python.executor import PythonExecutor, compile_python
+from gateway.executors.python.executor import compile_python
 from gateway.executors.python.results import valid_text
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.launcher import Launcher
@@ -28,6 +28,9 @@ from gateway.executors.sql.executor import SqlExecutor
 from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.render_state import json_of
+
+_Source = Callable[[Invocation], Awaitable[Iterable[str]]]
+"""Gives all values, not filtered yet, for a call with the arguments and `value`."""
 
 log: Final = structlog.get_logger(__name__)
 
@@ -82,11 +85,6 @@ class FixedValues(msgspec.Struct, frozen=True):
         return fitting(self.values, value)
 
 
-class _Source(Protocol):
-    async def candidates(self, invocation: Invocation) -> Iterable[str]:
-        """All values, not filtered yet; `invocation` has the arguments and `value`."""
-
-
 class _SourcedValues(msgspec.Struct, frozen=True):
     """Asks its source each time. A source that fails has no values: a suggestion is not worth an error."""
 
@@ -99,7 +97,7 @@ class _SourcedValues(msgspec.Struct, frozen=True):
             deadline=Deadline(min(invocation.deadline.at, now + SECONDS)),
         )
         try:
-            return fitting(await self.source.candidates(asked), value)
+            return fitting(await self.source(asked), value)
         except (ExecutionError, InsufficientScopeError) as error:
             log.warning("completion source failed", error=str(error))
             return ()
@@ -110,69 +108,50 @@ def _compile_source(
 ) -> _Source | None:
     if config.command is not None:
         shell = Shell(command=config.command)
-        return _Printed(
-            compile_shell(shell, scope=scope, services=context.services, redactor=context.redactor, launcher=launcher)
+        command = compile_shell(
+            shell, scope=scope, services=context.services, redactor=context.redactor, launcher=launcher
         )
+        return partial(_printed, command)
     if config.python is not None:
         place = scope.at("python")
         signature = signature_of(config.python, problems=place.problems, context=context)
         if signature is None:
             return None
         threads = context.services.threads
-        return _Returned(compile_python(config.python, signature, scope=place, threads=threads, every_input=False))
+        function = compile_python(config.python, signature, scope=place, threads=threads, every_input=False)
+        return partial(function.call, convert=_texts)
     if config.sql is not None:
         query = compile_sql(config.sql, scope=scope.at("sql"), context=context, max_bytes=MAX_SIZE)
-        return _Queried(query)
+        return partial(_queried, query)
     globs = compile_file_globs([config.files or ""], root=None, problems=scope.problems)
     if globs is None:
         return None
     context.dependencies.add_root(globs.root, place=globs.place, problems=scope.problems.at("files"))
-    return _Listed(globs, context.services.worker_threads)
+    return partial(_listed, globs, context.services.worker_threads)
 
 
-class _Queried(msgspec.Struct, frozen=True):
-    """A query whose first column has the values."""
-
-    query: SqlExecutor
-
-    async def candidates(self, invocation: Invocation) -> Iterable[str]:
-        rows = (await self.query.rows(invocation)).rows
-        values = (next(iter(row.values()), None) for row in rows)
-        return [value if isinstance(value, str) else json_of(value) for value in values if value is not None]
+async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
+    """The values of a query's first column."""
+    rows = (await query.rows(invocation)).rows
+    values = (next(iter(row.values()), None) for row in rows)
+    return [value if isinstance(value, str) else json_of(value) for value in values if value is not None]
 
 
-class _Listed(msgspec.Struct, frozen=True):
-    globs: Globs
-    threads: DaemonThreadPool
-
-    async def candidates(self, invocation: Invocation) -> Iterable[str]:
-        look = partial(self.globs.listing, at_most=_MAX_FILES)
-        listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=self.threads)
-        return (found.path for found in listing.files if displayed(found.path) == found.path)
+async def _listed(globs: Globs, threads: DaemonThreadPool, invocation: Invocation) -> Iterable[str]:
+    look = partial(globs.listing, at_most=_MAX_FILES)
+    listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=threads)
+    return (found.path for found in listing.files if displayed(found.path) == found.path)
 
 
-class _Printed(msgspec.Struct, frozen=True):
-    """A command that prints a value on each line."""
-
-    command: Executor
-
-    async def candidates(self, invocation: Invocation) -> Iterable[str]:
-        match await self.command.execute(invocation):
-            case RawOutput(data=data):
-                return filter(None, data.decode("utf-8", "replace").splitlines())
-            case Failure(text=text):
-                raise ExecutionError(text)
-            case _:
-                return ()
-
-
-class _Returned(msgspec.Struct, frozen=True):
-    """A function that returns a list of values."""
-
-    function: PythonExecutor
-
-    async def candidates(self, invocation: Invocation) -> Iterable[str]:
-        return await self.function.call(invocation, convert=_texts)
+async def _printed(command: Executor, invocation: Invocation) -> Iterable[str]:
+    """The lines that a command prints."""
+    match await command.execute(invocation):
+        case RawOutput(data=data):
+            return filter(None, data.decode("utf-8", "replace").splitlines())
+        case Failure(text=text):
+            raise ExecutionError(text)
+        case _:
+            return ()
 
 
 def _texts(returned: object) -> Sequence[str]:

@@ -14,7 +14,7 @@ from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_definitions
 from gateway.catalog.compile.prompts import compile_prompt
 from gateway.catalog.compile.requirements import unmet
-from gateway.catalog.compile.resources import CompiledResources, compile_resource
+from gateway.catalog.compile.resources import compile_resource
 from gateway.catalog.compile.skills import compile_skill
 from gateway.catalog.compile.tools import compile_tool
 from gateway.catalog.compile_steps import Steps
@@ -35,7 +35,7 @@ P = TypeVar("P", bound=Primitive)
 
 _UNSOUND: Final = "it has errors, which are among the warnings"
 
-_COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | CompiledResources | None]]] = {
+_COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | Sequence[Primitive] | None]]] = {
     "tools": compile_tool,
     "resources": compile_resource,
     "prompts": compile_prompt,
@@ -162,7 +162,7 @@ class DefinitionCompiler:
         def work(dependencies: FileDependencies) -> Sequence[Primitive]:
             context = replace(self._context, dependencies=dependencies)
             compiled = _COMPILE_ONE[kind](name, config, problems=place, context=context)
-            return self._finished(_primitives_of(compiled), place)
+            return self._finished([compiled] if isinstance(compiled, Primitive) else compiled or (), place)
 
         def again() -> None:  # plugins' code that the new catalog has not asked for is unloaded
             for function in functions_of(config):
@@ -184,8 +184,7 @@ class DefinitionCompiler:
 
         def work(dependencies: FileDependencies) -> Sequence[Resource]:
             context = replace(self._context, dependencies=dependencies)
-            page = compile_app(tool, config, problems=place, context=context)
-            return () if page is None else self._finished([page], place.at("app"))
+            return self._finished(compile_app(tool, config, problems=place, context=context), place.at("app"))
 
         values = (self._pins["tools", tool], self._context.access_to("tools", tool))
         return self._steps.take(("apps", tool), work, objects=(config,), values=values)
@@ -224,16 +223,6 @@ def common_of(loaded: LoadedConfig, *, services: Services, has_all_plugins: bool
         content_key(loaded.document.defaults),
         dict(os.environ),  # what of it programs inherit, and the PATH
     )
-
-
-def _primitives_of(compiled: Primitive | CompiledResources | None) -> Sequence[Primitive]:
-    match compiled:
-        case None:
-            return ()
-        case CompiledResources():
-            return (*compiled.resources, *compiled.templates)
-        case _:
-            return (compiled,)
 
 
 def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:

@@ -8,11 +8,10 @@ import msgspec
 
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.backends import cached, described, signature_of, watch_missing
-from gateway.catalog.compile.call_limits import call_settings_of
+from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.completion import compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.compile.requirements import required_capabilities
 from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import Completer, Prompt, PromptArgument
 from gateway.config.diagnostics.problems import Problems
@@ -52,21 +51,11 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
     }
     warn_of_unused(scope, at=lambda name: ("arguments", name))
-    call_settings = call_settings_of(config, context=context)
     return Prompt(
-        name=name,
+        **common_fields("prompts", name, config, context=context),
         definition=wire_definitions.prompt_definition(
             name, config, description=described(config, signature), arguments=arguments
         ),
-        timeout=call_settings.timeout,
-        concurrency=call_settings.concurrency,
-        queue=call_settings.queue,
-        rate_limit=call_settings.rate_limit,
-        ask_timeout=call_settings.ask_timeout,
-        access=context.access_to("prompts", name),
-        aliases=tuple(config.aliases),
-        tags=tuple(config.tags),
-        required_capabilities=required_capabilities(config.requires),
         version=definition_version(config, signature, problems=problems, context=context),
         arguments=tuple(_argument(key, argument) for key, argument in arguments.items()),
         messages=_MaskedMessages(

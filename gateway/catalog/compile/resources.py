@@ -1,9 +1,9 @@
 """Compiles definitions of `resources:` into a resource or a resource template, and a glob into both."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Final, TypedDict
+from typing import Final
 
 import msgspec
 
@@ -16,17 +16,15 @@ from gateway.catalog.compile.backends import (
     has_answer_per_caller,
     signature_of,
 )
-from gateway.catalog.compile.call_limits import call_settings_of
+from gateway.catalog.compile.common_fields import CommonFields, common_fields
 from gateway.catalog.compile.completion import FixedValues, compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.compile.requirements import required_capabilities
 from gateway.catalog.compile.version import file_version, resource_version
-from gateway.catalog.primitives import Access, Completer, ContentsShape, Resource, ResourceTemplate
+from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import new_each_time
 from gateway.config.models import definitions as models
-from gateway.config.models.rates import RateLimit
 from gateway.executors.content import ABSOLUTE
 from gateway.executors.files.executor import (
     FileReader,
@@ -39,7 +37,6 @@ from gateway.executors.files.globs import Listing
 from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
-from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.grammar import Expression, Part, UriTemplateError, parse_uri_template
@@ -54,29 +51,22 @@ _WEB_SCHEMES: Final = frozenset(
 _TEXT: Final = {"type": "string"}
 
 
-class CompiledResources(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of compiling one definition."""
-
-    resources: tuple[Resource, ...] = ()
-    templates: tuple[ResourceTemplate, ...] = ()
-
-
 def compile_resource(
     name: str, config: models.Resource, *, problems: Problems, context: CompileContext
-) -> CompiledResources | None:
-    """Compile one definition; None where its URI or its function cannot be had, which is then reported."""
+) -> Sequence[Resource | ResourceTemplate]:
+    """Compile one definition; into none where its URI or its function cannot be had, which is then reported."""
     if config.files is not None:
         return _compile_files(name, config, problems=problems, context=context)
     source = config.uri or ""
     matcher = compile_matcher(source, Scope(inputs=Inputs(), problems=problems.at("uri")))
     if not problems.at("uri").has_no_errors:
-        return None  # every use of its variables would be reported too
+        return ()  # every use of its variables would be reported too
     variables = dict.fromkeys(matcher.variables, _TEXT)
     inputs = Inputs(schemas=variables, always_given=frozenset(variables) - matcher.optional)
     scope = Scope(inputs=inputs, problems=problems)
     signature = signature_of(config.python, problems=problems.at("python"), context=context)
     if config.python is not None and signature is None:
-        return None
+        return ()
     max_size = config.max_size or MAX_SIZE
     executor = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
     completers = {
@@ -84,15 +74,14 @@ def compile_resource(
         **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
     }
     warn_of_unused(scope, at=lambda _: ("uri",))
-    common = common_fields(name, config, context=context)
+    common = resource_fields(name, config, context=context)
     version = resource_version(config, signature, problems=problems, context=context)
     description = described(config, signature)
     uri = _written(source)
     if not variables:
         _check_aliases(config, problems=problems)
         definition = wire_definitions.resource_definition(name, config, uri=uri, description=description)
-        resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
-        return CompiledResources(resources=(resource,))
+        return (Resource(uri=uri, executor=executor, version=version, definition=definition, **common),)
     _refuse_aliases(config, problems=problems)
     template = ResourceTemplate(
         uri_template=uri,
@@ -103,41 +92,21 @@ def compile_resource(
         definition=wire_definitions.template_definition(name, config, uri_template=uri, description=description),
         **common,
     )
-    return CompiledResources(templates=(template,))
+    return (template,)
 
 
-class CommonFields(TypedDict):
+class ResourceFields(CommonFields):
     """Fields that resources and templates share."""
 
-    name: str
-    timeout: timedelta
-    concurrency: int
-    queue: int
-    rate_limit: RateLimit | None
-    ask_timeout: timedelta
-    access: Access
-    aliases: tuple[str, ...]
-    tags: tuple[str, ...]
-    required_capabilities: JsonObject
     contents: ContentsShape
     cache_ttl: timedelta | None
     is_shared: bool
 
 
-def common_fields(name: str, config: models.Resource, *, context: CompileContext) -> CommonFields:
+def resource_fields(name: str, config: models.Resource, *, context: CompileContext) -> ResourceFields:
     """Compile what each resource of one definition has."""
-    call_settings = call_settings_of(config, context=context)
-    return CommonFields(
-        name=name,
-        timeout=call_settings.timeout,
-        concurrency=call_settings.concurrency,
-        queue=call_settings.queue,
-        rate_limit=call_settings.rate_limit,
-        ask_timeout=call_settings.ask_timeout,
-        access=context.access_to("resources", name),
-        aliases=tuple(config.aliases),
-        tags=tuple(config.tags),
-        required_capabilities=required_capabilities(config.requires),
+    return ResourceFields(
+        **common_fields("resources", name, config, context=context),
         contents=ContentsShaper(
             mime_type=config.mime_type,
             max_size=config.max_size or MAX_SIZE,
@@ -194,7 +163,7 @@ def _compile_completers(config: models.Resource, *, scope: Scope, context: Compi
 
 def _compile_files(
     name: str, config: models.Resource, *, problems: Problems, context: CompileContext
-) -> CompiledResources | None:
+) -> Sequence[Resource | ResourceTemplate]:
     prefix = _default_prefix(name, problems=problems) if config.uri is None else _own_prefix(config.uri, problems)
     globs = compile_file_globs(
         config.files or [], root=config.root, problems=problems, look_at=context.dependencies.files.add
@@ -205,7 +174,7 @@ def _compile_files(
         place = problems.at("files" if config.root is None else "root")
         context.dependencies.add_root(globs.root, place=globs.place, problems=place)
     if prefix is None or globs is None:
-        return None
+        return ()
     new_each_time()  # the files of a directory, and facts about each, are not worth noting
     listing = globs.listing(at_most=config.max_files)
     _warn_of_listing(listing, config, problems=problems)
@@ -216,7 +185,7 @@ def _compile_files(
         if not files.means(found.path):
             name_of = wire_definitions.displayed(found.path)
             problems.at("files").warning(f"`{name_of}` is not served: its name has a backslash, a separator elsewhere")
-    common = common_fields(name, config, context=context)
+    common = resource_fields(name, config, context=context)
     scope = Scope(inputs=Inputs(schemas={prefix.variable: _TEXT}), problems=problems)
     paths = FixedValues(tuple(found.path for found in listed if wire_definitions.displayed(found.path) == found.path))
     requested = RequestedFile(files, prefix.variable)
@@ -230,7 +199,7 @@ def _compile_files(
         ),
         **common,
     )
-    resources = tuple(
+    resources = (
         Resource(
             uri=(uri := files.uri_of(found.path)),
             executor=ListedFile(files, found.path),
@@ -240,7 +209,7 @@ def _compile_files(
         )
         for found in listed
     )
-    return CompiledResources(resources=resources, templates=(template,))
+    return (*resources, template)
 
 
 class _Prefix(msgspec.Struct, frozen=True):

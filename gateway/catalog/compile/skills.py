@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.compile.resources import common_fields
+from gateway.catalog.compile.resources import resource_fields
 from gateway.catalog.fingerprints import content_digest
 from gateway.catalog.primitives import Resource, Skill
 from gateway.catalog.skills.discovery import FoundSkill
@@ -53,7 +53,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
         },
         directories=_directories(snapshot, definitions),
     )
-    common = common_fields(key, config, context=context)
+    common = resource_fields(key, config, context=context)
     return [
         Resource(
             uri=served.uri_of(file.path),

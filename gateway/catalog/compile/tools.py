@@ -9,10 +9,9 @@ from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.apps import app_uri, tool_meta
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.compile.backends import BACKENDS, compile_backend, described, signature_of
-from gateway.catalog.compile.call_limits import call_settings_of
+from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.compile.requirements import required_capabilities
 from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import Confirmation, TaskRules, Tool
 from gateway.config.diagnostics.problems import Problems
@@ -68,10 +67,9 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     description = described(config, signature)
     if description is None:
         problems.warning("has no `description`: models choose tools by it")
-    call_settings = call_settings_of(config, context=context)
     task = _task_rules(config, defaults=context.defaults.task, problems=problems)
     return Tool(
-        name=name,
+        **common_fields("tools", name, config, context=context),
         definition=wire_definitions.tool_definition(
             name,
             config,
@@ -80,17 +78,8 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
             output_schema=_announced(output),
             meta=_app_meta(name, config, context=context),
         ),
-        timeout=call_settings.timeout,
-        concurrency=call_settings.concurrency,
-        queue=call_settings.queue,
-        rate_limit=call_settings.rate_limit,
-        access=context.access_to("tools", name),
-        aliases=tuple(config.aliases),
-        tags=tuple(config.tags),
-        required_capabilities=required_capabilities(config.requires),
         version=definition_version(config, signature, problems=problems, context=context),
         executor=executor,
-        ask_timeout=call_settings.ask_timeout,
         confirm=confirm,
         arguments=arguments,
         result=result,

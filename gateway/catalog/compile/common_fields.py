@@ -1,15 +1,17 @@
-"""The limits of calls that a definition, its backend and the file's defaults come to."""
+"""The fields that all kinds of primitives have: access, words, and the limits of calls."""
 
 from datetime import timedelta
-from typing import Final
-
-import msgspec
+from typing import Final, TypedDict
 
 from gateway.catalog.compile.backends import BACKENDS, connection_of
 from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.requirements import required_capabilities
+from gateway.catalog.primitives import Access
 from gateway.config.models.backends import Connection
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.rates import RateLimit
+from gateway.json_types import JsonObject
+from gateway.plugin import ListKind
 
 _TIMEOUT: Final = timedelta(seconds=60)
 _CONCURRENCY: Final = 16
@@ -17,9 +19,14 @@ _ASK_TIMEOUT: Final = timedelta(minutes=10)
 _QUEUE: Final = 64
 
 
-class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of calls: duration, concurrency, queue length and rate."""
+class CommonFields(TypedDict):
+    """Fields of `Primitive`."""
 
+    name: str
+    access: Access
+    aliases: tuple[str, ...]
+    tags: tuple[str, ...]
+    required_capabilities: JsonObject
     timeout: timedelta
     concurrency: int
     queue: int
@@ -27,10 +34,17 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     ask_timeout: timedelta
 
 
-def call_settings_of(config: Tool | Resource | Prompt, *, context: CompileContext) -> CallSettings:
-    """The settings of the definition and its backend, else the file's defaults, else the built-in ones."""
+def common_fields(
+    kind: ListKind, name: str, config: Tool | Resource | Prompt, *, context: CompileContext
+) -> CommonFields:
+    """The fields of one definition. Limits are its own or its backend's, else the file's defaults, else ours."""
     defaults = context.defaults
-    return CallSettings(
+    return CommonFields(
+        name=name,
+        access=context.access_to(kind, name),
+        aliases=tuple(config.aliases),
+        tags=tuple(config.tags),
+        required_capabilities=required_capabilities(config.requires),
         timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
         ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or _ASK_TIMEOUT,

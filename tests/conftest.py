@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import fork_server, worker_reports
+from tests import build_files, fork_server, worker_reports
 from tests.examples import DEFAULT, IS_BUILD, share_of
 from tests.postgresql import Postgresql, running_postgresql
 
@@ -66,6 +66,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     worker_reports.install(config)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return build_files.is_left_out(collection_path, config) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    build_files.find_hidden(items, config)
 
 
 @pytest.hookimpl(wrapper=True)

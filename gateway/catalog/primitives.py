@@ -143,6 +143,8 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     """What `skills/list` and `skills/get` answer: the URI of its SKILL.md, its front matter, its files' digests."""
     directories: Mapping[str, tuple[JsonObject, ...]]
     """The URI of each of its directories → the definitions of what lies in it."""
+    index: int = 0
+    """The number of its entry of `skills:`, counted from 0."""
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import LISTS
+from gateway.json_types import DocumentPath
 
 Place = tuple[str, str]
 """A section and a name: `("tools", "deploy")`."""
@@ -31,8 +32,11 @@ NO_PLACES: Final = DefinitionPlaces()
 
 
 def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
-    places = [(section, name) for section in LISTS for name in getattr(loaded.document, section)]
-    located = {place: loaded.sources.location(place) for place in places}
+    places: dict[Place, DocumentPath] = {
+        (section, name): (section, name) for section in LISTS for name in getattr(loaded.document, section)
+    }
+    places |= {("skills", str(index)): ("skills", index) for index in range(len(loaded.document.skills))}
+    located = {place: loaded.sources.location(path) for place, path in places.items()}
     return DefinitionPlaces(
         lines={place: (where.file, where.line) for place, where in located.items() if where is not None},
         origins={

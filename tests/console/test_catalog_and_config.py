@@ -237,6 +237,23 @@ async def test_a_file_that_cannot_be_served_is_shown_with_its_problem_and_a_care
         assert (await daemon.get("/catalog"))["entries"]
 
 
+async def test_resources_of_skills_and_pages_stand_where_their_entry_does(folder: Path) -> None:
+    skill = folder / "skills" / "tidy"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidies up.\n---\nDo.\n")
+    (skill / "more.md").write_text("More.\n")
+    (folder / "page.html").write_text("<!doctype html><title>x</title>")
+    more = "skills:\n  - skills/*\n"
+    (folder / "more.yaml").write_text("tools:\n  shown: {description: Shown., content: x, app: {file: page.html}}\n")
+    async with watched(folder, CONSOLE + FILE + more) as daemon:
+        found = {each.get("uri"): each for each in (await daemon.get("/catalog"))["entries"]}
+        line = daemon.config.read_text().splitlines().index("  - skills/*") + 1
+        for uri in ("skill://tidy/SKILL.md", "skill://tidy/more.md"):
+            assert found[uri]["source"] == f"{daemon.config}:{line}"
+        [page] = [each for uri, each in found.items() if uri and uri.startswith("ui://")]
+        assert page["source"] == f"{folder / 'more.yaml'}:2"
+
+
 async def test_warnings_that_say_the_same_are_one_of_the_overview(folder: Path) -> None:
     bare = "".join(f"  bare{number}: {{content: x}}\n" for number in range(30))
     async with watched(folder, CONSOLE + FILE) as daemon:

@@ -52,6 +52,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
             "resources": [_manifest_entry(file, served) for file in files],
         },
         directories=_directories(snapshot, definitions),
+        index=found.index,
     )
     common = resource_fields(key, config, context=context)
     return [

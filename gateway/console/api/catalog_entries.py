@@ -7,6 +7,8 @@ import msgspec
 
 from gateway.access.identity.identity import Identity
 from gateway.catalog.catalog import Catalog, Unavailable
+from gateway.catalog.compile.apps import APP_MEDIA_TYPE
+from gateway.catalog.compile.skills import key_of
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
 from gateway.config.models.document import Document
 from gateway.json_types import Json
@@ -54,7 +56,7 @@ def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
         if isinstance(primitive, Resource) and primitive.skill is not None:
             continue
         yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)
-    yield from (_skill(skill, uri) for uri, skill in snapshot.current.skills.items())
+    yield from (_skill(skill, uri, snapshot) for uri, skill in snapshot.current.skills.items())
     yield from (_unavailable(each, snapshot) for each in snapshot.current.left_out)
 
 
@@ -98,7 +100,7 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
         "scopes": sorted(primitive.access.scopes),
         "views": list(_views(primitive, snapshot.whole)),
         "backend": _backend(place, snapshot.document, upstream=upstream),
-        "source": snapshot.places.source_of(place),
+        "source": snapshot.places.source_of(place) or snapshot.places.source_of(_entry_of(primitive, snapshot)),
         "upstream": upstream,
         "offered": is_enabled and not lacks,
         "reason": reason,
@@ -107,12 +109,21 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
     return CatalogEntry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
 
 
-def _skill(skill: Skill, uri: str) -> CatalogEntry:
+def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
+    """The place of what brings a resource that is not written itself: the tool of a page, the entry of a skill."""
+    if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
+        return "tools", primitive.definition["name"]
+    found = (each for each in snapshot.whole.skills.values() if primitive.name == key_of(each.name))
+    return "skills", str(next((each.index for each in found), ""))
+
+
+def _skill(skill: Skill, uri: str, snapshot: CatalogSnapshot) -> CatalogEntry:
     matter = skill.entry["frontmatter"]
     facts = {
         **_bare("skill", skill.name, backend=_FILES),
         "uri": uri,
         **_optional({"description": matter.get("description")}),
+        "source": snapshot.places.source_of(("skills", str(skill.index))),
         "offered": True,
     }
     return CatalogEntry(kind="skill", key=skill.name, facts=facts)

@@ -152,8 +152,8 @@ class RedisSessionStore:
             return self._wait_with(nonce, record, before)
         try:
             async with self._permits:
-                holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before))
                 change = _change(nonce, record, before)
+                holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before, change))
                 # Those who hold the session serve it from memory: a change must reach them before this returns.
                 if holders and not change.is_empty:
                     body = msgspec.msgpack.encode(change)
@@ -204,22 +204,24 @@ class RedisSessionStore:
             self._writing.begin(self._written(nonce, record, before), name=_WRITE)
         await self._writing.wait()
 
-    def _values(self, record: SessionRecord, before: SessionRecord | None) -> Iterable[str | bytes | float]:
+    def _values(
+        self, record: SessionRecord, before: SessionRecord | None, change: SessionChange
+    ) -> Iterable[str | bytes | float]:
         left = max(1, round((record.expires - self._clock()) * 1000))
-        known = before or SessionRecord(expires=0)
+        fields: dict[str, str] = {}
         removed: list[str] = []
         # An ended session keeps its record until it would have expired, so that its id is known to be good no more.
         if record.is_ended:
             fields, before = {_ENDED: "1"}, None
         else:
-            fields = {}
-            if record.log_level is not None and record.log_level != known.log_level:
-                fields[_LEVEL] = record.log_level
-            if record.is_initialized and not known.is_initialized:
+            if change.log_level is not None:
+                fields[_LEVEL] = change.log_level
+            if change.is_initialized:
                 fields[_INITIALIZED] = "1"
-            fields |= {f"{_URI}{uri}": "" for uri in record.subscriptions - known.subscriptions}
-            fields |= {f"{_LIST}{kind}": mark for kind, mark in record.lists.items() if known.lists.get(kind) != mark}
-            removed = [f"{_URI}{uri}" for uri in known.subscriptions - record.subscriptions]
+            known = {} if before is None else before.lists
+            fields |= {f"{_URI}{uri}": "" for uri in change.added}
+            fields |= {f"{_LIST}{kind}": mark for kind, mark in record.lists.items() if known.get(kind) != mark}
+            removed = [f"{_URI}{uri}" for uri in change.removed]
         pairs = [part for pair in fields.items() for part in pair]
         mode = "all" if before is None else "some"
         # Milliseconds: Redis packs a number into half of what its text takes.

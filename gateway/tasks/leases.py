@@ -13,7 +13,7 @@ from typing import Final, Self
 import structlog
 
 from gateway.errors import StoreAwayError
-from gateway.tasks.redis_store import LEASE_SECONDS, RedisTaskStore
+from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task
 
@@ -60,7 +60,7 @@ class Leases:
         while True:
             try:
                 await self._renew(loop.time())
-                if loop.time() - self._checked_at >= LEASE_SECONDS / _RENEWALS:
+                if loop.time() - self._checked_at >= self._store.lease_seconds / _RENEWALS:
                     self._checked_at = loop.time()
                     await self._take_over(loop.time())
             except StoreAwayError:
@@ -73,7 +73,7 @@ class Leases:
     async def _renew(self, now: float) -> None:
         """Renew the leases that are due, and those whose task has said something new."""
         runs = {run.task.id: run for run in self._runner.runs}
-        period = LEASE_SECONDS / _RENEWALS
+        period = self._store.lease_seconds / _RENEWALS
         due = {
             task_id: (run.message, run.message_at) if run.message else None
             for task_id, run in runs.items()
@@ -96,7 +96,7 @@ class Leases:
         # What is over goes first: it must not be claimed and begun again.
         for task_id in await self._store.expire(self._runner.clock()):
             self._runner.lose(task_id)
-        if self._runner.problem or now - self._away_until < LEASE_SECONDS:
+        if self._runner.problem or now - self._away_until < self._store.lease_seconds:
             return  # those who run them could not renew their leases either
         for task in await self._store.claim():
             if not self._runner.is_running(task.id):
@@ -106,7 +106,7 @@ class Leases:
     def _give_up_what_is_lost(self, now: float) -> None:
         """Stop what another process may begin again now."""
         for run in self._runner.runs:
-            left = self._renewed_at.get(run.task.id, now) + LEASE_SECONDS - _MARGIN_SECONDS - now
+            left = self._renewed_at.get(run.task.id, now) + self._store.lease_seconds - _MARGIN_SECONDS - now
             if left <= 0 and run.task.restarts:
                 log.warning("task stopped: its lease could not be renewed", task=run.task.id, tool=run.task.tool)
                 self._runner.lose(run.task.id)

@@ -152,6 +152,7 @@ class RedisTaskStore:
         self._task: Final = f"{begin}task:"
         self._keys: Final = [f"{begin}{name}" for name in ("made", "expiry", "leases", "counts")]
         self._counts: Counter[str] = Counter()
+        self.lease_seconds: Final = LEASE_SECONDS
 
     async def open(self) -> None:
         """Nothing is to be read first: tasks that nobody runs are claimed one after the other."""

@@ -154,10 +154,6 @@ class TaskRunner:
         run = running[0]
         return task if run.message == task.message else replace(task, message=run.message, updated=run.message_at)
 
-    async def watch(self, task_id: str) -> None:
-        """Hear from now on what other processes make of a task."""
-        await self.store.watch(task_id)
-
     async def newest(self, count: int) -> Sequence[Task]:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
 

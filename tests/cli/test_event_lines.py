@@ -16,6 +16,10 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)[11:]
 
 
+def nowhere(_line: Line) -> None:
+    """Show a line to nobody."""
+
+
 def lines_of(event_lines: EventLines, event: DevEvent) -> list[str]:
     return [text_of(line) for line in event_lines.take(event)]
 
@@ -30,7 +34,7 @@ def session(client: str, sessions: int) -> Json:
 
 
 def test_a_call_gets_its_line_when_it_ends_and_runs_until_then() -> None:
-    event_lines = EventLines(has_problems_in_full=True)
+    event_lines = EventLines(nowhere, has_problems_in_full=True)
     assert lines_of(event_lines, CallStarted(id="1", what="du", arguments='{"a":1}', client="ed 1")) == []
     assert list(event_lines.running) == ["1"]
     ended = CallEnded(id="1", is_good=False, outcome="tool error", seconds=1.26)
@@ -40,7 +44,7 @@ def test_a_call_gets_its_line_when_it_ends_and_runs_until_then() -> None:
 
 
 def test_long_arguments_are_cut() -> None:
-    event_lines = EventLines(has_problems_in_full=True)
+    event_lines = EventLines(nowhere, has_problems_in_full=True)
     lines_of(event_lines, CallStarted(id="1", what="du", arguments="x" * 5000, client="ed"))
     [line] = lines_of(event_lines, CallEnded(id="1", is_good=True, outcome="", seconds=0.0014))
     assert len(line) < 200
@@ -48,7 +52,7 @@ def test_long_arguments_are_cut() -> None:
 
 
 def test_clients_come_and_go() -> None:
-    event_lines = EventLines(has_problems_in_full=True)
+    event_lines = EventLines(nowhere, has_problems_in_full=True)
     assert lines_of(event_lines, snapshot()) == ["serving http://h/mcp"]
     assert lines_of(event_lines, snapshot(session("ed 1", 2))) == ["+ ed 1 (2025-06-18, stdio) connected"]
     assert lines_of(event_lines, snapshot(session("ed 1", 2))) == []
@@ -56,7 +60,7 @@ def test_clients_come_and_go() -> None:
 
 
 def test_a_page_of_a_tool_is_told_once_with_where_a_browser_finds_it() -> None:
-    event_lines = EventLines(has_problems_in_full=True)
+    event_lines = EventLines(nowhere, has_problems_in_full=True)
     with_page = replace(snapshot(), apps={"sales": Path("/srv/ui/the sales.html")})
     assert lines_of(event_lines, with_page) == [
         "serving http://h/mcp",
@@ -67,21 +71,21 @@ def test_a_page_of_a_tool_is_told_once_with_where_a_browser_finds_it() -> None:
 
 def test_problems_are_told_once_and_their_end_too() -> None:
     problem = Problem(message="is wrong", path="tools.x")
-    in_full, in_short = EventLines(has_problems_in_full=True), EventLines(has_problems_in_full=False)
+    in_full, in_short = EventLines(nowhere, has_problems_in_full=True), EventLines(nowhere, has_problems_in_full=False)
     title = "✗ the file cannot be served as it is; generation 1 goes on"
     for event_lines, lines in ((in_full, [title, "tools.x: is wrong"]), (in_short, [title])):
         lines_of(event_lines, snapshot())
         assert lines_of(event_lines, snapshot(problems=(problem,))) == lines
         assert lines_of(event_lines, snapshot(problems=(problem,))) == []
         assert lines_of(event_lines, snapshot()) == ["✓ the file is right again"]
-    waiting = EventLines(has_problems_in_full=False)
+    waiting = EventLines(nowhere, has_problems_in_full=False)
     assert lines_of(waiting, snapshot(problems=(problem,), generation=None)) == [
         "✗ the file cannot be served as it is; nothing is served until it is right"
     ]
 
 
 def test_a_reload_without_a_change_says_so() -> None:
-    event_lines = EventLines(has_problems_in_full=True)
+    event_lines = EventLines(nowhere, has_problems_in_full=True)
     assert lines_of(event_lines, Reloaded(generation=3, changes=())) == ["↻ generation 3: the same is offered"]
 
 

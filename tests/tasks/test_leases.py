@@ -128,7 +128,7 @@ async def test_a_renewed_lease_keeps_a_task_and_carries_its_message(server: Redi
             while await lease_of(server, "one") < first + 4000:  # milliseconds: longer than a lease
                 await asyncio.sleep(0.1)
         assert other.begun == []
-        await other.runner.watch("one")
+        await other.runner.store.watch("one")
         await other.runner.cancel(task.id)
         await until(lambda: renewing.runner.running == 0)  # told by the one that cancelled
         assert (await ended(renewing, "one")).status is TaskStatus.CANCELLED

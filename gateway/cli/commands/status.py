@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
@@ -142,10 +142,11 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
         "config",
         f"{status.get('config', '?')} ({counted(len(files), 'file')}), read {_ago(status.get('last_reload'))}",
     )
-    yield from _files(files)
-    yield from _primitives(status)
-    yield from _views(status.get("views", {}))
-    yield from _upstreams(status.get("upstreams", {}))
+    yield from _labelled("files", _files(files))
+    for kind, noun in _KINDS.items():
+        yield from _labelled(kind, _primitives(status.get(kind, {}), noun))
+    yield from _labelled("views", _views(status.get("views", {})))
+    yield from _labelled("upstreams", _upstreams(status.get("upstreams", {})))
     yield from _places(status.get("store") or {})
     running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
     yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
@@ -154,20 +155,22 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
     yield "in use", ", ".join(_use(name, use) for name, use in status.get("limits", {}).items())
     if refused := ", ".join(f"{count} by {name}" for name, count in status.get("refused", {}).items() if count):
         yield "refused", refused
-    label = "clients"
-    for client in _clients(status.get("clients", {})):
-        yield label, client
+    yield from _labelled("clients", _clients(status.get("clients", {})))
+
+
+def _labelled(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The texts, the first of them with a label."""
+    for text in texts:
+        yield label, text
         label = ""
 
 
-def _files(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _files(files: Mapping[str, str]) -> Iterator[str]:
     """The first digits of each file's digest: SHA-256 as of sha256sum(1), but keyed for files of secrets."""
-    label = "files"
     for path, digest in islice(files.items(), _MAX_FILES):
-        yield label, f"{digest[:_DIGITS]}  {path}"
-        label = ""
+        yield f"{digest[:_DIGITS]}  {path}"
     if len(files) > _MAX_FILES:
-        yield label, f"… and {len(files) - _MAX_FILES} more (--json)"
+        yield f"… and {len(files) - _MAX_FILES} more (--json)"
 
 
 def _places(store: JsonObject) -> Iterator[tuple[str, str]]:
@@ -184,35 +187,28 @@ def _use(name: str, use: JsonObject) -> str:
     return f"{use['used']} {counted_as}" if use["limit"] is None else f"{use['used']} of {use['limit']} {counted_as}"
 
 
-def _primitives(status: JsonObject) -> Iterator[tuple[str, str]]:
-    """The names of what is served, a line for each kind and backend."""
-    for kind, noun in _KINDS.items():
-        by_backend: dict[str, list[str]] = defaultdict(list)
-        for name, backend in status.get(kind, {}).items():
-            by_backend[backend].append(name)
-        label = kind
-        for backend, names in by_backend.items():
-            yield label, f"{counted(len(names), f'{backend} {noun}')}: {', '.join(names)}"
-            label = ""
+def _primitives(backends: Mapping[str, str], noun: str) -> Iterator[str]:
+    """The names of what is served of one kind, a line for each backend."""
+    by_backend: dict[str, list[str]] = defaultdict(list)
+    for name, backend in backends.items():
+        by_backend[backend].append(name)
+    for backend, names in by_backend.items():
+        yield f"{counted(len(names), f'{backend} {noun}')}: {', '.join(names)}"
 
 
-def _views(views: JsonObject) -> Iterator[tuple[str, str]]:
-    label = "views"
+def _views(views: JsonObject) -> Iterator[str]:
     for name, each in views.items():
         held = ", ".join(counted(each[kind], noun) for kind, noun in _KINDS.items() if each.get(kind))
         searched = "" if "listed_tools" not in each else f"; {counted(each['listed_tools'], 'tool')} listed"
-        yield label, f"{name}: {held or 'nothing'}{searched}"
-        label = ""
+        yield f"{name}: {held or 'nothing'}{searched}"
 
 
-def _upstreams(upstreams: JsonObject) -> Iterator[tuple[str, str]]:
-    label = "upstreams"
+def _upstreams(upstreams: JsonObject) -> Iterator[str]:
     for name, each in upstreams.items():
         offers = ", ".join(f"{count} {kind}" for kind, count in each.get("offers", {}).items() if count)
         how = " ".join(filter(None, [each.get("revision"), each.get("transport") and f"over {each['transport']}"]))
         facts = [f"{name}: {each['state']}", how, offers, counted(each["sessions"], "session")]
-        yield label, ", ".join(filter(None, facts))
-        label = ""
+        yield ", ".join(filter(None, facts))
 
 
 def _clients(clients: JsonObject) -> Iterator[str]:

@@ -108,7 +108,7 @@ async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
     named = [each for each in dict.fromkeys(ids) if len(each) <= MAX_TASK_ID_LENGTH]
     own = [each for each in named if await own_task(each, call) is not None]
     for task_id in own:
-        await call.server.tasks.runner.watch(task_id)
+        await call.server.tasks.runner.store.watch(task_id)
     return own
 
 

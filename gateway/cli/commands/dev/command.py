@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from gateway.cli.commands.dev.developing import develop
-from gateway.cli.commands.dev.plain_view import PlainView, View
+from gateway.cli.commands.dev.event_lines import EventLines, plain_lines
 from gateway.cli.commands.dev.raw_terminal import raw_terminal
 from gateway.cli.console import Console
 from gateway.cli.options import (
@@ -76,7 +76,8 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
     with ExitStack() as stack:
         terminal = stack.enter_context(raw_terminal())
         console = Console(terminal.stream)
-        view: View = PlainView(console)
+        lines = EventLines(plain_lines(console), has_problems_in_full=True)
+        report = lines.report
         if out.is_terminal and os.environ.get("TERM") != "dumb":
             try:
                 live = import_module(_LIVE).LiveView
@@ -84,13 +85,14 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
                 console.line("(a live view comes with the extra: pip install 'mcp-gateway-daemon[dev]')")
             else:
                 view = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
-        terminal.hand_over(view.written)
+                lines, report = view.lines, view.report
+        terminal.hand_over(lines.written)
         show_console: Callable[[str], None] | None = None
         if options.open:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
             # Its URL is a line of the log in any case.
             show_console = partial(_open_in_browser, folder=Path(folder))
-        await develop(settings, view.report, on_exit=terminal.leave, show_console=show_console)
+        await develop(settings, report, on_exit=terminal.leave, show_console=show_console)
     return 0
 
 

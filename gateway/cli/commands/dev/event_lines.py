@@ -1,12 +1,16 @@
-"""Turns the events of `dev` into lines of styled text. Writes nothing."""
+"""Turns the events of `dev`, and what else the process writes, into lines of styled text; and writes plain ones."""
 
 import json
+import os
+import signal
+import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from gateway.cli.commands.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
+from gateway.cli.console import Console
 from gateway.config.diagnostics.render import render
 from gateway.json_types import Json
 from gateway.reload.planning import ChangeKind
@@ -26,14 +30,28 @@ _FRAME: Final = frozenset({"timestamp", "level", "event"})
 class EventLines:
     """Keeps the current state, and makes lines of what changes."""
 
-    def __init__(self, *, has_problems_in_full: bool) -> None:
-        """`has_problems_in_full`: the lines show every problem of the file, rather than that there are some."""
+    def __init__(self, show: Callable[[Line], None], *, has_problems_in_full: bool) -> None:
+        """Take what shows a line, in any thread.
+
+        `has_problems_in_full`: the lines have every problem of the file, rather than that there are some.
+        """
+        self._show: Final = show
         self._has_problems_in_full: Final = has_problems_in_full
         self.running: Final[dict[str, tuple[CallStarted, datetime]]] = {}
         """Calls that run, with their start, by id and in the order of their starts."""
         self.snapshot = StatusSnapshot(status={}, url=None, problems=())
         self._clients: Counter[str] = Counter()
         self._has_served = False
+
+    def report(self, event: DevEvent) -> None:
+        """Show an event; called on the event loop's thread."""
+        for line in self.take(event):
+            self._show(line)
+
+    def written(self, line: str) -> None:
+        """Show a line that something in the process has written; called from any thread."""
+        if (shown := log_line(line)) is not None:
+            self._show(shown)
 
     def take(self, event: DevEvent) -> Iterator[Line]:
         """Update the state, and make the lines that stay on the screen."""
@@ -78,6 +96,28 @@ class EventLines:
         )
         yield from ([clock(), ("- ", "red"), (client, ""), (" left", "dim")] for client in self._clients - clients)
         self._clients = clients
+
+
+def plain_lines(console: Console) -> Callable[[Line], None]:
+    """Return what writes lines one after the other: the view without a terminal, or without the extra `dev`.
+
+    If their reader is gone, the process is asked to stop.
+    """
+    lock, is_unread = threading.Lock(), threading.Event()
+
+    def show(line: Line) -> None:
+        cleaned = ((console.clean(text), style) for text, style in line)
+        text = "".join(console.styled(text, style) if style else text for text, style in cleaned)
+        with lock:
+            if is_unread.is_set():
+                return
+            try:
+                console.line(text)
+            except BrokenPipeError:  # `| head` has read enough
+                is_unread.set()
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    return show
 
 
 def log_line(line: str) -> Line | None:

@@ -18,7 +18,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from gateway.cli.commands.dev.developing import DevEvent
-from gateway.cli.commands.dev.event_lines import EventLines, Line, cut, log_line, shown_seconds, title_of_problems
+from gateway.cli.commands.dev.event_lines import EventLines, Line, cut, shown_seconds, title_of_problems
 from gateway.cli.console import Console, counted
 from gateway.config.diagnostics.render import render
 
@@ -34,8 +34,8 @@ class LiveView:
     def __init__(self, console: Console, stream: TextIO, *, config: str) -> None:
         self._plain_console: Final = console
         self._config: Final = config
-        self._event_lines: Final = EventLines(has_problems_in_full=False)
-        self._lines: Final[deque[Text]] = deque(maxlen=_KEPT)
+        self.lines: Final = EventLines(self._show, has_problems_in_full=False)
+        self._latest: Final[deque[Text]] = deque(maxlen=_KEPT)
         """The latest lines, to be written again when the window's width changes: a terminal does not unwrap lines."""
         self._console: Final = RichConsole(
             file=stream, force_terminal=True, highlight=False, no_color=not console.has_colour
@@ -55,23 +55,18 @@ class LiveView:
     def report(self, event: DevEvent) -> None:
         if self._console.width != self._width:
             self._redraw()
-        for line in self._event_lines.take(event):
-            self._show(line)
-
-    def written(self, line: str) -> None:
-        if (shown := log_line(line)) is not None:
-            self._show(shown)
+        self.lines.report(event)
 
     def _show(self, line: Line) -> None:
         text = self._text(line)
-        self._lines.append(text)
+        self._latest.append(text)
         self._console.print(text, soft_wrap=True)
 
     def _redraw(self) -> None:
         self._width = self._console.width
         self._live.stop()
         self._console.clear()
-        for text in tuple(self._lines)[-self._console.height :]:
+        for text in tuple(self._latest)[-self._console.height :]:
             self._console.print(text, soft_wrap=True)
         self._live = self._region_below()  # a new one: the old one would continue at its old place
         self._live.start()
@@ -95,7 +90,7 @@ class LiveView:
 
     def _parts(self) -> Iterator[RenderableType]:
         """The parts of the state: problems, running calls, sections that need a restart, and the status line."""
-        snapshot = self._event_lines.snapshot
+        snapshot = self.lines.snapshot
         if snapshot.problems:
             room = max(self._console.height - _MAX_CALLS - 6, 3)
             lines = render(snapshot.problems, colour=False).splitlines()
@@ -104,7 +99,7 @@ class LiveView:
             yield Panel(text, title=title_of_problems(snapshot), border_style="red", title_align="left")
         else:
             yield Rule(style="dim")
-        running = list(self._event_lines.running.values())
+        running = list(self.lines.running.values())
         for began, at in running[:_MAX_CALLS]:
             seconds = (datetime.now(UTC) - at).total_seconds()
             yield self._one_line(
@@ -122,7 +117,7 @@ class LiveView:
         yield self._one_line(self._status_line())
 
     def _status_line(self) -> Line:
-        snapshot = self._event_lines.snapshot
+        snapshot = self.lines.snapshot
         if not snapshot.status:
             return [("dev ", "bold"), (self._config, ""), ("  waits for the file to be right; Ctrl-C ends it", "dim")]
         status = snapshot.status

@@ -18,7 +18,6 @@ import structlog
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.deadline import Deadline
 from gateway.executors.invocation import Permit
-from gateway.json_types import Json
 
 T = TypeVar("T")
 
@@ -88,11 +87,11 @@ class DaemonThreadPool:
         job = self._start(function, args)
         try:
             async with asyncio.timeout_at(deadline):
-                outcome = await job.result
+                await job.result
         finally:
             if job in self._jobs and on_stuck is not None:
                 on_stuck(self._watch(job.ended))
-        returned: T = outcome.unwrap()
+        returned: T = job.unwrap()
         return returned
 
     def track_orphan(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
@@ -128,11 +127,11 @@ class DaemonThreadPool:
         self._jobs.add(job)
         return job
 
-    def _finish(self, worker: "_Worker", job: "_Job", outcome: "_Outcome") -> None:
+    def _finish(self, worker: "_Worker", job: "_Job") -> None:
         """On the loop: the function has returned."""
         self._jobs.discard(job)
         if not job.result.done():
-            job.result.set_result(outcome)
+            job.result.set_result(None)
         job.ended.set_result(None)
         if self._stopped:
             worker.dismiss()
@@ -199,17 +198,31 @@ async def _wait_for(ending: "asyncio.Future[Any]") -> None:
     await asyncio.wait([ending])
 
 
-class _Outcome:
-    """The result of a function: a value, or an error."""
+class _Job:
+    """One call of a function."""
 
-    __slots__ = ("_error", "_value")
+    __slots__ = ("_args", "_context", "_error", "_function", "_value", "ended", "loop", "result")
 
-    def __init__(self, value: Json, error: BaseException | None) -> None:
-        self._value = value
-        self._error = error
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.result: asyncio.Future[None] = loop.create_future()
+        """Done when the caller has been answered, be it by its deadline."""
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._function = function
+        self._args = args
+        self._context = contextvars.copy_context()
+        self._value: Any = None
+        self._error: BaseException | None = None
 
-    def unwrap(self) -> Json:
-        """Return the value, or raise the error.
+    def run(self) -> None:
+        """Call the function, in the thread, and keep what becomes of that."""
+        try:
+            self._value = self._context.run(self._function, *self._args)
+        except BaseException as error:  # noqa: BLE001 - Boundary: whatever a function raises is its caller's to judge
+            self._error = error
+
+    def unwrap(self) -> Any:
+        """Return the function's value, or raise its error.
 
         A function's own CancelledError must not be taken for the cancellation of its caller.
         """
@@ -226,31 +239,10 @@ class _Outcome:
             del error  # its traceback leads back to this frame
 
 
-class _Job:
-    """One call of a function."""
-
-    __slots__ = ("args", "context", "ended", "function", "loop", "result")
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
-        self.function = function
-        self.args = args
-        self.context = contextvars.copy_context()
-        self.loop = loop
-        self.result: asyncio.Future[_Outcome] = loop.create_future()
-        """Done when the caller has been answered, be it by its deadline."""
-        self.ended: asyncio.Future[None] = loop.create_future()
-
-    def run(self) -> _Outcome:
-        try:
-            return _Outcome(self.context.run(self.function, *self.args), None)
-        except BaseException as error:  # noqa: BLE001 - Boundary: whatever a function raises is its caller's to judge
-            return _Outcome(None, error)
-
-
 class _Worker:
     """A thread that runs one job after another until it is dismissed."""
 
-    def __init__(self, finish: Callable[["_Worker", _Job, _Outcome], None]) -> None:
+    def __init__(self, finish: Callable[["_Worker", _Job], None]) -> None:
         self._finish = finish
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         threading.Thread(target=self._work, name="plugin", daemon=True).start()
@@ -263,9 +255,9 @@ class _Worker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            outcome = job.run()
+            job.run()
             try:
-                job.loop.call_soon_threadsafe(self._finish, self, job, outcome)
+                job.loop.call_soon_threadsafe(self._finish, self, job)
             except RuntimeError:  # the loop is closed: no result of this thread is wanted any more
                 return
-            del job, outcome  # an idle thread must not keep a call's values alive
+            del job  # an idle thread must not keep a call's values alive

@@ -268,4 +268,6 @@ def _climbs(segment: str) -> bool:
         # Some servers cut parameters off first: `..;x` climbs there.
         if any(part.partition(";")[0] in {".", ".."} for part in re.split(r"[/\\]", segment)):
             return True
+        if "%" not in segment:
+            break
     return False

@@ -1,7 +1,7 @@
 """Bodies of requests: compiled from `json`, `form`, `multipart` and `body` of the file, filled in at each call."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -32,19 +32,6 @@ class RenderedBody(msgspec.Struct, frozen=True, kw_only=True):
 
     data: bytes | StreamedBody
     media_type: str
-
-
-class BodyTemplate(Protocol):
-    """A compiled body."""
-
-    @property
-    def has_secret(self) -> bool: ...
-    def render(self, arguments: JsonObject) -> RenderedBody | None:
-        """Fill in the arguments; None where there is no body then.
-
-        Raises:
-            ExecutionError: a value cannot stand where it would, or a file cannot be read.
-        """
 
 
 class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +141,13 @@ class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
             return RenderedBody(data=_whole(value.data), media_type=value.media_type or OCTETS)
         text = self.template.render_element(arguments) if self.is_optional else self.template.render(arguments)
         return None if text is None else RenderedBody(data=text.encode(), media_type=_TEXT)
+
+
+BodyTemplate = _JsonBody | _FormBody | _MultipartBody | _FileBody | _TextBody
+"""A compiled body. `render` fills in the arguments; None where there is no body then.
+
+Raises `ExecutionError`: a value cannot stand where it would, or a file cannot be read.
+"""
 
 
 def _whole(data: bytes | DiskFile) -> StreamedBody:

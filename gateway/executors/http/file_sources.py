@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -35,17 +35,6 @@ class SentFile(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
 
 
-class FileSource(Protocol):
-    """The source of the files of one place."""
-
-    def files(self, arguments: JsonObject) -> Iterator[SentFile]:
-        """Yield the files; none where they are absent.
-
-        Raises:
-            ExecutionError: a value is no file, or a file cannot be read.
-        """
-
-
 class _LiteralPath(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     threads: DaemonThreadPool
@@ -65,6 +54,13 @@ class _GivenFiles(msgspec.Struct, frozen=True, kw_only=True):
                 yield sent_file(file)
             elif file is not None and file is not UNDEFINED:
                 raise ExecutionError(f"{self.template.place}: the value is no file of an input of `type: file`")
+
+
+FileSource = _LiteralPath | _GivenFiles
+"""The source of the files of one place: `files` yields them, none where they are absent.
+
+Raises `ExecutionError`: a value is no file, or a file cannot be read.
+"""
 
 
 def sent_file(file: FileArgument) -> SentFile:

@@ -10,7 +10,7 @@ of 128 random bits; a file name that is a path (RFC 7578 §4.2).
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -81,17 +81,6 @@ def _quoted(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
-class PartTemplate(Protocol):
-    """A compiled part, which a call may make several of, or none."""
-
-    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
-        """Fill in the arguments.
-
-        Raises:
-            ExecutionError: a value cannot stand where it would, or a file cannot be read.
-        """
-
-
 class _ValuePart(msgspec.Struct, frozen=True, kw_only=True):
     """A part that is written as text: its value decides what it is."""
 
@@ -144,6 +133,13 @@ class _FilePart(msgspec.Struct, frozen=True, kw_only=True):
         media_type, name = rendered_media_type(self.media_type, arguments), _name(self.name, arguments)
         for file in self.source.files(arguments):
             yield _file_part(field, file, media_type=media_type, name=name)
+
+
+PartTemplate = _ValuePart | _TextPart | _JsonPart | _FilePart
+"""A compiled part, of which `contents` makes several, or none: it fills in the arguments.
+
+Raises `ExecutionError`: a value cannot stand where it would, or a file cannot be read.
+"""
 
 
 def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:

@@ -7,7 +7,7 @@ chooses the program (`command[0]` is literal, or an enum).
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -42,13 +42,6 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(text.split())[:80]
 
 
-class Item(Protocol):
-    """An item of a command: makes some arguments, or none."""
-
-    def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
-        """Return its arguments, or None where something absent takes it away."""
-
-
 class _Literal(msgspec.Struct, frozen=True):
     argument: Argument
 
@@ -77,7 +70,7 @@ class _Text(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Group(msgspec.Struct, frozen=True, kw_only=True):
-    members: Sequence[Item]
+    members: "Sequence[Item]"
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
         made = [member.arguments(variables) for member in self.members]
@@ -88,12 +81,16 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Conditional(msgspec.Struct, frozen=True, kw_only=True):
     condition: Expression
-    then: Sequence[Item]
+    then: "Sequence[Item]"
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
         if not self.condition.is_true(variables):
             return None
         return [argument for item in self.then for argument in item.arguments(variables) or ()]
+
+
+Item = _Literal | _Text | _Group | _Conditional
+"""An item of a command: makes some `arguments`, or none; None where something absent takes it away."""
 
 
 class Argv(msgspec.Struct, frozen=True, kw_only=True):

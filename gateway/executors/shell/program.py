@@ -6,7 +6,6 @@ standard input stays free, there is no limit of length, and every interpreter ca
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -25,22 +24,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
 
 
-class Program(Protocol):
-    @property
-    def needs_folder(self) -> bool:
-        """Whether each call needs a directory of its own, whatever its arguments."""
-
-    def prepare(self, arguments: JsonObject, environment: Mapping[str, str], folder: CallFolder | None) -> Launch:
-        """Build the command line, and the environment on top of which `environment` stands.
-
-        Raises:
-            ExecutionError: the arguments cannot be passed.
-        """
-
-
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     argv: Argv
     needs_folder: bool = False
+    """Whether each call needs a directory of its own, whatever its arguments."""
 
     def prepare(self, arguments: JsonObject, environment: Mapping[str, str], folder: CallFolder | None) -> Launch:  # noqa: ARG002 - needs none
         return Launch(argv=self.argv.build(arguments), environment=environment)
@@ -65,6 +52,13 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
             argv=[*self.interpreter, str(script)],
             environment={**inputs, "INPUTS_FILE": str(inputs_file), **environment},
         )
+
+
+Program = CommandLine | Script
+"""The program of a call. `prepare` builds its command line, and the environment on top of which `environment` stands.
+
+Raises `ExecutionError`: the arguments cannot be passed.
+"""
 
 
 def _write_privately(path: Path, text: str) -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from gateway.access.call_limits.concurrency import ConcurrencyLimiter
 from gateway.executors.deadline import Deadline
-from gateway.protocol.call.runner import _RunSuspension
+from gateway.protocol.input_requests.suspension import RunSuspension
 from tests.protocol.peers import SECONDS
 
 
-async def question(pause: _RunSuspension, chance: random.Random) -> None:
+async def question(pause: RunSuspension, chance: random.Random) -> None:
     """One that is answered, or refused, after others had their turn."""
     async with pause():
         for _ in range(chance.randrange(4)):
@@ -20,7 +20,7 @@ async def question(pause: _RunSuspension, chance: random.Random) -> None:
             raise ValueError("refused")
 
 
-async def requester(pause: _RunSuspension, chance: random.Random) -> None:
+async def requester(pause: RunSuspension, chance: random.Random) -> None:
     for _ in range(chance.randrange(1, 4)):
         try:
             await question(pause, chance)
@@ -33,7 +33,7 @@ async def call(slots: ConcurrencyLimiter, chance: random.Random) -> None:
     loop = asyncio.get_running_loop()
     deadline = Deadline(loop.time() + SECONDS)
     permit = await slots.acquire("t", (2, 99), caller="ada", deadline=deadline.at)
-    pause = _RunSuspension(deadline, permit)
+    pause = RunSuspension(deadline, permit)
     tasks = [asyncio.create_task(requester(pause, chance)) for _ in range(chance.randrange(1, 4))]
     try:
         await asyncio.wait(tasks, timeout=0 if chance.random() < 0.3 else None)

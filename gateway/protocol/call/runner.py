@@ -5,8 +5,8 @@ While an input request is open, neither the permit nor the deadline is used up.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -25,10 +25,10 @@ from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.call.call import Call, OpenRequester
 from gateway.protocol.call.call_context import CallContext
-from gateway.protocol.input_requests.mrtr_requester import brings_answers, claim_answers
-from gateway.protocol.input_requests.open_requester import open_requester
-from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
-from gateway.protocol.input_requests.requests import InputRequest
+from gateway.protocol.input_requests.mrtr_requester import MrtrRequester, brings_answers, claim_answers
+from gateway.protocol.input_requests.requester import InputRequester, Suspension
+from gateway.protocol.input_requests.session_requester import SessionRequester
+from gateway.protocol.input_requests.suspension import InnerRequester, RunSuspension
 from gateway.telemetry.trace import Step, Trace
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Run(msgspec.Struct, eq=False):
     _permit: Permit | None = None
     _opened: OpenRequester | None = None
     _context: CallContext | None = None
-    _suspension: "_RunSuspension | None" = None
+    _suspension: RunSuspension | None = None
     _trace: Trace | None = None
     _step: AbstractContextManager[Step] | None = None
 
@@ -119,7 +119,7 @@ class Run(msgspec.Struct, eq=False):
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
         if not self.is_completion and not self.is_inner and brings_answers(self.call):
             await claim_answers(self.primitive, self.call)
-            self._opened = open_requester(self.primitive, self.call)
+            self._opened = _open_requester(self.primitive, self.call)
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:
@@ -249,20 +249,20 @@ class Run(msgspec.Struct, eq=False):
         if self.is_completion or self.is_inner:
             return self.given_requester
         if self._opened is None:
-            self._opened = open_requester(self.primitive, self.call)
+            self._opened = _open_requester(self.primitive, self.call)
         return self._opened
 
     @property
     def suspension(self) -> Suspension:
         """Stops the clock and lends the permit while an input request is open."""
         if self._suspension is None:
-            self._suspension = _RunSuspension(self.deadline, self.permit, waited=self._waited_for_answer)
+            self._suspension = RunSuspension(self.deadline, self.permit, waited=self._waited_for_answer)
         return self._suspension
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
         """Read a resource for this run, as its caller may."""
         requester = self.requester
-        inner = None if requester is None else _InnerRequester(requester, self.suspension)
+        inner = None if requester is None else InnerRequester(requester, self.suspension)
         return await self.call.server.read(uri, self.call, requester=inner, is_inner=True)
 
     @property
@@ -281,82 +281,16 @@ class Run(msgspec.Struct, eq=False):
             await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
 
 
-class _RunSuspension:
-    """Stops a run's clock and lends its permit to others, as long as at least one input request is open."""
+def _open_requester(primitive: Primitive, call: Call) -> OpenRequester:
+    """Return the requester for a run of `primitive`, to be left as a context manager when the run ends.
 
-    __slots__ = ("_deadline", "_open", "_permit", "_returning", "_since", "_waited")
+    It goes by the era of the client, and by whether the call is a task.
 
-    def __init__(self, deadline: Deadline, permit: Permit, *, waited: Callable[[float], None] = lambda _: None) -> None:
-        """Suspend nothing yet; `waited` is told when a wait began, on the event loop's clock, once it is over."""
-        self._waited = waited
-        self._since = 0.0
-        """When the first of the open requests was sent, on the event loop's clock."""
-        self._deadline = deadline
-        self._permit = permit
-        self._open = 0
-        self._returning = asyncio.Lock()
-
-    @asynccontextmanager
-    async def __call__(self) -> AsyncIterator[None]:
-        if not self._open:
-            self._since = asyncio.get_running_loop().time()
-        self._open += 1
-        self._deadline.pause()
-        self._permit.suspend()
-        try:
-            yield
-        except asyncio.CancelledError:
-            self._open -= 1
-            if not self._open:
-                self._waited(self._since)
-                self._permit.force_resume()
-                self._deadline.resume()
-            raise
-        except BaseException:
-            await self._end_one()
-            raise
-        await self._end_one()
-
-    async def _end_one(self) -> None:
-        """Note that a request was answered or withdrawn; go on unless another is open, or is sent meanwhile."""
-        self._open -= 1
-        if not self._open:
-            self._waited(self._since)
-        try:
-            async with self._returning:
-                if not self._open:
-                    await self._permit.resume()
-        finally:
-            if self._open:
-                self._permit.suspend()
-            else:
-                self._permit.force_resume()  # where the wait was cancelled
-                self._deadline.resume()
-
-
-class _InnerRequester:
-    """The requester of a run within a run: while it asks, the outer one is suspended too."""
-
-    __slots__ = ("_outer", "_requester")
-
-    def __init__(self, requester: InputRequester, outer: Suspension) -> None:
-        self._requester = requester
-        self._outer = outer
-
-    async def request(
-        self,
-        questions: Mapping[str, InputRequest],
-        *,
-        pause: Suspension,
-        proven: bool = False,
-        where: Where | None = None,
-    ) -> Mapping[str, JsonObject]:
-        @asynccontextmanager
-        async def both() -> AsyncIterator[None]:
-            async with self._outer(), pause():
-                yield
-
-        return await self._requester.request(questions, pause=both, proven=proven, where=where)
-
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self._requester.once(key, function)
+    Raises:
+        InvalidRetryError: the request's `inputResponses` or `requestState` cannot be.
+    """
+    if call.task is not None:
+        return call.task.requester
+    if call.session is not None:
+        return SessionRequester(call, call.session, ask_timeout=primitive.ask_timeout)
+    return MrtrRequester(call, definition=primitive.version)

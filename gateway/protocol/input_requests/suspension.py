@@ -1,0 +1,95 @@
+"""Suspends runs while input requests are open: neither their deadlines nor their permits are used up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from gateway.access.call_limits.concurrency import Permit
+from gateway.executors.deadline import Deadline
+from gateway.json_types import JsonObject
+from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
+from gateway.protocol.input_requests.requests import InputRequest
+
+T = TypeVar("T")
+
+
+class RunSuspension:
+    """Stops a run's clock and lends its permit to others, as long as at least one input request is open."""
+
+    __slots__ = ("_deadline", "_open", "_permit", "_returning", "_since", "_waited")
+
+    def __init__(self, deadline: Deadline, permit: Permit, *, waited: Callable[[float], None] = lambda _: None) -> None:
+        """Suspend nothing yet; `waited` is told when a wait began, on the event loop's clock, once it is over."""
+        self._waited = waited
+        self._since = 0.0
+        """When the first of the open requests was sent, on the event loop's clock."""
+        self._deadline = deadline
+        self._permit = permit
+        self._open = 0
+        self._returning = asyncio.Lock()
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[None]:
+        if not self._open:
+            self._since = asyncio.get_running_loop().time()
+        self._open += 1
+        self._deadline.pause()
+        self._permit.suspend()
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._open -= 1
+            if not self._open:
+                self._waited(self._since)
+                self._permit.force_resume()
+                self._deadline.resume()
+            raise
+        except BaseException:
+            await self._end_one()
+            raise
+        await self._end_one()
+
+    async def _end_one(self) -> None:
+        """Note that a request was answered or withdrawn; go on unless another is open, or is sent meanwhile."""
+        self._open -= 1
+        if not self._open:
+            self._waited(self._since)
+        try:
+            async with self._returning:
+                if not self._open:
+                    await self._permit.resume()
+        finally:
+            if self._open:
+                self._permit.suspend()
+            else:
+                self._permit.force_resume()  # where the wait was cancelled
+                self._deadline.resume()
+
+
+class InnerRequester:
+    """The requester of a run within a run: while it asks, the outer one is suspended too."""
+
+    __slots__ = ("_outer", "_requester")
+
+    def __init__(self, requester: InputRequester, outer: Suspension) -> None:
+        self._requester = requester
+        self._outer = outer
+
+    async def request(
+        self,
+        questions: Mapping[str, InputRequest],
+        *,
+        pause: Suspension,
+        proven: bool = False,
+        where: Where | None = None,
+    ) -> Mapping[str, JsonObject]:
+        @asynccontextmanager
+        async def both() -> AsyncIterator[None]:
+            async with self._outer(), pause():
+                yield
+
+        return await self._requester.request(questions, pause=both, proven=proven, where=where)
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        return await self._requester.once(key, function)

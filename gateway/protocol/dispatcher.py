@@ -14,15 +14,13 @@ from gateway.access.call_limits.concurrency import ConcurrencyLimiter
 from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_parts import CallerParts
-from gateway.catalog.catalog import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.protocol import initialize, message_log, results
-from gateway.protocol.call.call import Call, ClientTerms, ServerState, open_call
+from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.progress import REPEAT_AFTER
-from gateway.protocol.call_tool import unwrapped
 from gateway.protocol.envelope import Envelope, is_modern, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.in_flight import InFlight
@@ -292,7 +290,7 @@ class Dispatcher:
                 headers.check_name(message.method, message.params, fields)
         except RpcError as error:
             return results.error_reply(error, request_id=message.id, revision=envelope.revision)
-        return self._call(message, exchange, terms=envelope, catalog=catalog)
+        return open_call(message, terms=envelope, catalog=catalog, exchange=exchange, server=self._server)
 
     def _begin(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
         """Answer a legacy message that came on no session: `initialize` opens one, `ping` is answered.
@@ -337,26 +335,8 @@ class Dispatcher:
         except RpcError as error:
             status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # `initialize` again
             return results.error_reply(error, request_id=message.id, revision=session.revision, status=status)
-        return self._call(message, exchange, terms=session, catalog=catalog, session=session)
-
-    def _call(
-        self,
-        request: Request,
-        exchange: Exchange,
-        *,
-        terms: ClientTerms,
-        catalog: Catalog,
-        session: Session | None = None,
-    ) -> Call:
-        meant = request if catalog.listed_tools is None else unwrapped(request, catalog)
         return open_call(
-            meant,
-            terms=terms,
-            catalog=catalog,
-            exchange=exchange,
-            server=self._server,
-            session=session,
-            is_wrapped=meant is not request,
+            message, terms=session, catalog=catalog, exchange=exchange, server=self._server, session=session
         )
 
     def _take_notification(self, notification: Notification, session: Session) -> None:

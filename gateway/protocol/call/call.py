@@ -22,6 +22,7 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter
+from gateway.protocol.call_tool import unwrapped
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.input_requests.requester import InputRequester
@@ -200,10 +201,10 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     exchange: Exchange,
     server: "ServerState",
     session: Session | None = None,
-    is_wrapped: bool = False,
 ) -> Call:
     """Make the call of a request whose revision, method and sender were checked."""
-    method, params = request.method, request.params
+    meant = request if catalog.listed_tools is None else unwrapped(request, catalog)
+    method, params = meant.method, meant.params
     fields = params.get(meta.META)
     kind, target = _target(method, params, catalog)
     return Call(
@@ -223,7 +224,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
         server=server,
         session=session,
         session_id=None if session is None else session.id,
-        is_wrapped=is_wrapped,
+        is_wrapped=meant is not request,
     )
 
 

@@ -1,4 +1,4 @@
-"""prompts/list and prompts/get (server/prompts)."""
+"""prompts/get (server/prompts)."""
 
 from gateway.catalog.primitives import Prompt
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
@@ -8,12 +8,6 @@ from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_prompt
 from gateway.wire import downgrade
-
-
-async def list_prompts(call: Call) -> bytes:
-    return call.server.pages.page(
-        "prompts", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
-    )
 
 
 async def get_prompt(call: Call) -> JsonObject:

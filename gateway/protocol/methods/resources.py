@@ -1,4 +1,4 @@
-"""resources/list, resources/templates/list and resources/read (server/resources)."""
+"""resources/read (server/resources)."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -15,18 +15,6 @@ from gateway.protocol.input_requests.requester import InputRequester
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_resource
 from gateway.wire import downgrade
-
-
-async def list_resources(call: Call) -> bytes:
-    return call.server.pages.page(
-        "resources", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
-    )
-
-
-async def list_resource_templates(call: Call) -> bytes:
-    return call.server.pages.page(
-        "resourceTemplates", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
-    )
 
 
 async def read_resource(call: Call) -> JsonObject:

@@ -1,4 +1,4 @@
-"""skills/list, skills/get and resources/directory/read (SEP-2640, the extension io.modelcontextprotocol/skills)."""
+"""skills/get and resources/directory/read (SEP-2640, the extension io.modelcontextprotocol/skills)."""
 
 from gateway.catalog.primitives import Resource, Skill
 from gateway.errors import ErrorCode, RpcError
@@ -7,12 +7,6 @@ from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import check_access
 from gateway.protocol.methods import params
-
-
-async def list_skills(call: Call) -> bytes:
-    return call.server.pages.page(
-        "skills", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
-    )
 
 
 async def get_skill(call: Call) -> JsonObject:

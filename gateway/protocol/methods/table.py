@@ -1,4 +1,4 @@
-"""The table of methods, with the eras in which each is served."""
+"""The table of methods, with the eras in which each is served; and the methods that list what is on offer."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -37,28 +37,39 @@ class Method(msgspec.Struct, frozen=True):
     """What it is answered with where a limit refuses it."""
 
 
+def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
+    """A list of what is on offer; `name` is the member of its result that holds the entries."""
+
+    async def page(call: Call) -> bytes:
+        return call.server.pages.page(
+            name, catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
+        )
+
+    return Method(page, eras, is_list=True, is_immediate=True)
+
+
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         "completion/complete": Method(completion.complete, BOTH, is_call=True),
         "logging/setLevel": Method(lifecycle.set_level, LEGACY_ONLY),
         "ping": Method(lifecycle.ping, LEGACY_ONLY, is_immediate=True),
         "prompts/get": Method(prompts.get_prompt, BOTH, is_call=True),
-        "prompts/list": Method(prompts.list_prompts, BOTH, is_list=True, is_immediate=True),
+        "prompts/list": _list("prompts"),
         "resources/directory/read": Method(skills.read_directory, MODERN_ONLY, is_list=True),
-        "resources/list": Method(resources.list_resources, BOTH, is_list=True, is_immediate=True),
+        "resources/list": _list("resources"),
         "resources/read": Method(resources.read_resource, BOTH, is_call=True),
-        "resources/templates/list": Method(resources.list_resource_templates, BOTH, is_list=True, is_immediate=True),
+        "resources/templates/list": _list("resourceTemplates"),
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
         "skills/get": Method(skills.get_skill, MODERN_ONLY, is_list=True),
-        "skills/list": Method(skills.list_skills, MODERN_ONLY, is_list=True),
+        "skills/list": _list("skills", MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
         "tasks/cancel": Method(tasks.cancel, MODERN_ONLY),
         "tasks/get": Method(tasks.get, MODERN_ONLY),
         "tasks/update": Method(tasks.update, MODERN_ONLY),
         "tools/call": Method(tools.call_tool, BOTH, is_call=True, refused=tools.refused),
-        "tools/list": Method(tools.list_tools, BOTH, is_list=True, is_immediate=True),
+        "tools/list": _list("tools"),
     }
 )
 """`initialize` is not among them: it is the legacy era's door, not a method behind it."""

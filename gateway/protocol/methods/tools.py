@@ -1,4 +1,4 @@
-"""tools/list and tools/call (server/tools)."""
+"""tools/call (server/tools)."""
 
 from gateway.catalog.primitives import Tool
 from gateway.errors import ExecutionError, MissingCapabilityError, OverLimitError
@@ -12,12 +12,6 @@ from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_tool
 from gateway.wire import headers
 from gateway.wire.revisions import Era
-
-
-async def list_tools(call: Call) -> bytes:
-    return call.server.pages.page(
-        "tools", catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
-    )
 
 
 async def call_tool(call: Call) -> JsonObject | bytes:

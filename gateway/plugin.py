@@ -34,12 +34,16 @@ tool's place meanwhile.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
-
-import aiohttp
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
+
+if TYPE_CHECKING:  # aiohttp takes an eighth of the time to start, and few functions send requests
+    from aiohttp import ClientSession
+
+    HttpClient = ClientSession
+    """The type of `Context.http`."""
 
 __all__ = [
     "Answer",
@@ -59,9 +63,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-HttpClient = aiohttp.ClientSession
-"""The type of `Context.http`."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 """A severity of RFC 5424, mildest first."""
@@ -314,7 +315,7 @@ class Context(_Facts, Protocol):
     """
 
     @property
-    def http(self) -> HttpClient:
+    def http(self) -> "HttpClient":
         """The HTTP client that all functions share; it passes the call's trace on. Do not close it.
 
         Private, loopback and link-local addresses are refused.

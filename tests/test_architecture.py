@@ -128,11 +128,14 @@ def test_no_import_of_our_own_hides_inside_a_function() -> None:
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "app/gateway.py": {"gateway.app.console_setup", "gateway.app.workers.all_workers"},
+    "app/assembly.py": {"gateway.app.json_fetcher"},
     "app/listeners.py": {"gateway.app.http_serving"},
     "app/optional_sources.py": {
         *("gateway.upstreams.source", "gateway.openapi.source", "gateway.openapi.remote_documents"),
     },
     "app/reports/metrics.py": {"gateway.app.reports.metric_sources"},
+    "catalog/compile/backends.py": {"gateway.catalog.compile.sql", "gateway.executors.http.executor"},
+    "catalog/compile/compiler.py": {"gateway.executors.outbound_auth.compiler"},
     "cli/commands/__init__.py": {
         EVENT_LOOP,
         ERROR_REPORT,
@@ -141,6 +144,8 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     },
     "cli/commands/serve.py": {"gateway.app.workers.supervisor"},
     "cli/commands/dev/command.py": {"gateway.cli.commands.dev.live_view"},
+    "executors/http/clients.py": {"gateway.executors.http.client_sessions"},
+    "executors/sql/pools.py": {"gateway.executors.sql.connections"},
     "language/schemas/rules.py": {"gateway.language.schemas.references"},
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
     "state/replica.py": {"gateway.state.redis_connection"},

@@ -8,12 +8,14 @@ import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib import import_module
+from typing import Final
 
 from gateway.access.identity.authenticator import Authenticator
+from gateway.access.identity.issuer import Fetch
 from gateway.app.catalog_agreement import CatalogAgreement
 from gateway.app.client_counts import RecentClients
 from gateway.app.components import Components
-from gateway.app.json_fetcher import JsonFetcher
 from gateway.app.optional_sources import Upstreams, openapi_documents
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.workers.worker import Worker
@@ -23,7 +25,8 @@ from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings, variable_of
 from gateway.errors import ConfigError, Problem
-from gateway.executors.shared_services import running_services
+from gateway.executors.shared_services import Services, running_services
+from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
@@ -37,6 +40,9 @@ from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing
+
+_JSON_FETCHER: Final = "gateway.app.json_fetcher"
+"""Imported, with the HTTP client, to fetch what an authorization server publishes."""
 
 
 async def assembled(  # noqa: PLR0913 - what the daemon was asked for
@@ -79,7 +85,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     # Outputs of tasks outlive the process as the tasks do, which are begun again below.
     await services.output_store.use(state.outputs)
     auditing = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
-    authenticator = Authenticator(JsonFetcher(services.http), on_denied=auditing.denied)
+    authenticator = Authenticator(partial(_fetch_json, services), on_denied=auditing.denied)
     stack.push_async_callback(authenticator.close)
     upstreams = Upstreams(
         services=services,
@@ -159,6 +165,12 @@ def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
         "prompt": prompts,
         "completion": prompts | resources,
     }
+
+
+async def _fetch_json(services: Services, url: str) -> Json:
+    """Fetch a document of the authorization server."""
+    fetch: Fetch = import_module(_JSON_FETCHER).JsonFetcher(services.http)
+    return await fetch(url)
 
 
 def given_keys(settings: Settings) -> SigningKeys | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
-from gateway.executors.outbound_auth.authorization import OutboundTokens
+from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
 from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OverflowCounter

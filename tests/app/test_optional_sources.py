@@ -67,6 +67,45 @@ def test_a_room_is_imported_once_the_file_uses_it(tmp_path: Path) -> None:
     assert tools == ["hello", "shop_goods"]
 
 
+STDIO: Final = """
+import asyncio, sys
+from pathlib import Path
+from gateway.cli.commands import COMMANDS, load
+
+load(COMMANDS["serve"])
+from gateway.app.gateway import Gateway
+from gateway.config.settings import read_settings
+
+async def serve(path):
+    settings = read_settings({"config": path, "stdio": True, "state_dir": "none", "no_watch": True})
+    async with Gateway(settings) as gateway:
+        await gateway.start()
+        Path(sys.argv[2]).write_text(" ".join(name for name in ("aiohttp", "prometheus_client") if name in sys.modules))
+
+asyncio.run(serve(Path(sys.argv[1])))
+"""
+FETCH: Final = "  fetch: {description: Fetches., http: {url: 'https://127.0.0.1/'}}\n"
+
+
+@pytest.mark.parametrize(("tools", "imported"), [("", ""), (FETCH, "aiohttp")], ids=["none", "of an HTTP tool"])
+def test_stdio_starts_without_the_libraries_of_http_but_those_of_its_tools(
+    tmp_path: Path, *, tools: str, imported: str
+) -> None:
+    path, found = tmp_path / "config.yaml", tmp_path / "found"
+    path.write_text(f"server: {{name: plain}}\ntools:\n  hello: {{description: Says hello., content: Hello}}\n{tools}")
+    run = subprocess.run(
+        [sys.executable, "-c", STDIO, path, found],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert not run.returncode, run.stderr
+    assert found.read_text() == imported
+
+
 CLIENT: Final = """
 import asyncio, ssl, sys
 from gateway.cli.commands import COMMANDS, load

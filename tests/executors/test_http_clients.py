@@ -8,7 +8,8 @@ import pytest
 
 from gateway.executors.http import clients as http_clients
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.clients import ClientProfile, DaemonResolver, HttpClients
+from gateway.executors.http.client_sessions import DaemonResolver
+from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.threads import DaemonThreadPool
 
 

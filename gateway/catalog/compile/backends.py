@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Final, Literal
 
@@ -11,17 +12,17 @@ import msgspec
 
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.compile.sql import check_bound, compile_sql, places_of_inputs, query_digests
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_file
-from gateway.config.models.backends import Connection, Http, PythonCall
+from gateway.config.fs_checks import content_digest, is_file
+from gateway.config.models.backends import Connection, Http, PythonCall, SqlCompletion
+from gateway.config.models.base import Model
 from gateway.config.models.content import Block
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Resource, Tool
+from gateway.config.models.entry_of import models_in
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
 from gateway.executors.files.executor import FileReader, SingleFile
-from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Explanation, Invocation, Outcome, RawOutput
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.executors.python.executor import compile_python
@@ -29,6 +30,11 @@ from gateway.executors.python.signature import Signature
 from gateway.executors.shell.executor import compile_shell
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
+
+_HTTP: Final = "gateway.executors.http.executor"
+"""Imported for the first definition that has `http`, with the HTTP client: files without one start without both."""
+SQL: Final = "gateway.catalog.compile.sql"
+"""Imported for the first query."""
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
@@ -138,7 +144,7 @@ def _shell(given: _Definition) -> Executor:
 def _http(given: _Definition) -> Executor:
     assert given.config.http is not None  # noqa: S101
     context, config = given.context, given.config
-    return compile_http(
+    executor: Executor = import_module(_HTTP).compile_http(
         given.config.http,
         connections=context.connections,
         scope=given.scope.at("http"),
@@ -147,23 +153,33 @@ def _http(given: _Definition) -> Executor:
         authorizations=context.authorizations,
         idempotent=isinstance(config, Tool) and config.annotations is not None and bool(config.annotations.idempotent),
     )
+    return executor
 
 
 def _sql(given: _Definition) -> Executor:
     assert given.config.sql is not None  # noqa: S101
-    executor = compile_sql(
+    sql = import_module(SQL)
+    executor: Executor = sql.compile_sql(
         given.config.sql, scope=given.scope.at("sql"), context=given.context, max_bytes=given.max_size
     )
-    check_bound(executor, given.scope, at=places_of_inputs(given.config))
+    sql.check_bound(executor, given.scope, at=sql.places_of_inputs(given.config))
     return executor
 
 
 def _python(given: _Definition) -> Executor:
     assert given.config.python is not None  # noqa: S101
     assert given.signature is not None  # noqa: S101 - a definition without its function is not compiled
+    if given.signature.is_async and given.signature.context_parameter is not None:  # it may use `Context.http`
+        given.context.services.http.prepare()
     return compile_python(
         given.config.python, given.signature, scope=given.scope.at("python"), threads=given.context.services.threads
     )
+
+
+def query_digests(config: Model, problems: Problems) -> list[str]:
+    """Digests of the files that hold queries of a definition; `problems` is at it."""
+    named = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
+    return [content_digest(problems.directory / file) for file in named]
 
 
 def file_of(config: Resource, *, problems: Problems) -> str:

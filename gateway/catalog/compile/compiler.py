@@ -6,6 +6,7 @@ the loader's among them; nothing is reported that only follows from an error in 
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Final
 
 from msgspec.structs import replace
@@ -37,7 +38,6 @@ from gateway.config.models.server import Limits, Quota, SamplingLimits
 from gateway.errors import ConfigError, Problem
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.tls import files_of
-from gateway.executors.outbound_auth.compiler import compile_connection, key_file_of
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 from gateway.language.uris.overlap import TemplateIndex
@@ -45,6 +45,8 @@ from gateway.language.uris.overlap import TemplateIndex
 Check = Callable[[LoadedConfig, Problems], None]
 """Checks a section that no part of the catalog is made of."""
 
+_OUTBOUND_AUTH: Final = "gateway.executors.outbound_auth.compiler"
+"""Imported for the connections of a file, with the HTTP client."""
 _QUEUE: Final = 64
 _QUEUE_IN_ALL: Final = 1024
 
@@ -112,7 +114,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     for name, connection in document.connections.items():
         place = problems.at("connections", name)
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
-        context.dependencies.files.update(key_file_of(connection.auth, place.at("auth")))
+        context.dependencies.files.update(import_module(_OUTBOUND_AUTH).key_file_of(connection.auth, place.at("auth")))
     compiled = compiling.compile(environ=environ, excluded=excluded, skills=skills)
     _check_across(compiled, loaded, problems=problems)
     instructions = mask_text(
@@ -191,13 +193,14 @@ def _compile_connections(
 
     def compiled(name: str, connection: Connection) -> Authorization | None:
         def work(_: FileDependencies) -> Authorization | None:
-            return compile_connection(
+            authorization: Authorization | None = import_module(_OUTBOUND_AUTH).compile_connection(
                 connection,
                 services=services,
                 redactor=loaded.redactor,
                 has_oauth=has_oauth,
                 problems=problems.at(name),
             )
+            return authorization
 
         return steps.take(("connections", name), work, objects=(connection,), values=(has_oauth,))
 

@@ -3,12 +3,9 @@
 from collections.abc import Callable
 
 from gateway.catalog.compile.context import CompileContext
-from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import content_digest
 from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.base import Model
 from gateway.config.models.definitions import Tool
-from gateway.config.models.entry_of import models_in
 from gateway.executors.sql.compiler import compile_query, query_path
 from gateway.executors.sql.dialects import Dialect, dialect_of
 from gateway.executors.sql.executor import SqlExecutor
@@ -62,12 +59,6 @@ def places_of_inputs(config: Model) -> Callable[[str], tuple[str, ...]]:
     if config.input is not None:
         return lambda name: ("input", name)
     return lambda name: ("input_schema", "properties", name)
-
-
-def query_digests(config: Model, problems: Problems) -> list[str]:
-    """Digests of the files that hold queries of a definition; `problems` is at it."""
-    named = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
-    return [content_digest(problems.directory / file) for file in named]
 
 
 def _statements(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[Statement, ...]:

@@ -5,9 +5,8 @@ from functools import cache
 
 import orjson
 
-from gateway.catalog.compile.backends import file_of
+from gateway.catalog.compile.backends import file_of, query_digests
 from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.compile.sql import query_digests
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.base import Model
 from gateway.config.models.definitions import Prompt, Resource, Tool

@@ -2,16 +2,14 @@
 
 import asyncio
 import hashlib
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
 from gateway.access.identity.credentials import Credential
-from gateway.config.secrets.redactor import ObtainedSecrets
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.outbound_auth.metadata import ServerMetadata
-from gateway.executors.outbound_auth.shared_fetches import SharedFetches
+from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
 from gateway.executors.outbound_auth.token_client import AccessToken, TokenClient
 from gateway.executors.threads import DaemonThreadPool
 
@@ -37,25 +35,6 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
     def reject(self, header: str, caller_token: Credential | None) -> bool:  # noqa: ARG002 - the protocol's
         return False
-
-
-class OutboundTokens:
-    """The access tokens that the gateway obtained; they outlive reloads. Use as an async context manager."""
-
-    def __init__(self) -> None:
-        self.tokens: Final = SharedFetches[AccessToken]()
-        self.servers: Final = SharedFetches[ServerMetadata]()
-        self.secrets: Final = ObtainedSecrets()
-        """The tokens, for the redactor."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.tokens.close()
-        await self.servers.close()
 
 
 class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):

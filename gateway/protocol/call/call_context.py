@@ -3,20 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, get_args
 from urllib.parse import unquote
 
 from gateway.executors.deadline import Deadline
 from gateway.executors.invocation import Permit, text_size
 from gateway.executors.threads import MAX_ON_LOOP, shaped
 from gateway.json_types import Json, JsonObject
-from gateway.plugin import Answer, HttpClient, ListKind, LogLevel, Sample, Task, ToolError
+from gateway.plugin import Answer, ListKind, LogLevel, Sample, Task, ToolError
 from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests import requests as questions
 from gateway.protocol.input_requests import responses as answers
 from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
 from gateway.protocol.input_requests.requests import CONFIRMATION_KEY, InputRequest
 from gateway.wire import jsonrpc, meta
+
+if TYPE_CHECKING:
+    from gateway.plugin import HttpClient
 
 T = TypeVar("T")
 
@@ -86,7 +89,7 @@ class CallContext:
         return None if self._call.task is None else self._call.task.facts
 
     @property
-    def http(self) -> HttpClient:
+    def http(self) -> "HttpClient":
         return self._call.server.services.http.shared
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:

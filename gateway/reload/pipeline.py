@@ -28,7 +28,6 @@ from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.compile.file_sizes import check_file_sizes
 from gateway.catalog.compile_steps import NO_STEPS, StepRecord
 from gateway.catalog.file_dependencies import FileDependencies, RootPlace
 from gateway.catalog.keep_locked import keep_locked
@@ -61,7 +60,7 @@ T = TypeVar("T")
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections of the file that only a start of the process takes up."""
 
-CHECKS: Final = (check_auth, check_file_sizes, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
+CHECKS: Final = (check_auth, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
 """Checks of the sections that no part of the catalog is made of; for every command that compiles."""
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")

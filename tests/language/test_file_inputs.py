@@ -250,3 +250,13 @@ def test_a_file_that_could_not_be_read_is_a_mistake_of_the_file(schema: JsonObje
     scope = make_scope()
     compile_file_inputs({"properties": {"x": schema}}, scope.problems, place=lambda path: path)
     assert [each for each in messages_of(scope) if message in each]
+
+
+def test_a_size_that_no_message_can_bring_is_warned_of() -> None:
+    for max_size, said in (("4MiB", 1), ("3MiB", 1), ("2MiB", 0)):
+        scope = make_scope()
+        schema: JsonObject = {"properties": {"x": {"type": "file", "max_size": max_size}}}
+        compile_file_inputs(schema, scope.problems, place=lambda path: path, max_body=4 * 2**20)
+        found = [each for each in messages_of(scope) if "longer than a message may be" in each]
+        assert len(found) == said, max_size
+        assert all("`listen.max_body` is " in each for each in found)

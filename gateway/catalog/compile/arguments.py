@@ -96,14 +96,20 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_arguments(
-    config: Tool, problems: Problems, *, derived: JsonObject | None = None, coerce: bool = True
+    config: Tool,
+    problems: Problems,
+    *,
+    derived: JsonObject | None = None,
+    coerce: bool = True,
+    max_body: int | None = None,
 ) -> CompiledArguments:
     """Compile `input`, `input_schema`, or else the schema `derived` from a function's signature; else no arguments.
 
-    `problems` is the view of the tool; `coerce` holds where the tool says nothing of it.
+    `problems` is the view of the tool; `coerce` holds where the tool says nothing of it. A message that brings
+    arguments has at most `max_body` bytes.
     """
     schema, place = _written(config, derived or NO_ARGUMENTS, problems)
-    shown, files = compile_file_inputs(schema, problems, place=place)
+    shown, files = compile_file_inputs(schema, problems, place=place, max_body=max_body)
     validator = compile_schema(shown, problems, what="JSON Schema", place=place)
     if place is _in_long_form:
         _check_long_form(schema, problems.at("input_schema"))

@@ -87,6 +87,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     profiles = compile_databases(loaded.document.databases, steps=steps, problems=problems.at("databases"))
     context = CompileContext(
         server=loaded.document.server.name,
+        max_body=loaded.document.listen.max_body,
         services=services,
         plugins=plugins,
         has_all_plugins=has_all_plugins,

@@ -30,6 +30,8 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str
     """The server's name."""
+    max_body: int
+    """`listen.max_body`."""
     services: Services
     plugins: Plugins
     has_all_plugins: bool

@@ -220,6 +220,7 @@ def common_of(loaded: LoadedConfig, *, services: Services, has_all_plugins: bool
         loaded.redactor,
         has_all_plugins,
         loaded.document.server.name,
+        loaded.document.listen.max_body,
         content_key(loaded.document.defaults),
         dict(os.environ),  # what of it programs inherit, and the PATH
     )

@@ -44,7 +44,9 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     if config.python is not None and signature is None:
         return None
     derived = signature.input_schema if signature else None
-    arguments = compile_arguments(config, problems, derived=derived, coerce=context.defaults.coerce)
+    arguments = compile_arguments(
+        config, problems, derived=derived, coerce=context.defaults.coerce, max_body=context.max_body
+    )
     for key, confinement in arguments.confinements.items():
         within = problems.at("input", key, "within")
         context.dependencies.add_root(str(confinement.root), place=confinement.place, problems=within)

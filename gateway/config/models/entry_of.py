@@ -6,7 +6,7 @@ digest in the lock has the entry's, and an error in the entry is not repeated wh
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TypeVar, get_args
+from typing import TypeVar, cast, get_args
 
 import msgspec
 
@@ -38,19 +38,23 @@ def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]
         for item in value:
             yield from models_in(item, kind)
     elif isinstance(value, Model):
-        if isinstance(value, kind):
-            yield value
-        for name in _leading_fields(type(value), kind):
+        is_wanted, fields = _way_to(kind, type(value))
+        if is_wanted:
+            yield cast("M", value)
+        for name in fields:
             if member := getattr(value, name):  # most fields are not given
                 yield from models_in(member, kind)
 
 
 @cache
-def _leading_fields(model: type[Model], kind: type[Model] | tuple[type[Model], ...]) -> tuple[str, ...]:
-    """The fields whose types admit such models, at any depth; most definitions have none of these, and many models."""
-    return tuple(
+def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tuple[bool, tuple[str, ...]]:
+    """Whether a model is of a kind, and the fields whose types admit such models, at any depth: most have none.
+
+    By class, and remembered, as pydantic's classes take long to say what is an instance of them.
+    """
+    return issubclass(of, kind), tuple(
         name
-        for name, field in model.model_fields.items()
+        for name, field in of.model_fields.items()
         if any(issubclass(each, kind) for named in _models_named(field.annotation) for each in _models_below(named))
     )
 

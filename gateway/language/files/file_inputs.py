@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.file_inputs import FileInput
 from gateway.json_types import Json, JsonObject
-from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file
+from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, size_in_words
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.schemas.header_parameters import KEYWORD as HEADER_KEYWORD
 from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
@@ -27,6 +27,8 @@ Place = Callable[[SchemaPath], SchemaPath]
 FILE: Final = "file"
 """The type, in a schema of ours; JSON Schema has no such type."""
 _WORD: Final = b'"file"'
+_ENVELOPE: Final = 1024
+"""Bytes of a message around its file: method, name, metadata."""
 _OURS: Final = frozenset({"max_size", "media_types"})
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
@@ -48,16 +50,17 @@ def holds_files_alone(schema: JsonObject) -> bool:
 
 
 def compile_file_inputs(
-    schema: JsonObject, problems: Problems, *, place: Place
+    schema: JsonObject, problems: Problems, *, place: Place, max_body: int | None = None
 ) -> tuple[JsonObject, FilePlaces | None]:
     """Return the schema that clients see, and the places of files; the schema itself and None where it has no files.
 
-    Mistakes are reported, each where `place` says that it was written below `problems`.
+    Mistakes are reported, each where `place` says that it was written below `problems`; so is a file that no message
+    can bring, which has at most `max_body` bytes.
     """
-    inputs = file_inputs_in(schema)
+    inputs = _file_inputs_in(schema)
     if not inputs:
         return schema, None
-    finder = _Finder(root=schema, problems=problems, place=place)
+    finder = _Finder(root=schema, problems=problems, place=place, max_body=max_body)
     places = finder.places_of(schema, ())
     for path, found in inputs:
         if id(found) not in finder.made:
@@ -67,7 +70,7 @@ def compile_file_inputs(
     return shown, places
 
 
-def file_inputs_in(schema: JsonObject) -> list[tuple[SchemaPath, JsonObject]]:
+def _file_inputs_in(schema: JsonObject) -> list[tuple[SchemaPath, JsonObject]]:
     """The schemas of `type: file` within a schema, itself included, each with its path."""
     if not _mentions_file(schema):  # as most
         return []
@@ -95,6 +98,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
     root: JsonObject
     problems: Problems
     place: Place
+    max_body: int | None
     made: dict[int, FilePlaces] = msgspec.field(default_factory=dict)
     """By the `id` of each part of the schema."""
 
@@ -188,10 +192,20 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
             for details in error.errors(include_url=False, include_context=False):
                 problems.at(*details["loc"]).error(details["msg"])
             return FileRule()
+        self._warn_of_size(given.max_size, problems.at("max_size"))
         media_types = tuple(each.lower() for each in given.media_types)
         rule = FileRule(max_size=given.max_size, media_types=() if "*/*" in media_types else media_types)
         _check_default(schema, rule, problems)
         return rule
+
+    def _warn_of_size(self, max_size: int | None, problems: Problems) -> None:
+        """Report a `max_size` beyond what a message may have, of which base64 takes four bytes for three."""
+        most = None if self.max_body is None else max(0, (self.max_body - _ENVELOPE) * 3 // 4)
+        if self.max_body is not None and most is not None and max_size is not None and max_size > most:
+            problems.warning(
+                "in base64 such a file is longer than a message may be: `listen.max_body` is "
+                f"{size_in_words(self.max_body)}, which admits files of {size_in_words(most)}"
+            )
 
 
 def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> None:
